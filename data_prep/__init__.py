@@ -1,0 +1,1 @@
+"""Raw text to verified, pre-tokenized WebDataset shards."""

@@ -1,0 +1,34 @@
+"""The `maskwright` command: assembles the groups of commands and turns a UserError into one sentence."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from data_prep.errors import UserError
+from launchers.commands import data
+
+app = typer.Typer(
+    name="maskwright",
+    help="Pretrain masked-language-model encoders, from raw text to a Hugging Face model.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.add_typer(data.tokenizer_app, name="tokenizer")
+app.add_typer(data.prep_app, name="prep")
+
+
+def main() -> None:
+    """Run the command line; exit 1 with one sentence on bad input, 130 on Ctrl-C."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False, markup=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

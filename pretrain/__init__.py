@@ -1,0 +1,1 @@
+"""Shards to a trained masked-language-model encoder."""

@@ -1,0 +1,1 @@
+"""The order, packing and reading of the training stream."""

@@ -1,0 +1,1 @@
+"""The native encoder and its mapping to Hugging Face models."""
