@@ -50,7 +50,7 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
     final = folder / f"step-{step:08d}"
     temporary = final.with_name(final.name + ".tmp")
     if rank == 0:
-        _remove_leftovers(folder)
+        remove_leftovers(folder)
         temporary.mkdir()
     dist.barrier()
     save(temporary)
@@ -67,7 +67,7 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
             os.replace(final, final.with_name(final.name + ".old.tmp"))
         os.replace(temporary, final)
         fsync_folder(folder)
-        _remove_leftovers(folder)
+        remove_leftovers(folder)
         for _, old in committed(folder)[keep:]:
             shutil.rmtree(old)
     dist.barrier()
@@ -181,6 +181,7 @@ def _hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _remove_leftovers(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed saves left behind in RUN/checkpoints; never a committed checkpoint."""
     for path in folder.glob("step-*.tmp"):
         shutil.rmtree(path)

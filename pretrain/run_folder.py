@@ -59,7 +59,7 @@ class RunFolder:
         Raises:
             UserError: naming the holder, if another process holds it.
         """
-        file = open(self.path / ".lock", "a+")
+        file = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open as long as the run)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

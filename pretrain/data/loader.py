@@ -156,7 +156,9 @@ def vocabulary_of(size: int, special_ids: dict[str, int], all_special_ids: list[
     """
     missing = [name for name in ("pad", "cls", "sep", "mask") if name not in special_ids]
     if missing:
-        raise UserError(f"the data set's tokenizer has no {' and no '.join(missing)} token; prepare it with one that has")
+        raise UserError(
+            f"the data set's tokenizer has no {' and no '.join(missing)} token; prepare it with one that has"
+        )
     named = {name: special_ids[name] for name in ("pad", "cls", "sep", "mask")}
     vocabulary = Vocabulary(size=size, special_ids=frozenset(all_special_ids), **named)
     if np.count_nonzero(vocabulary.is_ordinary) < 2:

@@ -5,11 +5,14 @@ padded to a multiple of 64.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from data_prep.format import TokenizerInfo
+from pretrain.config import ModelConfig
 from pretrain.masking.reference import IGNORED
 from pretrain.model.attention import DocumentMask, attention
 
@@ -35,9 +38,25 @@ class EncoderShape:
         return -(-self.vocab_size // 64) * 64
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Sums over the predictions of one stream, fp32 scalars: loss in nats, correct arg-max predictions, their number."""
+def encoder_shape(model: ModelConfig, seq_len: int, tokenizer: TokenizerInfo) -> EncoderShape:
+    """The shape that a configuration describes, for the vocabulary of a data set."""
+    return EncoderShape(
+        vocab_size=tokenizer.vocab_size,
+        layers=model.size.layers,
+        hidden=model.size.hidden,
+        heads=model.size.heads,
+        intermediate=model.size.intermediate or 4 * model.size.hidden,
+        max_positions=model.max_positions or seq_len,
+        pad_id=tokenizer.special_ids["pad"],
+    )
+
+
+class Prediction(NamedTuple):
+    """Sums over the predictions of one stream, fp32 scalars: loss in nats, correct arg-max choices, and how many.
+
+    A tuple, not a dataclass: ZeRO-3 gathers parameters again for the backward pass through hooks on output tensors,
+    and it finds those in tuples alone.
+    """
 
     loss: Tensor
     correct: Tensor
@@ -45,7 +64,7 @@ class Prediction:
 
 
 class Layer(nn.Module):
-    """Post-norm transformer layer (Vaswani et al., 2017; Devlin et al., 2019), with query, key and value in one matrix."""
+    """Post-norm transformer layer (Vaswani et al., 2017), with query, key and value in one matrix."""
 
     def __init__(self, shape: EncoderShape):
         super().__init__()
