@@ -1,0 +1,104 @@
+"""The journal of a run: one JSON object a line, appended as training goes, and the truth about what was measured.
+
+`{"step": 12, "time": 1730000000.25, "metrics": {"train/loss": 6.25, ...}}`; `time` is Unix seconds, floats keep full
+precision. JSON has no word for NaN and the infinities: they are the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was measured at one optimizer step; `time` is in Unix seconds."""
+
+    step: int
+    time: float
+    metrics: dict[str, float]
+
+
+def format_entry(entry: Entry) -> bytes:
+    """One journal line with its newline."""
+    metrics = {name: _to_json(float(value)) for name, value in entry.metrics.items()}
+    return orjson.dumps({"step": entry.step, "time": entry.time, "metrics": metrics}) + b"\n"
+
+
+def parse_entry(line: bytes) -> Entry | None:
+    """The entry of one line; None where the line is torn or is not a journal entry."""
+    try:
+        record = orjson.loads(line)
+        metrics = {name: _NOT_FINITE[v] if isinstance(v, str) else float(v) for name, v in record["metrics"].items()}
+        step, seconds = record["step"], float(record["time"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return Entry(step, seconds, metrics) if isinstance(step, int) and step >= 0 else None
+
+
+def read_journal(path: Path) -> list[Entry]:
+    """The entries in order of step, one a step.
+
+    A step written again after a resume replaces, metric by metric, what stood there; steps of the earlier attempt that
+    were not reached again still count. Torn lines are ignored. Raises FileNotFoundError.
+    """
+    entries: dict[int, Entry] = {}
+    with open(path, "rb") as file:
+        for line in file:
+            if entry := parse_entry(line):
+                earlier = entries.get(entry.step)
+                metrics = {**earlier.metrics, **entry.metrics} if earlier else entry.metrics
+                entries[entry.step] = Entry(entry.step, entry.time, metrics)
+    return [entries[step] for step in sorted(entries)]
+
+
+class Journal:
+    """Appends entries to the file at `path`; one process writes, any number may read meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        """Open for appending. What follows the last newline was cut short by a kill, and is dropped."""
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as the journal
+        whole = _length_of_whole_lines(path)
+        if whole < os.path.getsize(path):
+            self._file.truncate(whole)
+
+    def append(self, step: int, metrics: dict[str, float]) -> None:
+        """Hand one line to the operating system: it survives the death of this process.
+
+        Raises OSError, leaving no half line, where the disk is full or gone.
+        """
+        line = format_entry(Entry(step, time.time(), metrics))
+        start = os.fstat(self._file.fileno()).st_size
+        try:
+            while line:  # one write may take only a part
+                line = line[self._file.write(line) :]
+        except OSError:
+            self._file.truncate(start)
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _to_json(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _length_of_whole_lines(path: Path, chunk: int = 1 << 16) -> int:
+    """Bytes up to and including the last newline, searched from the end."""
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - chunk)
+            file.seek(start)
+            if (newline := file.read(end - start).rfind(b"\n")) >= 0:
+                return start + newline + 1
+            end = start
+    return 0

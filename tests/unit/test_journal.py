@@ -1,0 +1,82 @@
+"""The journal keeps every number exactly, and survives a kill in the middle of a line."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pretrain.journal import Entry, Journal, format_entry, parse_entry, read_journal
+
+
+def write(path: Path, *entries: tuple[int, dict[str, float]]) -> None:
+    journal = Journal(path)
+    for step, metrics in entries:
+        journal.append(step, metrics)
+    journal.close()
+
+
+@given(st.dictionaries(st.text(min_size=1), st.floats(), max_size=4), st.integers(0, 2**53))
+def test_a_line_is_standard_json_and_gives_back_every_float(metrics: dict[str, float], step: int) -> None:
+    line = format_entry(Entry(step, 1.5, metrics))
+    json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert line.count(b"\n") == 1
+    entry = parse_entry(line)
+    assert entry is not None
+    assert (entry.step, entry.time, entry.metrics.keys()) == (step, 1.5, metrics.keys())
+    for name, value in metrics.items():
+        assert math.copysign(1, entry.metrics[name]) == math.copysign(1, value) or math.isnan(value)
+        assert entry.metrics[name] == value or (math.isnan(value) and math.isnan(entry.metrics[name]))
+
+
+def test_lines_are_there_for_readers_before_the_journal_is_closed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.append(1, {"train/loss": 0.1})
+    assert [entry.metrics for entry in read_journal(tmp_path / "journal.jsonl")] == [{"train/loss": 0.1}]
+    journal.close()
+
+
+def test_a_later_line_wins_metric_by_metric_and_unrepeated_steps_stay(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, (1, {"a": 1.0}), (2, {"a": 2.0, "b": 7.0}), (3, {"a": 3.0}))
+    write(path, (2, {"a": 20.0}))
+    entries = read_journal(path)
+    assert [(entry.step, entry.metrics) for entry in entries] == [
+        (1, {"a": 1.0}),
+        (2, {"a": 20.0, "b": 7.0}),
+        (3, {"a": 3.0}),
+    ]
+    assert entries[1].time >= entries[2].time
+
+
+@pytest.mark.parametrize("lost", range(1, 30))
+def test_a_torn_last_line_is_ignored_then_repaired(tmp_path: Path, lost: int) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, (1, {"train/loss": 6.5}), (2, {"train/loss": 6.25}))
+    path.write_bytes(path.read_bytes()[:-lost])
+    assert [entry.step for entry in read_journal(path)] in ([1], [1, 2])  # 2 only where just the newline is lost
+    write(path, (2, {"train/loss": 6.0}), (3, {"train/loss": 5.0}))
+    assert [(entry.step, entry.metrics["train/loss"]) for entry in read_journal(path)] == [(1, 6.5), (2, 6.0), (3, 5.0)]
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_a_torn_line_longer_than_one_chunk_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, (1, {"a": 1.0}))
+    with open(path, "ab") as file:
+        file.write(b'{"step": 2, "metrics": {"' + b"x" * 200_000)
+    write(path, (2, {"a": 2.0}))
+    assert len(path.read_bytes().splitlines()) == 2
+    assert [entry.step for entry in read_journal(path)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"\x00" * 40, b"[]", b"3", b'{"step": 1}', b'{"step": "1", "time": 1, "metrics": {}}', b"\xff\xfe{}",
+     b'{"step": -1, "time": 1, "metrics": {}}', b'{"step": 1, "time": 1, "metrics": {"a": "high"}}',
+     b'{"step": 1, "time": 1, "metrics": {"a": null}}', b'{"step": 1.5, "time": 1, "metrics": {}}'],
+)  # fmt: skip
+def test_what_is_not_an_entry_is_ignored(line: bytes) -> None:
+    assert parse_entry(line) is None
