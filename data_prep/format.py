@@ -64,8 +64,8 @@ class TokenizerInfo:
     """The tokenizer of a data set.
 
     `sha256` is the digest of `sha256sum`'s lines over the files in name order; `vocab_size` is the largest id + 1,
-    added tokens included; `continuation_prefix` is the WordPiece prefix ("##") where the vocabulary alone tells word starts,
-    else None and each block carries them.
+    added tokens included; `continuation_prefix` is the WordPiece prefix ("##") where the vocabulary alone tells word
+    starts, else None and each block carries them.
     """
 
     sha256: str

@@ -89,8 +89,7 @@ class ShardWriter:
         self.shards: list[ShardInfo] = []
         self._folder, self._task, self._dtype = folder, task, dtype
         self._block_tokens, self._shard_bytes = block_tokens, shard_bytes
-        self._documents: list[np.ndarray] = []
-        self._words: list[np.ndarray] = []
+        self._pending: dict[str, list[np.ndarray]] = {"tokens": [], "lengths": [], "words": []}
         self._pending_tokens = 0
         self._next_block = 0
         self._shard: _OpenShard | None = None
@@ -103,62 +102,66 @@ class ShardWriter:
         if error is not None:
             self._stack.__exit__(kind, error, trace)
             return
-        if self._documents:
+        if self._pending_tokens:
             self._close_block()
         self._close_shard()
 
-    def add(self, ids: np.ndarray, word_starts: np.ndarray | None = None) -> None:
-        """Append one document: ids [n_tokens], word starts bool [n_tokens] for all documents or for none.
+    def add(self, ids: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None = None) -> None:
+        """Append documents: ids [n_tokens] of one after the other, lengths [n_documents], word starts bool [n_tokens].
 
-        Raises ValueError for a document without tokens, or one with an id that the dtype cannot hold.
+        Word starts come with every document or with none. Raises ValueError for a document without tokens, and for an
+        id that the dtype cannot hold.
         """
-        if not len(ids):
-            raise ValueError("a document without tokens")
-        if int(ids.max()) > np.iinfo(self._dtype).max:
+        if len(ids) != lengths.sum() or not lengths.all():
+            raise ValueError("the lengths do not add up to the tokens, or a document has no tokens")
+        if len(ids) and int(ids.max()) > np.iinfo(self._dtype).max:
             raise ValueError(f"id {ids.max()} does not fit {self._dtype}")
-        self._documents.append(ids.astype(self._dtype))
-        if word_starts is not None:
-            self._words.append(word_starts)
-        self._pending_tokens += len(ids)
-        if self._pending_tokens >= self._block_tokens:
-            self._close_block()
+        ids, lengths, ends = ids.astype(self._dtype), lengths.astype("<u4"), np.cumsum(lengths)
+        document = token = 0
+        while document < len(lengths):
+            room = self._block_tokens - self._pending_tokens
+            stop = min(int(np.searchsorted(ends, token + room)) + 1, len(lengths))
+            self._pending["tokens"].append(ids[token : ends[stop - 1]])
+            self._pending["lengths"].append(lengths[document:stop])
+            if word_starts is not None:
+                self._pending["words"].append(word_starts[token : ends[stop - 1]])
+            self._pending_tokens += int(ends[stop - 1]) - token
+            document, token = stop, int(ends[stop - 1])
+            if self._pending_tokens >= self._block_tokens:
+                self._close_block()
 
     def _close_block(self) -> None:
-        tokens = np.concatenate(self._documents)
-        lengths = np.array([len(document) for document in self._documents], "<u4")
-        arrays = {"tokens": tokens, "ends": np.cumsum(lengths, dtype=np.uint64).astype(ENDS_DTYPE)}
-        if self._words:
-            arrays["words"] = np.packbits(np.concatenate(self._words), bitorder="little")
-        if (
-            self._shard is not None
-            and self._shard.tar.bytes + sum(a.nbytes for a in arrays.values()) > self._shard_bytes
-        ):
+        lengths = np.concatenate(self._pending["lengths"])
+        arrays = {"tokens": np.concatenate(self._pending["tokens"]), "ends": np.cumsum(lengths).astype(ENDS_DTYPE)}
+        if self._pending["words"]:
+            arrays["words"] = np.packbits(np.concatenate(self._pending["words"]), bitorder="little")
+        size = sum(array.nbytes for array in arrays.values())
+        if self._shard is not None and self._shard.tar.bytes + size > self._shard_bytes:
             self._close_shard()
-        if self._shard is None:
-            self._open_shard()
-        self._write_block(arrays, lengths)
-        self._documents, self._words, self._pending_tokens = [], [], 0
+        self._write_block(self._shard or self._open_shard(), arrays, lengths)
+        self._pending = {name: [] for name in self._pending}
+        self._pending_tokens = 0
         self._next_block += 1
 
-    def _write_block(self, arrays: dict[str, np.ndarray], lengths: np.ndarray) -> None:
-        assert self._shard is not None
-        tar = self._shard.tar
+    def _write_block(self, shard: _OpenShard, arrays: dict[str, np.ndarray], lengths: np.ndarray) -> None:
+        tar = shard.tar
         record = np.zeros((), BLOCK_RECORD)
         record["task"], record["number"] = self._task, self._next_block
         record["documents"], record["tokens"] = len(lengths), len(arrays["tokens"])
-        record["first_document"] = sum(len(earlier) for earlier in self._shard.lengths)
+        record["first_document"] = sum(len(earlier) for earlier in shard.lengths)
         for name in sorted(arrays):
             payload = npy_bytes(arrays[name])
             record[f"{name}_offset"] = tar.bytes + _TAR_BLOCK + len(payload) - arrays[name].nbytes
             record[f"{name}_xxh3"] = xxh3(arrays[name])
             tar.write(tar_member(f"{block_key(self._task, self._next_block)}.{name}.npy", payload))
-        self._shard.records.append(record)
-        self._shard.lengths.append(lengths)
+        shard.records.append(record)
+        shard.lengths.append(lengths)
 
-    def _open_shard(self) -> None:
+    def _open_shard(self) -> _OpenShard:
         name = shard_name(self._task, len(self.shards))
         file = self._stack.enter_context(atomic_writer(self._folder / name))
         self._shard = _OpenShard(name, _Hashing(file))
+        return self._shard
 
     def _close_shard(self) -> None:
         if self._shard is None:

@@ -30,7 +30,8 @@ def make_dataset(
     starts = iter(word_starts) if word_starts is not None else None
     with ShardWriter(folder / "shards", 0, token_dtype(vocab_size), block_tokens, shard_bytes) as writer:
         for document in documents:
-            writer.add(np.asarray(document), next(starts) if starts is not None else None)
+            lengths = np.array([len(document)])
+            writer.add(np.asarray(document), lengths, next(starts) if starts is not None else None)
     info = tokenizer_info(vocab_size, None if starts is not None else "##")
     write_manifest(folder, info, writer.shards, [])
     return Dataset(folder)

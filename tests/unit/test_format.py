@@ -1,6 +1,7 @@
 """The shard format: round trips, byte reproducibility, and every kind of damage found and named."""
 
 import hashlib
+import itertools
 import json
 import pickle
 import shutil
@@ -90,24 +91,32 @@ def test_dtype_turns_at_65536_ids():
     assert token_dtype(65_537) == np.dtype("<u4")
 
 
-def test_writer_refuses_what_it_cannot_hold(tmp_path):
-    with pytest.raises(ValueError, match="65536"), ShardWriter(tmp_path, 0, np.dtype("<u2")) as writer:
-        writer.add(np.array([65_536]))
-    with pytest.raises(ValueError, match="without tokens"), ShardWriter(tmp_path, 0, np.dtype("<u2")) as writer:
-        writer.add(np.array([], dtype=int))
+@pytest.mark.parametrize("ids, lengths", [([7, 65_536], [1, 1]), ([7], [1, 0]), ([7, 8], [1])])
+def test_writer_refuses_what_it_cannot_hold_and_leaves_no_partial_shard(tmp_path, ids, lengths):
+    def add(writer):
+        writer.add(np.array([5]), np.array([1]))
+        writer.add(np.array(ids), np.array(lengths))
+
+    with pytest.raises(ValueError), ShardWriter(tmp_path, 0, np.dtype("<u2"), block_tokens=1) as writer:
+        add(writer)
     assert not list(tmp_path.iterdir())
 
 
-def test_failed_writer_leaves_no_partial_shard(tmp_path):
-    def documents():
-        yield np.array([7])
-        raise RuntimeError
-
-    writer = ShardWriter(tmp_path, 0, np.dtype("<u2"), block_tokens=1)
-    with pytest.raises(RuntimeError), writer:
-        for document in documents():
-            writer.add(document)
-    assert not list(tmp_path.iterdir())
+@settings(max_examples=20, deadline=None)
+@given(DOCUMENTS, st.integers(1, 60), st.lists(st.integers(0, 30), max_size=4))
+def test_batches_do_not_change_the_bytes(tmp_path_factory, documents, block_tokens, cuts):
+    folder = tmp_path_factory.mktemp("set")
+    make_dataset(folder / "single", documents, 100_000, block_tokens)
+    (folder / "batched").mkdir()
+    bounds = [0, *sorted(min(cut, len(documents)) for cut in cuts), len(documents)]
+    with ShardWriter(folder / "batched", 0, np.dtype("<u4"), block_tokens) as writer:
+        for start, stop in itertools.pairwise(bounds):
+            batch = documents[start:stop]
+            writer.add(
+                np.array(list(itertools.chain(*batch)), dtype=int),
+                np.array([len(document) for document in batch], dtype=int),
+            )
+    assert all_bytes(folder / "batched") == all_bytes(folder / "single" / "shards")
 
 
 def test_stock_webdataset_reads_it(dataset):
