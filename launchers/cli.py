@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 
 from data_prep.errors import UserError
-from launchers.commands import data, track
+from launchers.commands import data, run, track
 
 app = typer.Typer(
     name="maskwright",
@@ -17,6 +17,8 @@ app = typer.Typer(
 )
 app.add_typer(data.tokenizer_app, name="tokenizer")
 app.add_typer(data.prep_app, name="prep")
+for command in (run.train, run.status, run.stop, run.export):
+    app.command()(command)
 app.add_typer(track.track_app, name="track")
 
 

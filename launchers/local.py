@@ -1,6 +1,8 @@
 """Training on this machine through the deepspeed launcher."""
 
+import base64
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -32,8 +34,11 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
     count = processes or max(1, gpu_count())
     folder = RunFolder(config.run.dir)
     before = folder.status.stat().st_mtime_ns if folder.status.exists() else None
-    command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", str(count)]
-    command += ["--master_port", str(free_port()), "--module", "pretrain.train"]
+    # The node's half of the deepspeed launcher. Its other half, which reaches further nodes, would only stand between:
+    # it does not pass signals on, so that killing it would leave the ranks behind.
+    ranks = base64.urlsafe_b64encode(json.dumps({"localhost": list(range(count))}).encode()).decode()
+    command = [sys.executable, "-m", "deepspeed.launcher.launch", "--quiet", f"--world_info={ranks}"]
+    command += [f"--master_port={free_port()}", "--module", "pretrain.train"]
     command += ["--config", str(config_path), *overrides]
     code = _run(command, _environment(count), on_stop=lambda: _ask_to_stop(folder))
     if not folder.status.exists() or folder.status.stat().st_mtime_ns == before:
@@ -61,6 +66,7 @@ def _environment(processes: int) -> dict[str, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
     environment["PYTHONUNBUFFERED"] = "1"
+    environment.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of torch about DeepSpeed: nobody can act on it
     environment["TOKENIZERS_PARALLELISM"] = "false"
     return environment
 

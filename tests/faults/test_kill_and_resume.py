@@ -1,0 +1,68 @@
+"""Killed anywhere, a run goes on as if nothing had happened: the losses are bitwise those of an unbroken run."""
+
+import random
+import time
+
+import psutil
+import pytest
+
+from tests.support import runs
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return runs.tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "precision", "victim", "seed"), [(1, "fp32", 1, 0), (2, "bf16", 0, 1), (3, "fp32", 1, 2)]
+)
+def test_sigkill_of_a_rank_then_resume_is_bitwise(data, tmp_path, stage, precision, victim, seed):
+    settings = {"zero__stage": stage, "train__precision": precision}
+    reference = runs.write_config(tmp_path / "a.yaml", runs.tiny_config(data, tmp_path / "a", **settings))
+    unbroken = runs.maskwright("train", reference, "--procs", "2")
+    assert unbroken.returncode == 0, unbroken.stdout + unbroken.stderr
+
+    config = runs.write_config(tmp_path / "b.yaml", runs.tiny_config(data, tmp_path / "b", **settings))
+    step = random.Random(seed).randint(9, 22)
+    process = runs.start_maskwright(tmp_path / "b.log", "train", config, "--procs", "2")
+    runs.wait_for_step(tmp_path / "b", step)
+    ranks = runs.ranks_of(config)
+    assert set(ranks) == {0, 1}
+    runs.kill(ranks[victim])
+    assert process.wait(timeout=60) != 0
+    assert runs.status(tmp_path / "b")["state"] == "failed"
+    psutil.wait_procs(list(ranks.values()), timeout=10)
+    assert not runs.ranks_of(config)
+
+    resumed = runs.maskwright("train", config, "--procs", "2")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert runs.status(tmp_path / "b")["state"] == "completed"
+    assert "resumed after step" in resumed.stdout
+    wanted = runs.losses(tmp_path / "a")
+    assert sorted(wanted) == list(range(1, 25))
+    assert runs.losses(tmp_path / "b") == wanted
+
+
+def test_sigkill_of_the_launcher_leaves_no_orphan(data, tmp_path):
+    config = runs.write_config(tmp_path / "c.yaml", runs.tiny_config(data, tmp_path / "c", train__steps=100000))
+    process = runs.start_maskwright(tmp_path / "c.log", "train", config, "--procs", "2")
+    runs.wait_for_step(tmp_path / "c", 3)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while runs.ranks_of(config) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not runs.ranks_of(config)
+
+
+def test_stop_makes_a_checkpoint_and_exits_75(data, tmp_path):
+    run = tmp_path / "d"
+    config = runs.write_config(tmp_path / "d.yaml", runs.tiny_config(data, run, train__steps=100000))
+    process = runs.start_maskwright(tmp_path / "d.log", "train", config, "--procs", "2")
+    runs.wait_for_step(run, 3)
+    assert runs.maskwright("stop", run).returncode == 0
+    assert process.wait(timeout=60) == 75
+    status = runs.status(run)
+    assert status["state"] == "stopped"
+    assert (run / "checkpoints" / f"step-{status['step']:08d}" / "manifest.json").exists()

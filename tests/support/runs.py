@@ -1,0 +1,115 @@
+"""Real training runs on a tiny data set, through the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import yaml
+
+from pretrain.journal import read_journal
+from tests.datasets import make_dataset
+from tests.support.ranks import ROOT
+
+VOCAB_SIZE = 200
+
+
+def tiny_data(folder: Path) -> Path:
+    """A data set of documents in which each token has two likely successors: folder/train and folder/valid."""
+    rng = np.random.default_rng(0)
+    successors = rng.integers(5, VOCAB_SIZE, size=(VOCAB_SIZE, 2))
+
+    def document() -> list[int]:
+        ids = [int(rng.integers(5, VOCAB_SIZE))]
+        for choice in rng.integers(0, 2, size=int(rng.integers(5, 120))):
+            ids.append(int(successors[ids[-1], choice]))
+        return ids
+
+    for name, documents in (("train", 400), ("valid", 30)):
+        make_dataset(folder / name, [document() for _ in range(documents)], VOCAB_SIZE, block_tokens=4000)
+    return folder
+
+
+def tiny_config(data: Path, run: Path, **overrides: Any) -> dict[str, Any]:
+    """A config that trains in seconds; `section__key=value` overrides."""
+    config: dict[str, Any] = {
+        "run": {"dir": str(run), "seed": 7},
+        "data": {"train": str(data / "train"), "valid": str(data / "valid"), "seq_len": 32},
+        "model": {"size": {"layers": 2, "hidden": 32, "heads": 2}},
+        "optim": {"lr": 2e-3},
+        "schedule": {"warmup_steps": 5},
+        "train": {"steps": 24, "global_batch_size": 8, "precision": "fp32"},
+        "checkpoint": {"every_steps": 8},
+        "eval": {"every_steps": 12, "rows": 50},
+        "track": {"uri": f"sqlite:///{run.parent}/mlflow.db"},
+    }
+    for key, value in overrides.items():
+        section, name = key.split("__")
+        config.setdefault(section, {})[name] = value
+    return config
+
+
+def write_config(path: Path, config: dict[str, Any]) -> Path:
+    """The config as a YAML file."""
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def environment() -> dict[str, str]:
+    """The environment for `maskwright` in a test: from any working folder, one thread a process."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def maskwright(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    command = [sys.executable, "-m", "launchers.cli", *map(str, arguments)]
+    return subprocess.run(command, env=environment(), cwd=cwd or ROOT, capture_output=True, text=True, timeout=300)
+
+
+def start_maskwright(log: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
+    """Start the command line, its output going to `log`."""
+    command = [sys.executable, "-m", "launchers.cli", *map(str, arguments)]
+    with open(log, "ab") as output:
+        return subprocess.Popen(command, env=environment(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+
+
+def losses(run: Path) -> dict[int, float]:
+    """The valid loss of every step in the journal."""
+    entries = read_journal(run / "journal.jsonl")
+    return {entry.step: entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics}
+
+
+def wait_for_step(run: Path, step: int, seconds: float = 120) -> None:
+    """Wait until the journal holds a step."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if (run / "journal.jsonl").exists() and max(losses(run), default=0) >= step:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{run} did not reach step {step} within {seconds} s")
+
+
+def ranks_of(config: Path) -> dict[int, psutil.Process]:
+    """The training processes of a config, by local rank."""
+    found = {}
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if "pretrain.train" in command and str(config) in command and "--num_gpus" not in command:
+            found |= {int(part.split("=")[1]): process for part in command if part.startswith("--local_rank=")}
+    return found
+
+
+def kill(process: psutil.Process) -> None:
+    """SIGKILL."""
+    process.send_signal(signal.SIGKILL)
+
+
+def status(run: Path) -> dict[str, Any]:
+    """status.json."""
+    return json.loads((run / "status.json").read_text())
