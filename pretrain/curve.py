@@ -76,7 +76,7 @@ def _draw_rate_and_speed(axes: "Axes", entries: list[Entry]) -> None:
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3), useMathText=True)
     steps, values = _series(entries, "speed/tokens_per_second")
     right = axes.twinx()
-    right.plot(steps, values / 1000, color=_GREY, linewidth=0.9)
+    right.plot(steps, values / 1000, color=_GREY, alpha=0.7, linewidth=0.9)
     right.set_ylabel("thousand tokens/s", color=_GREY)
     right.margins(y=0.15)
     right.set_ylim(bottom=0)
