@@ -1,0 +1,372 @@
+"""The shard format, version 1: what a data set folder holds, and its reader (docs/data-format.md is the full account).
+
+DATASET/manifest.json                     written last; a folder without it is not a data set
+DATASET/tokenizer/                        the tokenizer that made the ids
+DATASET/shards/{task:05d}-{shard:05d}.tar    WebDataset samples, each a block of whole documents
+DATASET/shards/{task:05d}-{shard:05d}.index  block table and document lengths of that tar
+"""
+
+import functools
+import hashlib
+import json
+import mmap
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from data_prep.errors import DamagedData, UserError
+
+FORMAT = "maskwright-blocks"
+FORMAT_VERSION = 1
+BLOCK_TOKENS = 1 << 18  # a block closes with the document that reaches this many tokens
+SHARD_BYTES = 256 << 20  # a shard closes before the block that would pass this size
+INDEX_MAGIC = b"MWBLOCKS"
+SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
+MAX_OPEN_SHARDS = 128  # each mapped file costs a file descriptor, of which a process has about a thousand
+
+INDEX_HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("token_bytes", "<u4"),
+        ("blocks", "<u8"),
+        ("documents", "<u8"),
+        ("tokens", "<u8"),
+    ]
+)
+# Offsets are from the start of the tar to the first array element, past the tar and .npy headers; a checksum is
+# xxh3_64 of the array's bytes alone. words_offset is 0 where the block has no .words.npy.
+BLOCK_RECORD = np.dtype(
+    [
+        ("task", "<u4"),
+        ("number", "<u4"),
+        ("documents", "<u8"),
+        ("tokens", "<u8"),
+        ("first_document", "<u8"),
+        ("tokens_offset", "<u8"),
+        ("ends_offset", "<u8"),
+        ("words_offset", "<u8"),
+        ("tokens_xxh3", "<u8"),
+        ("ends_xxh3", "<u8"),
+        ("words_xxh3", "<u8"),
+    ]
+)
+ENDS_DTYPE = np.dtype("<u4")
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """The tokenizer of a data set.
+
+    `sha256` is the digest of `sha256sum`'s lines over the files in name order; `vocab_size` is the largest id + 1,
+    added tokens included; `continuation_prefix` is the WordPiece prefix ("##") where the vocabulary alone tells word
+    starts, else None and each block carries them.
+    """
+
+    sha256: str
+    files: dict[str, str]
+    vocab_size: int
+    special_ids: dict[str, int]
+    all_special_ids: list[int]
+    continuation_prefix: str | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all shards."""
+
+    documents: int
+    tokens: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """One tar and its index."""
+
+    name: str
+    bytes: int
+    sha256: str
+    index_bytes: int
+    index_sha256: str
+    documents: int
+    tokens: int
+    blocks: int
+
+    @property
+    def index_name(self) -> str:
+        return index_name(self.name)
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """One input file: `documents` are those kept in this data set, `empty` and `quarantined` those left out."""
+
+    name: str
+    bytes: int
+    sha256: str
+    documents: int
+    empty: int
+    quarantined: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of manifest.json."""
+
+    format: str
+    format_version: int
+    fingerprint: str
+    tokenizer: TokenizerInfo
+    dtype: str
+    totals: Totals
+    shards: list[ShardInfo]
+    sources: list[SourceInfo]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def shard_name(task: int, shard: int) -> str:
+    """File name of a task's shard."""
+    return f"{task:05d}-{shard:05d}.tar"
+
+
+def index_name(shard: str) -> str:
+    """File name of the index beside a shard."""
+    return shard.removesuffix(".tar") + ".index"
+
+
+def block_key(task: int, number: int) -> str:
+    """WebDataset key of a block; without a dot, since readers split the member name at the first one."""
+    return f"{task:05d}_{number:09d}"
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """The little-endian type that holds every id below `vocab_size`: uint16 where it fits, else uint32."""
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
+
+
+def xxh3(array: np.ndarray) -> int:
+    """xxh3_64 of a contiguous array's bytes."""
+    return xxhash.xxh3_64_intdigest(array.data)
+
+
+def fingerprint(tokenizer_sha256: str, dtype: np.dtype, tables: Iterable[np.ndarray]) -> str:
+    """SHA-256 of a data set's content: tokenizer, dtype, and each block's counts and checksums, in order.
+
+    File, task and folder names do not enter it, nor does the cut into shards.
+    """
+    digest = hashlib.sha256(f"{FORMAT} {FORMAT_VERSION} {tokenizer_sha256} {dtype.name}\n".encode())
+    columns = ["documents", "tokens", "tokens_xxh3", "ends_xxh3", "words_xxh3"]
+    for table in tables:
+        content = np.empty((len(table), len(columns)), "<u8")
+        for column, name in enumerate(columns):
+            content[:, column] = table[name]
+        digest.update(content.tobytes())
+    return digest.hexdigest()
+
+
+def read_index(data: bytes | mmap.mmap) -> tuple[np.void, np.ndarray, np.ndarray]:
+    """Header, block table [blocks] and document lengths uint32 [documents] of an index, as views of `data`.
+
+    Raises ValueError saying what is wrong with it.
+    """
+    if len(data) < INDEX_HEADER.itemsize:
+        raise ValueError(f"it has {len(data)} bytes, less than its header")
+    header = np.frombuffer(data, INDEX_HEADER, 1)[0]
+    if header["magic"] != INDEX_MAGIC or header["version"] != FORMAT_VERSION:
+        raise ValueError(f"its header is not that of a version {FORMAT_VERSION} index")
+    blocks, documents = int(header["blocks"]), int(header["documents"])
+    lengths_offset = INDEX_HEADER.itemsize + blocks * BLOCK_RECORD.itemsize
+    if len(data) != lengths_offset + 4 * documents:
+        raise ValueError(f"it has {len(data)} bytes where {blocks} blocks and {documents} documents are announced")
+    table = np.frombuffer(data, BLOCK_RECORD, blocks, INDEX_HEADER.itemsize)
+    return header, table, np.frombuffer(data, "<u4", documents, lengths_offset)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a data set folder; raises UserError where there is none or it does not follow the format."""
+    path = folder / "manifest.json"
+    if not folder.is_dir():
+        raise UserError(f"There is no data set folder {folder}.")
+    if not path.is_file():
+        raise UserError(
+            f"{folder} holds no finished data set (no manifest.json); run `maskwright prep run` to its end."
+        )
+    try:
+        raw = json.loads(path.read_bytes())
+        version = raw["format_version"]
+        if raw["format"] != FORMAT:
+            raise ValueError(f"its format is {raw['format']!r}")
+        return _parse_manifest(raw) if version == FORMAT_VERSION else _refuse_version(path, version)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedData(f"{path} is not a valid manifest: {error}; prepare the data set again.") from error
+
+
+def _refuse_version(path: Path, version: Any) -> Manifest:
+    raise UserError(
+        f"{path} has format version {version}, this Maskwright reads version {FORMAT_VERSION}; prepare the data again."
+    )
+
+
+def _parse_manifest(raw: dict[str, Any]) -> Manifest:
+    nested = {
+        "tokenizer": _parse(TokenizerInfo, raw["tokenizer"]),
+        "totals": _parse(Totals, raw["totals"]),
+        "shards": [_parse(ShardInfo, shard) for shard in raw["shards"]],
+        "sources": [_parse(SourceInfo, source) for source in raw["sources"]],
+    }
+    manifest = Manifest(**{**raw, **nested})
+    if manifest.dtype != token_dtype(manifest.tokenizer.vocab_size).name:
+        raise ValueError(f"dtype {manifest.dtype!r} does not go with a vocabulary of {manifest.tokenizer.vocab_size}")
+    for shard in manifest.shards:
+        if not re.fullmatch(r"\d{5,}-\d{5,}\.tar", shard.name):
+            raise ValueError(f"{shard.name!r} is not a shard's name")
+    for field in fields(Totals):
+        if getattr(manifest.totals, field.name) != sum(getattr(shard, field.name) for shard in manifest.shards):
+            raise ValueError(f"the shards' {field.name} do not add up to the total")
+    return manifest
+
+
+def _parse(cls: Any, raw: dict[str, Any]) -> Any:
+    for field in fields(cls):
+        if field.type in (int, str) and type(raw[field.name]) is not field.type:
+            raise TypeError(f"{field.name} is {raw[field.name]!r}")
+    return cls(**raw)
+
+
+class Dataset:
+    """A finished data set, opened read-only; blocks are numbered 0 .. n_blocks - 1 in manifest order.
+
+    Opening reads the manifest and the indexes, not the tokens. It raises UserError for a folder that is missing, not
+    finished or of another format version, and DamagedData for a shard or index that differs from the manifest.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest = read_manifest(self.path)
+        self.tokenizer_path = self.path / "tokenizer"
+        self.dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
+        self._tables = [self._open_shard(shard) for shard in self.manifest.shards]
+        self._first_block = np.cumsum([0] + [len(table) for table in self._tables])
+        self.n_blocks = int(self._first_block[-1])
+        self._verified = np.zeros(self.n_blocks, dtype=bool)
+        self._map = functools.lru_cache(MAX_OPEN_SHARDS)(_map_file)
+        found = fingerprint(self.manifest.tokenizer.sha256, self.dtype, self._tables)
+        if found != self.manifest.fingerprint:
+            raise DamagedData(
+                f"{self.path}: manifest.json has fingerprint {self.manifest.fingerprint} but its indexes give {found}."
+            )
+
+    def __reduce__(self) -> tuple[type["Dataset"], tuple[Path]]:
+        return Dataset, (self.path,)
+
+    def key(self, block: int) -> str:
+        """WebDataset key of a block."""
+        _, record = self._locate(block)
+        return block_key(int(record["task"]), int(record["number"]))
+
+    def shard(self, block: int) -> ShardInfo:
+        """The shard that holds a block."""
+        return self.manifest.shards[self._locate(block)[0]]
+
+    def document_lengths(self, block: int) -> np.ndarray:
+        """Tokens of each document of a block, uint32 [n_documents], a view of the index file."""
+        shard, record = self._locate(block)
+        data = self._map(self._file(index_name(self.manifest.shards[shard].name)))
+        first = INDEX_HEADER.itemsize + len(self._tables[shard]) * BLOCK_RECORD.itemsize
+        return np.frombuffer(data, "<u4", int(record["documents"]), first + 4 * int(record["first_document"]))
+
+    def tokens(self, block: int) -> np.ndarray:
+        """Token ids of a block, `dtype` [n_tokens], a read-only view of the tar.
+
+        Raises DamagedData if the block's bytes do not have the checksum of the index; each block is checked the first
+        time that this object reads it.
+        """
+        shard, record = self._locate(block)
+        tokens = self._array(shard, record, "tokens", self.dtype, int(record["tokens"]))
+        if not self._verified[block]:
+            self._check(block, "tokens", tokens)
+            self._verified[block] = True
+        return tokens
+
+    def document_ends(self, block: int) -> np.ndarray:
+        """Offset past each document's last token, uint32 [n_documents], as stored in the tar; checked every time."""
+        shard, record = self._locate(block)
+        ends = self._array(shard, record, "ends", ENDS_DTYPE, int(record["documents"]))
+        self._check(block, "ends", ends)
+        return ends
+
+    def word_starts(self, block: int) -> np.ndarray | None:
+        """Whether each token begins a word, bool [n_tokens]; checked every time.
+
+        None where the vocabulary alone decides: a token begins a word unless it has `continuation_prefix`.
+        """
+        shard, record = self._locate(block)
+        if not record["words_offset"]:
+            return None
+        n_tokens = int(record["tokens"])
+        bits = self._array(shard, record, "words", np.dtype("u1"), -(-n_tokens // 8))
+        self._check(block, "words", bits)
+        return np.unpackbits(bits, count=n_tokens, bitorder="little").view(bool)
+
+    def _locate(self, block: int) -> tuple[int, np.void]:
+        if not 0 <= block < self.n_blocks:
+            raise IndexError(f"block {block} of {self.n_blocks}")
+        shard = int(np.searchsorted(self._first_block, block, side="right")) - 1
+        return shard, self._tables[shard][block - self._first_block[shard]]
+
+    def _file(self, name: str) -> Path:
+        return self.path / "shards" / name
+
+    def _array(self, shard: int, record: np.void, member: str, dtype: np.dtype, count: int) -> np.ndarray:
+        data = self._map(self._file(self.manifest.shards[shard].name))
+        return np.frombuffer(data, dtype, count, int(record[f"{member}_offset"]))
+
+    def _check(self, block: int, member: str, array: np.ndarray) -> None:
+        shard, record = self._locate(block)
+        found, expected = xxh3(array), int(record[f"{member}_xxh3"])
+        if found != expected:
+            path = self._file(self.manifest.shards[shard].name)
+            raise DamagedData(
+                f"{path} is damaged: the {member} of block {self.key(block)} have "
+                f"checksum {found:016x} instead of {expected:016x}; restore the file or prepare the data set again."
+            )
+
+    def _open_shard(self, shard: ShardInfo) -> np.ndarray:
+        """The shard's block table, after the checks that need no token to be read."""
+        index = self._file(index_name(shard.name))
+        _check_size(self._file(shard.name), shard.bytes)
+        _check_size(index, shard.index_bytes)
+        data = index.read_bytes()
+        found = hashlib.sha256(data).hexdigest()
+        if found != shard.index_sha256:
+            raise DamagedData(f"{index} is damaged: its SHA-256 is {found}, the manifest has {shard.index_sha256}.")
+        try:
+            header, table, _ = read_index(data)
+        except ValueError as error:
+            raise DamagedData(f"{index} is damaged: {error}.") from error
+        for name in ("blocks", "documents", "tokens"):
+            if header[name] != getattr(shard, name):
+                raise DamagedData(f"{index} has {header[name]} {name}, the manifest has {getattr(shard, name)}.")
+        return table.copy()
+
+
+def _check_size(path: Path, expected: int) -> None:
+    if not path.is_file():
+        raise DamagedData(f"{path} is missing; restore it or prepare the data set again.")
+    if (found := path.stat().st_size) != expected:
+        raise DamagedData(
+            f"{path} has {found} bytes, the manifest has {expected}; restore it or prepare the data again."
+        )
+
+
+def _map_file(path: Path) -> mmap.mmap:
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

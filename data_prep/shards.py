@@ -1,0 +1,195 @@
+"""Writes the shards of one task: byte-reproducible tars of blocks, each with its index."""
+
+import contextlib
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from data_prep.files import atomic_writer
+from data_prep.format import (
+    BLOCK_RECORD,
+    BLOCK_TOKENS,
+    ENDS_DTYPE,
+    FORMAT_VERSION,
+    INDEX_HEADER,
+    INDEX_MAGIC,
+    SHARD_BYTES,
+    ShardInfo,
+    block_key,
+    index_name,
+    shard_name,
+    xxh3,
+)
+
+_TAR_BLOCK = 512
+
+
+def tar_member(name: str, payload: bytes) -> bytes:
+    """A POSIX ustar member: 512 bytes of header, the payload, zeros up to the next multiple of 512."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = len(payload), 0o444, 0
+    return info.tobuf(tarfile.USTAR_FORMAT) + payload + bytes(-len(payload) % _TAR_BLOCK)
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """The array as an .npy file of version 1.0."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+class _Hashing:
+    """A file that also hashes and counts what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.sha256, self.bytes = file, hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> None:
+        self.file.write(data)
+        self.sha256.update(data)
+        self.bytes += len(data)
+
+
+@dataclass
+class _OpenShard:
+    name: str
+    tar: _Hashing
+    records: list[np.ndarray] = field(default_factory=list)
+    lengths: list[np.ndarray] = field(default_factory=list)
+
+    def totals(self) -> dict[str, int]:
+        return {
+            "blocks": len(self.records),
+            "documents": sum(len(lengths) for lengths in self.lengths),
+            "tokens": sum(int(record["tokens"]) for record in self.records),
+        }
+
+
+class ShardWriter:
+    """Collects the documents of one task into blocks and shards under `folder`; use it as a context manager.
+
+    A shard and its index appear under their names when complete; `shards` lists them. An exception leaves finished
+    shards in place and removes the one under construction.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        task: int,
+        dtype: np.dtype,
+        block_tokens: int = BLOCK_TOKENS,
+        shard_bytes: int = SHARD_BYTES,
+    ) -> None:
+        self.shards: list[ShardInfo] = []
+        self._folder, self._task, self._dtype = folder, task, dtype
+        self._block_tokens, self._shard_bytes = block_tokens, shard_bytes
+        self._pending: dict[str, list[np.ndarray]] = {"tokens": [], "lengths": [], "words": []}
+        self._pending_tokens = 0
+        self._next_block = 0
+        self._shard: _OpenShard | None = None
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if error is not None:
+            self._stack.__exit__(kind, error, trace)
+            return
+        if self._pending_tokens:
+            self._close_block()
+        self._close_shard()
+
+    def add(self, ids: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None = None) -> None:
+        """Append documents: ids [n_tokens] of one after the other, lengths [n_documents], word starts bool [n_tokens].
+
+        Word starts come with every document or with none. Raises ValueError for a document without tokens, and for an
+        id that the dtype cannot hold.
+        """
+        if len(ids) != lengths.sum() or not lengths.all():
+            raise ValueError("the lengths do not add up to the tokens, or a document has no tokens")
+        if len(ids) and int(ids.max()) > np.iinfo(self._dtype).max:
+            raise ValueError(f"id {ids.max()} does not fit {self._dtype}")
+        ids, lengths, ends = ids.astype(self._dtype), lengths.astype("<u4"), np.cumsum(lengths)
+        document = token = 0
+        while document < len(lengths):
+            room = self._block_tokens - self._pending_tokens
+            stop = min(int(np.searchsorted(ends, token + room)) + 1, len(lengths))
+            self._pending["tokens"].append(ids[token : ends[stop - 1]])
+            self._pending["lengths"].append(lengths[document:stop])
+            if word_starts is not None:
+                self._pending["words"].append(word_starts[token : ends[stop - 1]])
+            self._pending_tokens += int(ends[stop - 1]) - token
+            document, token = stop, int(ends[stop - 1])
+            if self._pending_tokens >= self._block_tokens:
+                self._close_block()
+
+    def _close_block(self) -> None:
+        lengths = np.concatenate(self._pending["lengths"])
+        arrays = {"tokens": np.concatenate(self._pending["tokens"]), "ends": np.cumsum(lengths).astype(ENDS_DTYPE)}
+        if self._pending["words"]:
+            arrays["words"] = np.packbits(np.concatenate(self._pending["words"]), bitorder="little")
+        size = sum(array.nbytes for array in arrays.values())
+        if self._shard is not None and self._shard.tar.bytes + size > self._shard_bytes:
+            self._close_shard()
+        self._write_block(self._shard or self._open_shard(), arrays, lengths)
+        self._pending = {name: [] for name in self._pending}
+        self._pending_tokens = 0
+        self._next_block += 1
+
+    def _write_block(self, shard: _OpenShard, arrays: dict[str, np.ndarray], lengths: np.ndarray) -> None:
+        tar = shard.tar
+        record = np.zeros((), BLOCK_RECORD)
+        record["task"], record["number"] = self._task, self._next_block
+        record["documents"], record["tokens"] = len(lengths), len(arrays["tokens"])
+        record["first_document"] = sum(len(earlier) for earlier in shard.lengths)
+        for name in sorted(arrays):
+            payload = npy_bytes(arrays[name])
+            record[f"{name}_offset"] = tar.bytes + _TAR_BLOCK + len(payload) - arrays[name].nbytes
+            record[f"{name}_xxh3"] = xxh3(arrays[name])
+            tar.write(tar_member(f"{block_key(self._task, self._next_block)}.{name}.npy", payload))
+        shard.records.append(record)
+        shard.lengths.append(lengths)
+
+    def _open_shard(self) -> _OpenShard:
+        name = shard_name(self._task, len(self.shards))
+        file = self._stack.enter_context(atomic_writer(self._folder / name))
+        self._shard = _OpenShard(name, _Hashing(file))
+        return self._shard
+
+    def _close_shard(self) -> None:
+        if self._shard is None:
+            return
+        shard, self._shard = self._shard, None
+        shard.tar.write(bytes(2 * _TAR_BLOCK))
+        shard.tar.write(bytes(-shard.tar.bytes % tarfile.RECORDSIZE))
+        self._stack.close()
+        index = b"".join(_index_parts(shard, self._dtype))
+        with atomic_writer(self._folder / index_name(shard.name)) as file:
+            file.write(index)
+        self.shards.append(
+            ShardInfo(
+                name=shard.name,
+                bytes=shard.tar.bytes,
+                sha256=shard.tar.sha256.hexdigest(),
+                index_bytes=len(index),
+                index_sha256=hashlib.sha256(index).hexdigest(),
+                **shard.totals(),
+            )
+        )
+
+
+def _index_parts(shard: _OpenShard, dtype: np.dtype) -> Iterator[bytes]:
+    header = np.zeros((), INDEX_HEADER)
+    header["magic"], header["version"], header["token_bytes"] = INDEX_MAGIC, FORMAT_VERSION, dtype.itemsize
+    for name, total in shard.totals().items():
+        header[name] = total
+    yield header.tobytes()
+    yield np.stack(shard.records).tobytes()
+    yield np.concatenate(shard.lengths).tobytes()

@@ -1,0 +1,86 @@
+"""Training on this machine through the deepspeed launcher."""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from data_prep.errors import UserError
+from pretrain.config import Config
+from pretrain.run_folder import EXIT_CODES, RunFolder
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+def gpu_count() -> int:
+    """NVIDIA GPUs of this machine, found without importing torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int | None) -> int:
+    """Train with one process a GPU, or `processes`; the exit code of the run (see pretrain.run_folder.EXIT_CODES).
+
+    The run's status.json is believed, not the launcher's exit code, which is 0 after some kills.
+    """
+    count = processes or max(1, gpu_count())
+    folder = RunFolder(config.run.dir)
+    before = folder.status.stat().st_mtime_ns if folder.status.exists() else None
+    command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", str(count)]
+    command += ["--master_port", str(free_port()), "--module", "pretrain.train"]
+    command += ["--config", str(config_path), *overrides]
+    code = _run(command, _environment(count), on_stop=lambda: _ask_to_stop(folder))
+    if not folder.status.exists() or folder.status.stat().st_mtime_ns == before:
+        raise UserError(f"training did not start (the launcher's exit code is {code}); its output is above")
+    status = folder.read_status()
+    if status.state == "running":
+        reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
+        folder.write_status("failed", status.step, status.total_steps, reason, "run the same command again to go on")
+        print(f"error: {folder.path}: {reason}; run the same command again to go on", file=sys.stderr)
+        return EXIT_CODES["failed"]
+    return EXIT_CODES[status.state]
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment(processes: int) -> dict[str, str]:
+    environment = dict(os.environ)
+    if not gpu_count():
+        environment["DS_ACCELERATOR"] = "cpu"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment["TOKENIZERS_PARALLELISM"] = "false"
+    return environment
+
+
+def _run(command: list[str], environment: dict[str, str], on_stop: Callable[[], None]) -> int:
+    """Run the launcher in a session of its own; Ctrl-C and SIGTERM here become a request to stop."""
+    child = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_die_with_parent)
+    previous = {number: signal.signal(number, lambda *_: on_stop()) for number in _STOP_SIGNALS}
+    try:
+        return child.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _ask_to_stop(folder: RunFolder) -> None:
+    print(f"\nstopping after a checkpoint; to stop at once, kill the processes of {folder.path}", file=sys.stderr)
+    folder.stop.touch()
+
+
+def _die_with_parent() -> None:
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)

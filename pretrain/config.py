@@ -1,0 +1,257 @@
+"""The whole configuration of a run: one YAML file, `section.key=value` overrides, every key checked.
+
+Nothing here imports torch, so that the command line and the launchers can check a config at once.
+"""
+
+import difflib
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from data_prep.errors import UserError
+
+PRESETS: dict[str, dict[str, int]] = {
+    "tiny": {"layers": 2, "hidden": 128, "heads": 2},
+    "mini": {"layers": 4, "hidden": 256, "heads": 4},
+    "small": {"layers": 4, "hidden": 512, "heads": 8},
+    "base": {"layers": 12, "hidden": 768, "heads": 12},
+    "large": {"layers": 24, "hidden": 1024, "heads": 16},
+}
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class RunConfig(Section):
+    dir: Path = Field(description="the run folder: config, journal, status, checkpoints, exports")
+    seed: int = Field(0, ge=0, lt=2**64, description="keys the order, the masks and the initial weights")
+    resume: str = Field("auto", description="auto, required, never, or the path of a checkpoint folder")
+    allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
+
+
+class DataConfig(Section):
+    train: Path = Field(description="a data set folder written by `maskwright prep run`")
+    valid: Path | None = Field(None, description="a data set folder for the held-out loss")
+    seq_len: int = Field(128, ge=8, le=65536, description="tokens a row, [CLS] and [SEP] included")
+    window_blocks: int = Field(64, ge=1, le=4096, description="blocks packed and shuffled together")
+
+
+class ReplacementConfig(Section):
+    mask: float = Field(0.8, ge=0, le=1, description="share of selected tokens that become [MASK]")
+    random: float = Field(0.1, ge=0, le=1, description="share that becomes another ordinary token; the rest stay")
+
+    @model_validator(mode="after")
+    def _shares(self) -> "ReplacementConfig":
+        if self.mask + self.random > 1 + 1e-9:
+            raise ValueError(f"mask + random is {self.mask + self.random:g}; the two shares may add up to 1 at most")
+        return self
+
+
+class MaskingConfig(Section):
+    strategy: Literal["token"] = "token"
+    rate: float = Field(0.15, gt=0, lt=1, description="share of a row's ordinary tokens that are predicted")
+    replacement: ReplacementConfig = ReplacementConfig()
+
+
+class SizeConfig(Section):
+    layers: int = Field(ge=1)
+    hidden: int = Field(ge=8)
+    heads: int = Field(ge=1)
+    intermediate: int | None = Field(None, ge=8, description="4 x hidden by default")
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "SizeConfig":
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
+        return self
+
+
+class ModelConfig(Section):
+    arch: Literal["bert"] = "bert"
+    size: SizeConfig = Field(SizeConfig(**PRESETS["mini"]), description=f"layers/hidden/heads, or one of {[*PRESETS]}")
+    max_positions: int | None = Field(None, ge=8, description="length of the position table; data.seq_len by default")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("size"), str):
+            name = values["size"]
+            if name not in PRESETS:
+                raise ValueError(f"size {name!r} is no preset; write one of {', '.join(PRESETS)}")
+            return values | {"size": PRESETS[name]}
+        return values
+
+
+class OptimConfig(Section):
+    name: Literal["adamw"] = "adamw"
+    lr: float = Field(5e-4, gt=0)
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = Field(1e-6, gt=0)
+    weight_decay: float = Field(0.01, ge=0, description="not applied to norms, biases and embeddings")
+    grad_clip: float = Field(1.0, ge=0, description="largest global gradient norm; 0 for none")
+
+
+class ScheduleConfig(Section):
+    kind: Literal["wsd", "linear"] = "wsd"
+    warmup_steps: int = Field(0, ge=0)
+    decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, decayed to zero")
+
+
+class TrainConfig(Section):
+    steps: int = Field(ge=1, description="optimizer steps of the whole run")
+    global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
+    micro_batch_size: int | None = Field(None, ge=1, description="rows a rank and pass; by default no accumulation")
+    precision: Literal["bf16", "fp32"] = "bf16"
+
+
+class ZeroConfig(Section):
+    stage: Literal[0, 1, 2, 3] = 1
+
+
+class CheckpointConfig(Section):
+    every_steps: int = Field(1000, ge=1)
+    keep: int = Field(2, ge=1, description="newest checkpoints kept")
+
+
+class EvalConfig(Section):
+    every_steps: int = Field(1000, ge=1)
+    rows: int = Field(1024, ge=1, description="rows of the held-out set used at each evaluation, at most")
+
+
+class TrackConfig(Section):
+    uri: str = "sqlite:///mlflow.db"
+    experiment: str = "maskwright"
+
+
+class Config(Section):
+    run: RunConfig
+    data: DataConfig
+    masking: MaskingConfig = MaskingConfig()
+    model: ModelConfig = ModelConfig()
+    optim: OptimConfig = OptimConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    train: TrainConfig
+    zero: ZeroConfig = ZeroConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    eval: EvalConfig = EvalConfig()
+    track: TrackConfig = TrackConfig()
+    deepspeed: dict[str, Any] = Field(default_factory=dict, description="raw DeepSpeed keys, laid over ours")
+
+    @model_validator(mode="after")
+    def _cross_checks(self) -> "Config":
+        micro, batch = self.train.micro_batch_size, self.train.global_batch_size
+        if micro and batch % micro:
+            raise ValueError(
+                f"train.global_batch_size ({batch}) must be a multiple of train.micro_batch_size ({micro})"
+            )
+        if self.model.max_positions and self.model.max_positions < self.data.seq_len:
+            raise ValueError(
+                f"model.max_positions ({self.model.max_positions}) must be at least data.seq_len ({self.data.seq_len})"
+            )
+        if self.schedule.warmup_steps > self.train.steps:
+            raise ValueError(
+                f"schedule.warmup_steps ({self.schedule.warmup_steps}) is more than train.steps ({self.train.steps})"
+            )
+        return self
+
+
+def load_config(path: Path, overrides: list[str] | None = None) -> Config:
+    """Read a config file and lay `section.key=value` overrides (values in YAML) over it.
+
+    Raises:
+        UserError: naming the file or override, the key, and what to write instead.
+    """
+    values = _read_yaml(path)
+    for override in overrides or []:
+        _apply_override(values, override)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{path}: {_explain(error)}") from None
+
+
+def save_config(config: Config, path: Path) -> None:
+    """Write every value, defaults included, as YAML that `load_config` reads back to an equal Config."""
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads `5e-4` as a string; people who write learning rates mean a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
+    list("-+0123456789."),
+)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}:{where} is not valid YAML ({getattr(error, 'problem', None) or error})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: a config is a mapping of sections such as run:, data:, train:")
+    return values
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    parts = key.split(".")
+    if not separator or not all(parts):
+        raise UserError(f"override {override!r} is not of the form section.key=value")
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        raise UserError(f"override {override!r}: {text!r} is not valid YAML") from None
+    for part in parts[:-1]:
+        inner = values.setdefault(part, {})
+        if not isinstance(inner, dict):
+            values[part] = inner = {}
+        values = inner
+    values[parts[-1]] = value
+
+
+def _explain(error: ValidationError) -> str:
+    """The first problem, as one sentence."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"{where} is not a key{_nearest(problem['loc'])}"
+    if problem["type"] == "missing":
+        return f"{where} is missing; add it to the config"
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if problem["type"] == "value_error":
+        return f"{where}: {message}" if where else message
+    return f"{where} is {problem['input']!r}, but {message}"
+
+
+def _nearest(location: tuple[int | str, ...]) -> str:
+    section: Any = Config
+    for part in location[:-1]:
+        section = _section_of(section.model_fields[part].annotation) if part in section.model_fields else None
+        if section is None:
+            return ""
+    names = difflib.get_close_matches(str(location[-1]), section.model_fields, n=1, cutoff=0.5)
+    if names:
+        return f"; did you mean {'.'.join([*map(str, location[:-1]), names[0]])}?"
+    return f"; the keys there are {', '.join(section.model_fields)}"
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    candidates = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    return next((c for c in candidates if isinstance(c, type) and issubclass(c, Section)), None)

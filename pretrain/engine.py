@@ -1,0 +1,170 @@
+"""DeepSpeed behind a small surface: one optimizer step over a global batch. The only importer of deepspeed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+from torch import Tensor
+
+from data_prep.errors import UserError
+from pretrain.config import Config
+from pretrain.data.batch import Batch
+from pretrain.data.loader import BatchShape
+from pretrain.model.encoder import Encoder, Prediction
+from pretrain.optim import build_optimizer
+
+_TAG = "deepspeed"
+_OURS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "optimizer", "scheduler")
+
+
+@dataclass(frozen=True)
+class StepTotals:
+    """Sums over the global batch, on the device: predictions, real tokens, and ranks that were asked to stop."""
+
+    predictions: Tensor
+    tokens: Tensor
+    stops: Tensor
+
+
+def init_distributed() -> None:
+    """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU)."""
+    deepspeed.init_distributed(dist_backend=get_accelerator().communication_backend_name(), verbose=False)
+
+
+def deepspeed_config(config: Config, shape: BatchShape) -> dict[str, Any]:
+    """The DeepSpeed configuration of a run.
+
+    Raises:
+        UserError: if `deepspeed:` sets a key that Maskwright derives from its own sections.
+    """
+    for key in _OURS:
+        if key in config.deepspeed:
+            raise UserError(f"deepspeed.{key} is derived from train: and optim:; remove it and set those instead")
+    ours: dict[str, Any] = {
+        "train_batch_size": config.train.global_batch_size,
+        "train_micro_batch_size_per_gpu": shape.micro,
+        "gradient_accumulation_steps": shape.accumulation,
+        "gradient_clipping": config.optim.grad_clip,
+        "bf16": {"enabled": config.train.precision == "bf16"},
+        "zero_optimization": {
+            "stage": config.zero.stage,
+            "contiguous_gradients": True,
+            "overlap_comm": torch.cuda.is_available(),
+            "reduce_bucket_size": 500_000_000,
+            "allgather_bucket_size": 500_000_000,
+        },
+        "steps_per_print": 2**31,
+        "wall_clock_breakdown": False,
+    }
+    return _merged(ours, config.deepspeed)
+
+
+class Engine:
+    """The model, its optimizer and their distributed state.
+
+    Args:
+        config: the run.
+        model: the encoder, initialised alike on every rank.
+        shape: how the global batch is spread.
+    """
+
+    def __init__(self, config: Config, model: Encoder, shape: BatchShape):
+        self.shape, self.seq_len = shape, config.data.seq_len
+        optimizer = build_optimizer(model, config.optim)
+        settings = deepspeed_config(config, shape)
+        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+        self.device = self._engine.device
+
+    def totals(self, batches: Sequence[Batch], stop: bool) -> StepTotals:
+        """Sum this rank's counts over all ranks; carries the request to stop, so that ranks agree on it."""
+        mine = [sum(b.n_predictions for b in batches), sum(b.n_tokens for b in batches), int(stop)]
+        counts = torch.tensor(mine, dtype=torch.float64, device=self.device)
+        dist.all_reduce(counts)
+        return StepTotals(*counts.unbind())
+
+    def step(self, batches: Sequence[Batch], totals: StepTotals, lr: float) -> Tensor:
+        """One optimizer step over the global batch.
+
+        The loss is the sum of cross-entropies over all predictions of the global batch divided by their number.
+        DeepSpeed divides gradients by accumulation and world size, so each micro-batch's sum is scaled up by both.
+
+        Returns:
+            fp64 [3] on the device: loss sum and correct predictions over all ranks, gradient norm before clipping.
+        """
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        scale = self.shape.world_size * self.shape.accumulation / totals.predictions.clamp(min=1)
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for batch in batches:
+            prediction = self._forward(batch)
+            sums += torch.stack([prediction.loss.detach(), prediction.correct]).double()
+            self._engine.backward(prediction.loss * scale.to(prediction.loss.dtype))
+            if self._engine.is_gradient_accumulation_boundary():
+                norm = self._plain_grad_norm()
+            self._engine.step()
+        dist.all_reduce(sums)
+        if norm is None:
+            norm = self._engine.get_global_grad_norm()
+        norm = torch.as_tensor(norm, dtype=torch.float64, device=self.device)
+        return torch.cat([sums, norm.reshape(1)])
+
+    def evaluate(self, batches: Iterable[Batch]) -> Tensor:
+        """Sums over all ranks' batches, each rank giving as many: fp64 [3] loss, correct, predictions."""
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self._engine.eval()
+        with torch.no_grad():
+            for batch in batches:
+                prediction = self._forward(batch)
+                sums += torch.stack([prediction.loss, prediction.correct, prediction.count]).double()
+        self._engine.train()
+        dist.all_reduce(sums)
+        return sums
+
+    def save(self, folder: Path) -> None:
+        """Write this rank's part of the weights and optimizer state below `folder`; a collective."""
+        self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
+
+    def load(self, folder: Path) -> None:
+        """Load what `save` wrote; a collective. The folder must have been verified: loading unpickles it."""
+        path, _ = self._engine.load_checkpoint(str(folder), tag=_TAG)
+        if path is None:
+            raise UserError(f"{folder}: DeepSpeed finds no checkpoint there")
+
+    def close(self) -> None:
+        """Leave the process group."""
+        self._engine.destroy()
+        dist.destroy_process_group()
+
+    def _forward(self, batch: Batch) -> Prediction:
+        def moved(array: Any) -> Tensor:
+            return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+        return self._engine(
+            moved(batch.tokens),
+            moved(batch.positions),
+            moved(batch.cu_seqlens),
+            moved(batch.masked_positions),
+            moved(batch.labels),
+            seq_len=self.seq_len,
+            n_documents=batch.n_documents,
+        )
+
+    def _plain_grad_norm(self) -> Tensor | None:
+        """The gradient norm where DeepSpeed hands the step to the plain optimizer and computes none (stage 0, fp32)."""
+        if hasattr(self._engine.optimizer, "_global_grad_norm") or self._engine.zero_optimization_stage() > 0:
+            return None
+        gradients = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients)
+
+
+def _merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(ours)
+    for key, value in theirs.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged

@@ -1,0 +1,124 @@
+"""From a checkpoint to a folder that `transformers` loads: config, safetensors weights, tokenizer, model card."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from data_prep.errors import UserError
+from data_prep.format import Dataset
+from pretrain import checkpoint
+from pretrain.config import Config
+from pretrain.model.encoder import Encoder, EncoderShape, encoder_shape
+from pretrain.model.families import bert_model
+from pretrain.run_folder import RunFolder
+
+
+def export_run(run: Path, step: int | None, out: Path | None) -> Path:
+    """Export a run's checkpoint.
+
+    Args:
+        step: which checkpoint; the newest by default.
+        out: folder to write, which must be new or empty; RUN/exports/step-N by default.
+
+    Returns:
+        The folder written.
+
+    Raises:
+        UserError: if there is no such checkpoint, it is damaged, or `out` is in use.
+    """
+    folder = RunFolder(run)
+    found = _choose(folder, step)
+    if problem := checkpoint.verify(found):
+        raise UserError(f"{found} is damaged and cannot be exported: {problem}")
+    saved = checkpoint.read(found)
+    config = Config.model_validate(saved.state["config"])
+    data = Dataset(config.data.train)
+    if data.manifest.tokenizer.sha256 != saved.state["identity"]["data.train (tokenizer)"]:
+        raise UserError(f"{config.data.train} now holds another tokenizer than the run was trained with")
+    shape = encoder_shape(config.model, config.data.seq_len, data.manifest.tokenizer)
+    out = out or folder.exports / found.name
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"{out} is not empty; remove it, or choose another --out")
+    temporary = out.with_name(f".{out.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        _write(temporary, native_state(found, shape), shape, data, config, saved.step)
+        if out.exists():
+            out.rmdir()
+        temporary.rename(out)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return out
+
+
+def native_state(path: Path, shape: EncoderShape) -> dict[str, Tensor]:
+    """The fp32 weights of a verified checkpoint, by native name. It is unpickled: verify it first."""
+    folder = path / "deepspeed"
+    if any(folder.glob("*optim_states.pt")):
+        from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+        state = get_fp32_state_dict_from_zero_checkpoint(str(path), tag="deepspeed")
+    else:
+        saved = torch.load(folder / "mp_rank_00_model_states.pt", map_location="cpu", weights_only=False)
+        state = saved["module"]
+    encoder = Encoder(shape)
+    encoder.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    return encoder.state_dict()
+
+
+def _choose(folder: RunFolder, step: int | None) -> Path:
+    found = dict(checkpoint.committed(folder.checkpoints))
+    if not found:
+        raise UserError(f"{folder.path}: there is no checkpoint to export; train first")
+    if step is not None and step not in found:
+        raise UserError(f"{folder.path}: no checkpoint of step {step}; there are {', '.join(map(str, sorted(found)))}")
+    return found[max(found) if step is None else step]
+
+
+def _write(out: Path, state: dict[str, Tensor], shape: EncoderShape, data: Dataset, config: Config, step: int) -> None:
+    model = bert_model(state, shape)
+    model.save_pretrained(out)
+    tokenizer: Any = AutoTokenizer.from_pretrained(data.tokenizer_path)
+    tokenizer.model_max_length = shape.max_positions
+    tokenizer.save_pretrained(out)
+    (out / "README.md").write_text(_card(data, config, step))
+    (out / "maskwright.json").write_text(
+        json.dumps({"step": step, "dataset": data.manifest.fingerprint, "seed": config.run.seed}, indent=1) + "\n"
+    )
+
+
+def _card(data: Dataset, config: Config, step: int) -> str:
+    size, totals = config.model.size, data.manifest.totals
+    rows = step * config.train.global_batch_size
+    return f"""---
+library_name: transformers
+pipeline_tag: fill-mask
+---
+# {config.run.dir.name}
+
+A {config.model.arch.upper()} encoder of {size.layers} layers and {size.hidden} hidden units, pretrained with Maskwright
+for masked-language modelling.
+
+| | |
+|---|---|
+| steps | {step:,} of {config.train.steps:,} |
+| rows seen | {rows:,} of {config.data.seq_len} tokens |
+| masking | {config.masking.strategy}, {config.masking.rate:.0%} of tokens, chosen anew at each visit |
+| training data | {totals.documents:,} documents, {totals.tokens:,} tokens (fingerprint `{data.manifest.fingerprint}`) |
+| seed | {config.run.seed} |
+
+```python
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model="PATH_OF_THIS_FOLDER")
+print(fill(f"The ship sailed across the {{fill.tokenizer.mask_token}}."))
+```
+"""

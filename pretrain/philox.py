@@ -1,0 +1,52 @@
+"""Philox-4x32-10, the counter-based generator behind every random choice.
+
+Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; the published test vectors
+of Random123 are in tests/unit/test_philox.py. A draw is a function of (key, counter) alone, so nothing depends on
+which process asks, or on what was drawn before.
+"""
+
+import hashlib
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Key = tuple[int, int]
+
+_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
+_LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def derive_key(seed: int, purpose: str) -> Key:
+    """The 2 x 32-bit key of one purpose ("mask", "blocks", ...) under a seed; purposes never share draws."""
+    digest = hashlib.sha256(f"maskwright:{purpose}:{seed}".encode()).digest()
+    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
+
+
+def philox(key: Key, c0: ArrayLike, c1: ArrayLike, c2: ArrayLike, c3: ArrayLike) -> tuple[NDArray[np.uint64], ...]:
+    """Four uniform 32-bit words for each counter.
+
+    Args:
+        key: two words below 2**32.
+        c0, c1, c2, c3: the counter's words, each below 2**32; arrays broadcast together.
+
+    Returns:
+        Four uint64 arrays of the broadcast shape, each value below 2**32.
+    """
+    words = np.broadcast_arrays(*(np.asarray(c, dtype=np.uint64) for c in (c0, c1, c2, c3)))
+    x0, x1, x2, x3 = words
+    k0, k1 = key
+    for _ in range(10):
+        p0, p1 = x0 * _MULTIPLIER_0, x2 * _MULTIPLIER_1
+        x0 = (p1 >> _SHIFT) ^ x1 ^ np.uint64(k0)
+        x1 = p1 & _LOW
+        x2 = (p0 >> _SHIFT) ^ x3 ^ np.uint64(k1)
+        x3 = p0 & _LOW
+        k0, k1 = (k0 + _WEYL_0) & 0xFFFFFFFF, (k1 + _WEYL_1) & 0xFFFFFFFF
+    return x0, x1, x2, x3
+
+
+def draw(key: Key, n: int, c1: int, c2: int, c3: int) -> NDArray[np.uint64]:
+    """`n` uniform 64-bit numbers under counters (0..n-1, c1, c2, c3): uint64 [n]."""
+    high, low, _, _ = philox(key, np.arange(n), c1, c2, c3)
+    return (high << _SHIFT) | low

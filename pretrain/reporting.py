@@ -1,0 +1,69 @@
+"""What rank 0 tells people: journal, progress line, MLflow, loss curve, status."""
+
+from data_prep.format import Dataset
+from pretrain.config import Config
+from pretrain.curve import draw_curve
+from pretrain.environment import git_commit
+from pretrain.journal import Journal, read_journal
+from pretrain.progress import Progress
+from pretrain.run_folder import RunFolder, State
+from pretrain.tracking import Tracker
+
+_MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+_TRACKER_SECONDS = 20.0  # how long the end of a run waits for MLflow
+
+
+class Reporting:
+    """Journal first, the rest after: the journal is the truth.
+
+    Args:
+        data: the training data set, named in MLflow by its fingerprint.
+        steps_done: steps of earlier parts of this run.
+    """
+
+    def __init__(self, config: Config, folder: RunFolder, data: Dataset, steps_done: int):
+        self._config, self._folder, self._last_step = config, folder, steps_done
+        self._journal = Journal(folder.journal)
+        self._progress = Progress(config.train.steps, steps_done)
+        if steps_done:
+            self._progress.message(f"resumed after step {steps_done}")
+        size = config.model.size
+        self._tracker = Tracker(
+            run_dir=folder.path,
+            uri=config.track.uri,
+            experiment=config.track.experiment,
+            run_name=folder.path.name,
+            params={
+                "model": f"{config.model.arch} {size.layers} x {size.hidden}",
+                "masking": f"{config.masking.strategy} {config.masking.rate}",
+                "seq_len": str(config.data.seq_len),
+                "global_batch_size": str(config.train.global_batch_size),
+                "lr": str(config.optim.lr),
+                "seed": str(config.run.seed),
+            },
+            tags={"dataset": data.manifest.fingerprint, "git_commit": git_commit() or "unknown"},
+            artifacts=[folder.config, folder.environment],
+        )
+        self._tracker.start()
+
+    def report(self, step: int, metrics: dict[str, float]) -> None:
+        """Record the metrics of a step."""
+        self._last_step = step
+        self._journal.append(step, metrics)
+        self._progress.update(step, metrics)
+
+    def close(self, state: State, reason: str | None) -> None:
+        """Write what remains of a run that ended in `state`."""
+        self._progress.close()
+        self._journal.close()
+        entries = read_journal(self._folder.journal)
+        if entries:
+            draw_curve(entries, self._folder.curve, title=self._folder.path.name, reference={})
+            self._tracker.log_artifact(self._folder.curve)
+        self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
+        total = self._config.train.steps
+        if state == "completed":
+            self._folder.write_status(state, self._last_step, total, "all steps are done", "export the model")
+        elif state == "stopped":
+            action = "run the same command again to go on"
+            self._folder.write_status(state, self._last_step, total, reason or "asked to stop", action)

@@ -1,0 +1,42 @@
+"""Requests to stop: SIGTERM, SIGUSR1, or a file named STOP in the run folder."""
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+_POLL_SECONDS = 0.5
+
+
+class StopRequest:
+    """Remembers that somebody asked this process to stop; asking twice changes nothing."""
+
+    def __init__(self, stop_file: Path):
+        self._file, self._next_poll = stop_file, 0.0
+        self.reason: str | None = None
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._receive)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which asks through STOP
+
+    def __bool__(self) -> bool:
+        if self.reason is None and time.monotonic() >= self._next_poll:
+            self._next_poll = time.monotonic() + _POLL_SECONDS
+            if self._file.exists():
+                self.reason = f"the file {self._file} was there"
+        return self.reason is not None
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.reason = f"received {signal.Signals(number).name}"
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, so that a killed launcher leaves no orphan rank."""
+    set_parent_death_signal = 1
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # not Linux
+    if os.getppid() == 1:  # the parent died before the request
+        os._exit(1)

@@ -1,0 +1,37 @@
+"""Small data sets for tests, written by the real writer."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.format import BLOCK_TOKENS, SHARD_BYTES, Dataset, TokenizerInfo, token_dtype
+from data_prep.merge import write_manifest
+from data_prep.shards import ShardWriter
+
+SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+
+
+def tokenizer_info(vocab_size: int, continuation_prefix: str | None = "##") -> TokenizerInfo:
+    """A tokenizer's description, with ids 0 to 4 special."""
+    return TokenizerInfo("0" * 64, {}, vocab_size, SPECIAL_IDS, sorted(SPECIAL_IDS.values()), continuation_prefix)
+
+
+def make_dataset(
+    folder: Path,
+    documents: Iterable[Sequence[int]],
+    vocab_size: int = 1000,
+    block_tokens: int = BLOCK_TOKENS,
+    shard_bytes: int = SHARD_BYTES,
+    word_starts: Iterable[np.ndarray] | None = None,
+) -> Dataset:
+    """Write token-id `documents` as a data set at `folder` (one task) and open it; there are no tokenizer files."""
+    (folder / "shards").mkdir(parents=True)
+    starts = iter(word_starts) if word_starts is not None else None
+    with ShardWriter(folder / "shards", 0, token_dtype(vocab_size), block_tokens, shard_bytes) as writer:
+        for document in documents:
+            lengths = np.array([len(document)])
+            writer.add(np.asarray(document), lengths, next(starts) if starts is not None else None)
+    info = tokenizer_info(vocab_size, None if starts is not None else "##")
+    write_manifest(folder, info, writer.shards, [])
+    return Dataset(folder)

@@ -1,0 +1,92 @@
+"""One rank: the gradients of one global batch under every ZeRO stage and accumulation, written by rank 0."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from deepspeed.utils import safe_get_full_grad
+
+from pretrain.config import Config
+from pretrain.data.loader import BatchShape, Loader
+from pretrain.data.stream import Position, RowStream
+from pretrain.engine import Engine, init_distributed
+from pretrain.masking.reference import TokenMasking
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.model.encoder import Encoder, EncoderShape
+from tests.support.memory_blocks import MemoryBlocks
+
+SEQ_LEN, GLOBAL_ROWS = 32, 8
+ACCUMULATIONS = (1, 2, 4)
+SHAPE = EncoderShape(vocab_size=101, layers=2, hidden=32, heads=2, intermediate=64, max_positions=SEQ_LEN, pad_id=0)
+VOCABULARY = Vocabulary(size=101, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
+# Few rows are full, so predictions differ from row to row, and a mean of means differs from the mean.
+LENGTHS = [[30, 28, 17, 16, 25, 23, 19, 18, 22, 27, 16]]
+
+
+def loader(shape: BatchShape, rank: int) -> Loader:
+    masking = TokenMasking(VOCABULARY, 0.15, 0.8, 0.1, seed=3, purpose="train")
+    return Loader(RowStream(MemoryBlocks(LENGTHS), SEQ_LEN, 3, 1), SEQ_LEN, VOCABULARY, masking, shape, rank)
+
+
+def model() -> Encoder:
+    encoder = Encoder(SHAPE)
+    encoder.initialize(0)
+    return encoder
+
+
+def config(stage: int, accumulation: int, world_size: int) -> Config:
+    return Config.model_validate(
+        {
+            "run": {"dir": "unused"},
+            "data": {"train": "unused", "seq_len": SEQ_LEN},
+            "train": {
+                "steps": 1,
+                "global_batch_size": GLOBAL_ROWS,
+                "micro_batch_size": max(1, GLOBAL_ROWS // world_size // accumulation),
+                "precision": "fp32",
+            },
+            "zero": {"stage": stage},
+        }
+    )
+
+
+def gradients(stage: int, accumulation: int) -> dict[str, np.ndarray]:
+    world_size, rank = dist.get_world_size(), dist.get_rank()
+    settings = config(stage, accumulation, world_size)
+    shape = BatchShape.of(settings.train, world_size)
+    engine = Engine(settings, model(), shape)
+    found: dict[str, Any] = {}
+    inner: Any = engine._engine
+    take_step = inner.step
+
+    def record_then_step() -> None:
+        if inner.is_gradient_accumulation_boundary():
+            for name, parameter in inner.module.named_parameters():
+                full = parameter.grad if stage == 0 else safe_get_full_grad(parameter)
+                found[name] = full.detach().float().numpy().copy()
+        take_step()
+
+    inner.step = record_then_step
+    batches = loader(shape, rank).step(Position()).batches
+    totals = engine.totals(batches, stop=False)
+    loss, _, norm = engine.step(batches, totals, lr=0.0).tolist()
+    found["loss"] = np.array(loss / float(totals.predictions))
+    found["norm"] = np.array(norm)
+    inner.destroy()
+    return found
+
+
+if __name__ == "__main__":
+    init_distributed()
+    torch.set_num_threads(1)
+    for stage in range(4):
+        for accumulation in ACCUMULATIONS:
+            if GLOBAL_ROWS % (dist.get_world_size() * accumulation):
+                continue
+            result = gradients(stage, accumulation)
+            if dist.get_rank() == 0:
+                np.savez(Path(sys.argv[1]) / f"zero{stage}-accumulation{accumulation}.npz", **result)
+    dist.destroy_process_group()

@@ -1,0 +1,47 @@
+"""Gradients of a global batch are those of its summed loss over its predictions, however it is spread."""
+
+import numpy as np
+import pytest
+import torch
+
+from pretrain.data.loader import BatchShape
+from pretrain.data.stream import Position
+from tests.distributed import gradients_worker as worker
+from tests.support.ranks import run_ranks
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, np.ndarray]:
+    """Plain PyTorch, one process, one batch."""
+    torch.set_num_threads(1)
+    (batch,) = worker.loader(BatchShape(1, 1, worker.GLOBAL_ROWS), 0).step(Position()).batches
+    encoder = worker.model()
+    prediction = encoder(
+        *(
+            torch.from_numpy(array)
+            for array in (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
+        ),
+        seq_len=worker.SEQ_LEN,
+        n_documents=batch.n_documents,
+    )
+    per_row = (batch.labels.reshape(worker.GLOBAL_ROWS, -1) >= 0).sum(axis=1)
+    assert len(set(per_row.tolist())) > 1, "rows must differ, or a mean of means would pass"
+    loss = prediction.loss / prediction.count
+    loss.backward()
+    found = {name: p.grad.numpy() for name, p in encoder.named_parameters()}
+    norm = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in found.values()))
+    return found | {"loss": np.array(loss.item()), "norm": np.array(norm)}
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_gradients_over_zero_stages_and_accumulation(world_size, reference, tmp_path):
+    run_ranks("tests.distributed.gradients_worker", world_size, str(tmp_path))
+    files = sorted(tmp_path.glob("*.npz"))
+    assert len(files) == 4 * sum(1 for a in worker.ACCUMULATIONS if worker.GLOBAL_ROWS % (world_size * a) == 0)
+    for file in files:
+        found = np.load(file)
+        assert set(found.files) == set(reference)
+        for name, wanted in reference.items():
+            np.testing.assert_allclose(
+                found[name], wanted, rtol=1e-4, atol=1e-6 * max(1e-3, np.abs(wanted).max()), err_msg=f"{file} {name}"
+            )
