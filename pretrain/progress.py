@@ -21,20 +21,20 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 
 class Progress:
-    """The progress of training from `first_step` (1 for a new run, the step after the checkpoint for a resumed one)."""
+    """The progress of a training that goes on after `steps_done` steps (0 for a new run)."""
 
     def __init__(
         self,
         total_steps: int,
-        first_step: int,
+        steps_done: int,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`console` is standard error by default; `clock` gives seconds and must never run backwards."""
-        self._total, self._first, self._clock = total_steps, first_step, clock
+        self._total, self._first, self._clock = total_steps, steps_done + 1, clock
         self._console = console or Console(file=sys.stderr, soft_wrap=True)
         self._started = clock()
-        self._last_line = -float("inf")
+        self._printed, self._printed_at = "", 0.0
         self._shown: dict[str, float] = {}
         self._live: Live | None = None
         if self._console.is_terminal:
@@ -42,13 +42,17 @@ class Progress:
             self._live.start()
 
     def update(self, step: int, metrics: dict[str, float]) -> None:
-        """Show that `step` is done; a metric that is not given keeps the value it had."""
+        """Show that `step` is done; a metric that is not given keeps the value it had.
+
+        May be called again for the same step, as evaluation does; its results get a plain line at once.
+        """
         self._shown.update({name: value for name, value in metrics.items() if name in _SHOWN})
+        line = self._line(step)
         if self._live:
-            self._live.update(Text(self._line(step)))
-        elif step in (self._first, self._total) or self._clock() - self._last_line >= _SECONDS_BETWEEN_PLAIN_LINES:
-            self._last_line = self._clock()
-            self._console.print(self._line(step), markup=False, highlight=False)
+            self._live.update(Text(line))
+        elif line != self._printed and self._is_due(step, metrics):
+            self._printed, self._printed_at = line, self._clock()
+            self._console.print(line, markup=False, highlight=False)
 
     def message(self, text: str) -> None:
         """A line of its own, above the live one on a terminal."""
@@ -58,13 +62,17 @@ class Progress:
         if self._live:
             self._live.stop()
 
+    def _is_due(self, step: int, metrics: dict[str, float]) -> bool:
+        late = self._clock() - self._printed_at >= _SECONDS_BETWEEN_PLAIN_LINES
+        return late or step in (self._first, self._total) or "eval/loss" in metrics
+
     def _line(self, step: int) -> str:
         shown = [form(self._shown[name]) for name, form in _SHOWN.items() if name in self._shown]
         return " | ".join([f"step {step:,}/{self._total:,}", *shown, *self._remaining(step)])
 
     def _remaining(self, step: int) -> list[str]:
         """The first step is not counted: it compiles, and fills caches."""
-        if step == self._first:
+        if step <= self._first:
             self._started = self._clock()
         done, left = step - self._first, self._total - step
         if done <= 0 or left <= 0:
