@@ -1,6 +1,7 @@
 """`maskwright track`: what MLflow knows of a run."""
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -16,7 +17,7 @@ def _group() -> None:
 
 @track_app.command(name="sync")
 def sync_command(
-    run: Path = typer.Argument(metavar="RUN", help="The folder of a run: it holds journal.jsonl and mlflow_run.json."),
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run, with its journal.jsonl.")],
 ) -> None:
     """Send to MLflow what it lacks of a run, for instance after the server was away.
 

@@ -88,7 +88,7 @@ def test_a_password_stays_out_of_the_log_of_an_outage(tmp_path: Path, caplog: py
 
 
 def test_sync_names_what_is_missing_or_damaged(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no mlflow_run.json"):
+    with pytest.raises(UserError, match=r"has no mlflow_run\.json"):
         sync(tmp_path)
     (tmp_path / RECORD_NAME).write_text('{"uri": ')
     with pytest.raises(UserError, match=r"mlflow_run\.json is damaged"):

@@ -1,0 +1,95 @@
+"""What a person sees of a running training: one live line on a terminal, a plain line now and then in a log file."""
+
+import sys
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+_SECONDS_BETWEEN_PLAIN_LINES = 10.0
+_SHOWN: dict[str, Callable[[float], str]] = {
+    "train/loss": lambda value: f"loss {value:.4f}",
+    "train/masked_accuracy": lambda value: f"masked accuracy {value:.1%}",
+    "eval/loss": lambda value: f"eval loss {value:.4f}",
+    "eval/masked_accuracy": lambda value: f"eval masked accuracy {value:.1%}",
+    "train/learning_rate": lambda value: f"lr {value:.2e}",
+    "train/grad_norm": lambda value: f"grad norm {value:.2f}",
+    "speed/tokens_per_second": lambda value: f"{_short(value)} tokens/s",
+}
+
+
+class Progress:
+    """The progress of a training that goes on after `steps_done` steps (0 for a new run)."""
+
+    def __init__(
+        self,
+        total_steps: int,
+        steps_done: int,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`console` is standard error by default; `clock` gives seconds and must never run backwards."""
+        self._total, self._first, self._clock = total_steps, steps_done + 1, clock
+        self._console = console or Console(file=sys.stderr, soft_wrap=True)
+        self._started = clock()
+        self._printed, self._printed_at = "", 0.0
+        self._shown: dict[str, float] = {}
+        self._live: Live | None = None
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=4)
+            self._live.start()
+
+    def update(self, step: int, metrics: dict[str, float]) -> None:
+        """Show that `step` is done; a metric that is not given keeps the value it had.
+
+        May be called again for the same step, as evaluation does; its results get a plain line at once.
+        """
+        self._shown.update({name: value for name, value in metrics.items() if name in _SHOWN})
+        line = self._line(step)
+        if self._live:
+            self._live.update(Text(line))
+        elif line != self._printed and self._is_due(step, metrics):
+            self._printed, self._printed_at = line, self._clock()
+            self._console.print(line, markup=False, highlight=False)
+
+    def message(self, text: str) -> None:
+        """A line of its own, above the live one on a terminal."""
+        self._console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        if self._live:
+            self._live.stop()
+
+    def _is_due(self, step: int, metrics: dict[str, float]) -> bool:
+        late = self._clock() - self._printed_at >= _SECONDS_BETWEEN_PLAIN_LINES
+        return late or step in (self._first, self._total) or "eval/loss" in metrics
+
+    def _line(self, step: int) -> str:
+        shown = [form(self._shown[name]) for name, form in _SHOWN.items() if name in self._shown]
+        return " | ".join([f"step {step:,}/{self._total:,}", *shown, *self._remaining(step)])
+
+    def _remaining(self, step: int) -> list[str]:
+        """The first step is not counted: it compiles, and fills caches."""
+        if step <= self._first:
+            self._started = self._clock()
+        done, left = step - self._first, self._total - step
+        if done <= 0 or left <= 0:
+            return []
+        return [f"ETA {_duration((self._clock() - self._started) / done * left)}"]
+
+
+def _short(value: float) -> str:
+    """Three digits and a unit: 950, 12.3k, 4.56M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= size * 0.9995:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return (f"{days}d " if days else "") + f"{hours}:{minutes:02d}:{seconds:02d}"

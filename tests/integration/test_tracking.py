@@ -1,0 +1,376 @@
+"""Tracking against real MLflow stores and a real server: nothing lost, nothing twice, nobody waiting."""
+
+import contextlib
+import http.server
+import math
+import os
+import random
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from pretrain import tracking
+from pretrain.journal import Journal, parse_entry
+from pretrain.tracking import Tracker, load_record, sync
+
+
+@pytest.fixture(autouse=True)
+def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    monkeypatch.setattr(tracking, "_SECONDS_BETWEEN_SENDS", 0.2)
+
+
+class Server:
+    """An `mlflow server` process on a free port of this machine, with its store in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.database = folder / "server.db"
+        self.uri = f"http://127.0.0.1:{port}"
+        command = [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--workers",
+            "1",
+        ]
+        command += [
+            "--backend-store-uri",
+            f"sqlite:///{self.database}",
+            "--artifacts-destination",
+            str(folder / "files"),
+        ]
+        with open(folder / "server.log", "wb") as log:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{self.uri}/health", timeout=1).read()
+                return
+            time.sleep(0.1)
+        self.stop()
+        pytest.fail((folder / "server.log").read_text())
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def stop(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "mlflow.db"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text("run: {seed: 7}\n")
+    return run
+
+
+def start(run_dir: Path, uri: str, params: dict[str, str] | None = None) -> Tracker:
+    tags = {"dataset.fingerprint": "abc"}
+    tracker = Tracker(run_dir, uri, "demo", "first", params or {"train.steps": "100"}, tags, [run_dir / "config.yaml"])
+    tracker.start()
+    return tracker
+
+
+def append(run_dir: Path, steps: range) -> None:
+    journal = Journal(run_dir / "journal.jsonl")
+    for step in steps:
+        metrics = {"train/loss": 6.0 + 1 / (step + 3), "train/learning_rate": step * 1e-5}
+        journal.append(step, metrics | ({"eval/loss": 5.0} if step % 10 == 0 else {}))
+    journal.close()
+
+
+def stored(database: Path, run_dir: Path) -> list[tuple[str, int, float, int]]:
+    """(metric, step, value, is_nan) of every row in the store, duplicates included."""
+    record = load_record(run_dir)
+    assert record is not None
+    query = "select key, step, value, is_nan from metrics where run_uuid = ? order by key, step"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return connection.execute(query, (record.run_id,)).fetchall()
+
+
+def expected(run_dir: Path) -> list[tuple[str, int, float, int]]:
+    """What the store must hold: of each (metric, step) the value of the first line that has it."""
+    first: dict[tuple[str, int], float] = {}
+    for line in (run_dir / "journal.jsonl").read_bytes().splitlines():
+        entry = parse_entry(line)
+        assert entry is not None
+        for name, value in entry.metrics.items():
+            first.setdefault((name, entry.step), value)
+    return sorted((name, step, value, 0) for (name, step), value in first.items())
+
+
+def scalar(database: Path, query: str) -> object:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return connection.execute(query).fetchone()[0]
+
+
+def status(database: Path, run_dir: Path) -> object:
+    record = load_record(run_dir)
+    assert record is not None
+    return scalar(database, f"select status from runs where run_uuid = '{record.run_id}'")
+
+
+def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, database: Path) -> None:
+    export = run_dir / "exports" / "step-100"
+    export.mkdir(parents=True)
+    (export / "config.json").write_text("{}")
+    tracker = start(run_dir, f"sqlite:///{database}")
+    append(run_dir, range(1, 101))
+    tracker.log_artifact(export)
+    tracker.log_artifact(run_dir / "not-there")
+    tracker.close(60, "FINISHED")
+    assert stored(database, run_dir) == expected(run_dir)
+    assert scalar(database, "select status from runs") == "FINISHED"
+    assert scalar(database, "select name from runs") == "first"
+    assert scalar(database, "select value from params where key = 'train.steps'") == "100"
+    assert scalar(database, "select value from tags where key = 'dataset.fingerprint'") == "abc"
+    files = [str(path) for path in database.parent.glob("mlruns/**/*")]
+    assert any(file.endswith("artifacts/config.yaml") for file in files), files
+    assert any(file.endswith("artifacts/exports/step-100/config.json") for file in files), files
+    record = load_record(run_dir)
+    assert record is not None
+    assert (record.step, record.artifacts) == (100, [])
+    assert sync(run_dir) == 0
+
+
+def test_a_resumed_run_continues_its_mlflow_run_and_repeats_nothing(run_dir: Path, database: Path) -> None:
+    first = start(run_dir, f"sqlite:///{database}")
+    append(run_dir, range(1, 51))
+    first.close(60, "KILLED")
+    resumed = start(run_dir, f"sqlite:///{database}", {"train.steps": "200", "zero.stage": "2"})
+    append(run_dir, range(31, 81))  # from a checkpoint at step 30
+    for _ in range(200):
+        if scalar(database, "select status from runs") == "RUNNING":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the run is not set back to RUNNING")
+    resumed.close(60, "FINISHED")
+    assert scalar(database, "select count(*) from runs") == 1
+    assert scalar(database, "select status from runs") == "FINISHED"
+    assert stored(database, run_dir) == expected(run_dir)
+    assert scalar(database, "select value from params where key = 'zero.stage'") == "2"
+    assert scalar(database, "select value from tags where key = 'resumed/train.steps'") == "200"
+
+
+def test_a_process_that_dies_between_sending_and_recording_doubles_nothing(
+    run_dir: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(run_dir / "journal.jsonl")
+    for step in range(1, 1200):
+        journal.append(step, {"loss": 1 / step, "nan": math.nan, "up": math.inf, "down": -math.inf})
+    journal.close()
+    Tracker(run_dir, f"sqlite:///{database}", "demo", "first", {}, {}, [])
+    update = tracking._Sender.update
+
+    def die_when_recording_progress(sender: tracking._Sender, **changes: object) -> None:
+        if changes.get("offset"):
+            raise OSError("killed here")
+        update(sender, **changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking._Sender, "update", die_when_recording_progress)
+        with pytest.raises(UserError, match="killed here"):
+            sync(run_dir)
+    assert 0 < len(stored(database, run_dir)) < 4 * 1199  # one batch was taken and not recorded
+    assert load_record(run_dir).offset == 0  # type: ignore[union-attr]
+    assert sync(run_dir) == 4 * 1199
+    rows = stored(database, run_dir)
+    assert len(rows) == len({(name, step) for name, step, _, _ in rows}) == 4 * 1199
+    assert {is_nan for name, _, _, is_nan in rows if name == "nan"} == {1}
+    assert sync(run_dir) == 0
+
+
+def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir: Path, database: Path) -> None:
+    append(run_dir, range(1, 21))
+    Tracker(run_dir, f"sqlite:///{database}", "demo", "first", {}, {}, [])
+    unaware = (run_dir / "mlflow_run.json").read_bytes()  # as it was before `create_run`
+    assert sync(run_dir) == 42
+    (run_dir / "mlflow_run.json").write_bytes(unaware)
+    sync(run_dir)
+    assert scalar(database, "select count(*) from runs") == 1
+    assert stored(database, run_dir) == expected(run_dir)
+
+
+TRAINER = """
+import sys, time
+from pathlib import Path
+from pretrain.journal import Journal
+from pretrain.tracking import Tracker
+import pretrain.tracking
+pretrain.tracking._SECONDS_BETWEEN_SENDS = 0.01
+run, uri, first = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+Tracker(run, uri, "demo", "first", {}, {}, []).start()
+journal = Journal(run / "journal.jsonl")
+for step in range(first, 10**6):
+    journal.append(step, {"train/loss": 1 / step, "train/learning_rate": step / 7})
+    time.sleep(0.002)
+"""
+
+
+def test_processes_killed_at_random_moments_lose_and_double_nothing(run_dir: Path, database: Path) -> None:
+    draw = random.Random(5)
+    uri = f"sqlite:///{database}"
+    for first in (1, 60, 200):
+        process = subprocess.Popen([sys.executable, "-c", TRAINER, str(run_dir), uri, str(first)])
+        deadline = time.monotonic() + 60
+        before = (load_record(run_dir) or tracking.RunRecord("", "", "", {}, {})).offset
+        while time.monotonic() < deadline:  # until this process, too, has sent something
+            record = load_record(run_dir)
+            if record and record.offset > before:
+                break
+            time.sleep(0.02)
+        time.sleep(draw.random() * 0.5)
+        process.kill()
+        process.wait()
+    sync(run_dir)
+    Journal(run_dir / "journal.jsonl").close()  # drops the torn line, if there is one
+    assert len(stored(database, run_dir)) > 100
+    assert stored(database, run_dir) == expected(run_dir)
+    assert scalar(database, "select count(*) from runs") == 1
+
+
+def test_sync_follows_the_environment_to_another_store_and_back(
+    run_dir: Path, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(run_dir, range(1, 31))
+    start(run_dir, f"sqlite:///{database}").close(60, "FINISHED")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    assert sync(run_dir) == 63
+    assert stored(tmp_path / "other.db", run_dir) == expected(run_dir)
+    assert scalar(tmp_path / "other.db", "select status from runs") == "FINISHED"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    sync(run_dir)
+    assert stored(database, run_dir) == expected(run_dir)
+    assert scalar(database, "select count(*) from runs") == 1
+
+
+def test_a_server_down_at_start_slows_nothing_and_a_later_sync_fills_the_gap(
+    run_dir: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = time.monotonic()
+    tracker = start(run_dir, "http://127.0.0.1:1")
+    append(run_dir, range(1, 201))
+    assert time.monotonic() - started < 1.0
+    tracker.close(20, "FINISHED")
+    with pytest.raises(UserError, match=r"MLflow at http://127\.0\.0\.1:1 does not take"):
+        sync(run_dir)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    assert sync(run_dir) == len(expected(run_dir))
+    assert stored(server.database, run_dir) == expected(run_dir)
+    assert sync(run_dir) == 0
+    command = [sys.executable, "-m", "launchers.cli", "track", "sync", str(run_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "MLflow already has every point\n"
+    assert status(server.database, run_dir) == "FINISHED"
+
+
+def test_a_server_that_hangs_mid_run_gets_the_rest_afterwards_once(
+    run_dir: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    tracker = start(run_dir, server.uri)
+    append(run_dir, range(1, 51))
+    wait_for_step(run_dir, 50)
+    server.signal(signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        append(run_dir, range(51, 101))
+        assert time.monotonic() - started < 1.0
+        time.sleep(2.5)  # at least one request has timed out at our side and waits at the server's
+        assert load_record(run_dir).step == 50  # type: ignore[union-attr]
+    finally:
+        server.signal(signal.SIGCONT)
+    append(run_dir, range(91, 121))  # a resume meanwhile
+    wait_for_step(run_dir, 120)
+    tracker.close(30, "FINISHED")
+    assert stored(server.database, run_dir) == expected(run_dir)
+
+
+def test_closing_is_bounded_when_the_server_is_frozen(run_dir: Path, server: Server) -> None:
+    """The whole process must end in time, too: no thread of MLflow's may hold it back."""
+    script = TRAINER.replace("range(first, 10**6)", "range(first, 200)").replace(
+        'Tracker(run, uri, "demo", "first", {}, {}, []).start()',
+        'tracker = Tracker(run, uri, "demo", "first", {}, {}, [run / "config.yaml"])\ntracker.start()',
+    )
+    script += "started = time.monotonic()\ntracker.close(2.0, 'FAILED')\nprint(time.monotonic() - started)\n"
+    server.signal(signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        command = [sys.executable, "-c", script, str(run_dir), server.uri, "1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert 1.9 < float(done.stdout) < 2.5
+        assert time.monotonic() - started < 8.0
+        assert f"maskwright track sync {run_dir}" in done.stderr
+    finally:
+        server.signal(signal.SIGCONT)
+    assert sync(run_dir) == 2 * 199
+    assert stored(server.database, run_dir) == expected(run_dir)
+    assert status(server.database, run_dir) == "FAILED"
+
+
+class AlwaysFails(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_error(500)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_server_answering_500_is_reported_once(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), AlwaysFails) as broken:
+        threading.Thread(target=broken.serve_forever, daemon=True).start()
+        tracker = start(run_dir, f"http://127.0.0.1:{broken.server_address[1]}")
+        append(run_dir, range(1, 11))
+        time.sleep(4)  # two attempts
+        tracker.close(20, "FINISHED")
+        broken.shutdown()
+    messages = [record.getMessage() for record in caplog.records if record.name == "pretrain.tracking"]
+    assert len(messages) == 2, messages
+    assert "500" in messages[0]
+    assert "maskwright track sync" in messages[1]
+
+
+def wait_for_step(run_dir: Path, step: int) -> None:
+    for _ in range(600):
+        record = load_record(run_dir)
+        if record and record.step == step:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"step {step} was not sent")
