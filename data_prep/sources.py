@@ -1,6 +1,6 @@
 """Documents from text files, streamed with bounded memory; what cannot be read is reported, not raised.
 
-- `.jsonl` / `.json`: one JSON object a line, the document in its text field;
+- `.jsonl`: one JSON object a line, the document in its text field;
 - `.txt`: documents separated by blank lines, as in the text files of BERT's pretraining code;
 - either followed by `.gz` or `.zst`.
 """
@@ -19,7 +19,7 @@ import zstandard
 from data_prep.errors import UserError
 
 MAX_LINE_BYTES = 256 << 20
-_KINDS = (".jsonl", ".json", ".txt")
+_KINDS = (".jsonl", ".txt")
 _COMPRESSIONS = ("", ".gz", ".zst")
 _SUFFIXES = tuple(kind + compression for kind in _KINDS for compression in _COMPRESSIONS)
 _CHUNK_BYTES = 1 << 20

@@ -1,16 +1,14 @@
-"""Train a WordPiece or byte-level BPE tokenizer; load any Hugging Face fast tokenizer folder and encode with it."""
+"""Train a WordPiece or byte-level BPE tokenizer; load and describe any Hugging Face fast tokenizer folder."""
 
 import hashlib
-import itertools
 import json
-import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_prep.errors import UserError
@@ -27,58 +25,85 @@ FILES = (
     "vocab.json",
     "vocab.txt",
 )
-PIECE_CHARACTERS = 1 << 20  # longer documents are encoded in pieces: an Encoding takes some 30 times its text
-PARITY_CHARACTERS = 1 << 20
+LIMIT_ALPHABET = 1000  # characters beyond the most frequent become [UNK], as is usual for WordPiece
 _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-_CUT = re.compile(r"(?<=\S) (?=\S)")
 
 
 def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase: bool = True) -> int:
-    """Train a tokenizer on `texts` and save it as a folder for `AutoTokenizer.from_pretrained`; returns its size.
+    """Train a tokenizer and save it as a folder for `AutoTokenizer.from_pretrained`; returns its vocabulary size.
 
-    `wordpiece` is as BERT's (`lowercase` as in bert-uncased), `bpe` byte-level as RoBERTa's. The same texts give the
-    same bytes. Raises UserError for an empty corpus or a vocabulary too small for its characters.
+    `texts` is iterated over more than once. `wordpiece` is as BERT's (`lowercase` as in bert-uncased), `bpe` byte-level
+    as RoBERTa's. The same texts give the same bytes. Raises UserError for an empty corpus or a vocabulary too small
+    for its characters.
     """
-    if kind == "bpe" and vocab_size < (least := 256 + len(_ROBERTA)):
-        raise UserError(f"--vocab-size {vocab_size} cannot hold the 256 bytes and special tokens; use {least} or more.")
-    tokenizer, trainer, config = _wordpiece(vocab_size, lowercase) if kind == "wordpiece" else _bpe(vocab_size)
-    iterator = (text for text in texts if text.strip())
-    first = next(iterator, None)
-    if first is None:
+    if not any(text.strip() for text in texts):
         raise UserError("The input has no text to train a tokenizer on; check --input and --text-field.")
-    tokenizer.train_from_iterator(itertools.chain([first], iterator), trainer)
-    size = tokenizer.get_vocab_size()
-    if size > vocab_size:
-        raise UserError(
-            f"The text's characters alone need {size} tokens; raise --vocab-size from {vocab_size} to that."
-        )
+    tokenizer = _wordpiece(texts, vocab_size, lowercase) if kind == "wordpiece" else _bpe(texts, vocab_size)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", *["token_type_ids"] * (kind == "wordpiece"), "attention_mask"],
+        **{f"{name}_token": token for name, token in (_BERT if kind == "wordpiece" else _ROBERTA).items()},
+    }
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "tokenizer_config.json", config)
     write_json(out / "tokenizer.json", json.loads(tokenizer.to_str()))
-    return size
+    return tokenizer.get_vocab_size()
 
 
-def _wordpiece(vocab_size: int, lowercase: bool) -> tuple[Tokenizer, Any, dict[str, Any]]:
+def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+    specials = list(_BERT.values())
     tokenizer = Tokenizer(models.WordPiece(unk_token=_BERT["unk"]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    specials = list(_BERT.values())
-    tokenizer.post_processor = processors.BertProcessing(
+    initial, continuing = _alphabets(texts, tokenizer)
+    least = len(specials) + len(initial) + len(continuing)
+    if vocab_size < least:
+        raise UserError(f"--vocab-size {vocab_size} cannot hold the text's {least} characters and special tokens.")
+    # The trainer numbers the ## characters in the order of a hash table and breaks ties between merges by number, so
+    # that two runs differ (tokenizers issue 1794). Given as special tokens, they have their numbers beforehand.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[*specials, *continuing],
+        initial_alphabet=initial,
+        limit_alphabet=len(initial),
+        show_progress=sys.stderr.isatty(),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    trained = Tokenizer(models.WordPiece(tokenizer.get_vocab(), unk_token=_BERT["unk"]))
+    trained.normalizer, trained.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    trained.decoder = decoders.WordPiece()
+    trained.post_processor = processors.BertProcessing(
         ("[SEP]", specials.index("[SEP]")), ("[CLS]", specials.index("[CLS]"))
     )
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=specials, show_progress=sys.stderr.isatty()
-    )
-    return tokenizer, trainer, _config(_BERT, ["input_ids", "token_type_ids", "attention_mask"])
+    trained.add_special_tokens(specials)
+    return trained
 
 
-def _bpe(vocab_size: int) -> tuple[Tokenizer, Any, dict[str, Any]]:
+def _alphabets(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
+    """The most frequent characters, and the ## tokens of those that occur inside words; both sorted."""
+    words: Counter[str] = Counter()
+    for text in texts:
+        words.update(text.split())
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for word, count in words.items():
+        for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(word)):
+            inside.update(piece[1:])
+            for character in piece:
+                counts[character] += count
+    kept = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:LIMIT_ALPHABET])
+    return kept, [f"##{character}" for character in kept if character in inside]
+
+
+def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    specials = list(_ROBERTA.values())
+    least = 256 + len(specials)
+    if vocab_size < least:
+        raise UserError(f"--vocab-size {vocab_size} cannot hold the 256 bytes and special tokens; use {least} or more.")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    specials = list(_ROBERTA.values())
     tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", specials.index("</s>")), ("<s>", specials.index("<s>")), add_prefix_space=False
     )
@@ -88,12 +113,8 @@ def _bpe(vocab_size: int) -> tuple[Tokenizer, Any, dict[str, Any]]:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=sys.stderr.isatty(),
     )
-    return tokenizer, trainer, _config(_ROBERTA, ["input_ids", "attention_mask"])
-
-
-def _config(tokens: dict[str, str], inputs: list[str]) -> dict[str, Any]:
-    named = {f"{name}_token": token for name, token in tokens.items()}
-    return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **named}
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
 
 
 def describe(folder: Path) -> TokenizerInfo:
@@ -171,83 +192,3 @@ def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dic
         if token in vocab:
             found[name] = vocab[token]
     return found
-
-
-class Encoder(Protocol):
-    """Ids [n_tokens] of one text after the other, lengths [n_texts], and word starts bool [n_tokens] or None."""
-
-    name: str
-
-    def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]: ...
-
-
-class HuggingFaceEncoder:
-    """Encodes with the tokenizers library; `with_word_starts` also reports the first token of each pre-token."""
-
-    name = "tokenizers"
-
-    def __init__(self, tokenizer: Tokenizer, with_word_starts: bool) -> None:
-        self._with_word_starts = with_word_starts
-        # The fast variant leaves out the words.
-        self._encode = tokenizer.encode_batch if with_word_starts else tokenizer.encode_batch_fast
-
-    def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        pieces = [list(_pieces(text)) for text in texts]
-        encodings = self._encode(list(itertools.chain(*pieces)), add_special_tokens=False)
-        ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
-        firsts = np.cumsum([0] + [len(parts) for parts in pieces])
-        ends = np.cumsum([0] + [len(part) for part in ids])
-        starts = [_word_starts(encoding.word_ids) for encoding in encodings] if self._with_word_starts else None
-        return _joined(ids, np.uint32), np.diff(ends[firsts]), _joined(starts, bool) if starts is not None else None
-
-
-class NanotokenEncoder:
-    """Encodes WordPiece with the `nanotoken` package, on the calling thread."""
-
-    name = "nanotoken"
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        from nanotoken import WordPieceTokenizer
-
-        settings = json.loads(tokenizer.to_str())
-        # Without its special tokens, it takes text that spells one for text.
-        settings["added_tokens"] = [token for token in settings["added_tokens"] if not token["special"]]
-        self._encode = WordPieceTokenizer.from_json(json.dumps(settings)).encode_batch
-
-    def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        ids, offsets = self._encode(texts, add_special_tokens=False, parallel=False)
-        return ids, np.diff(offsets), None
-
-
-def choose_encoder(tokenizer: Tokenizer, info: TokenizerInfo, sample: Sequence[str]) -> tuple[Encoder, str]:
-    """The fastest encoder that gives the tokenizers library's ids on `sample`, and why a faster one was left out."""
-    reference = HuggingFaceEncoder(tokenizer, with_word_starts=info.continuation_prefix is None)
-    if info.continuation_prefix is None:
-        return reference, ""
-    try:
-        fast = NanotokenEncoder(tokenizer)
-        probe = [*sample, " ".join(str(tokenizer.id_to_token(id)) for id in info.all_special_ids)]
-        same = all(np.array_equal(a, b) for a, b in zip(reference(probe)[:2], fast(probe)[:2], strict=True))
-    except ModuleNotFoundError:
-        return reference, ""
-    except Exception as error:  # a young package: whatever it raises, the ids can still be had
-        return reference, f"nanotoken is not used: {error}"
-    return (fast, "") if same else (reference, "nanotoken is not used: its ids differ from the tokenizers library's")
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """The text cut before single spaces, where no pre-tokenizer in use joins what lies on both sides."""
-    start = 0
-    while len(text) - start > PIECE_CHARACTERS and (cut := _CUT.search(text, start + PIECE_CHARACTERS)):
-        yield text[start : cut.start()]
-        start = cut.start()
-    yield text[start:]
-
-
-def _word_starts(word_ids: list[int | None]) -> np.ndarray:
-    words = np.array([-1 if word is None else word for word in word_ids])
-    return np.diff(words, prepend=-2) != 0
-
-
-def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)

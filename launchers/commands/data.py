@@ -1,6 +1,212 @@
 """`maskwright tokenizer` and `maskwright prep`."""
 
+import json
+import os
+import time
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from data_prep.errors import UserError
+
+if TYPE_CHECKING:
+    from data_prep.worker import Progress as Totals
 
 tokenizer_app = typer.Typer(help="Train a tokenizer.", no_args_is_help=True)
 prep_app = typer.Typer(help="Turn raw text into verified, pre-tokenized shards.", no_args_is_help=True)
+
+PLAIN_SECONDS = 10  # between progress lines where there is no terminal
+
+
+class Kind(str, Enum):
+    wordpiece = "wordpiece"
+    bpe = "bpe"
+
+
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input", metavar="F...", help="File, folder or quoted glob; may be repeated. jsonl, txt, +.gz, +.zst"
+    ),
+]
+MoreInputs = Annotated[
+    list[str] | None, typer.Argument(metavar="[F...]", help="More inputs, as from a glob that the shell expands.")
+]
+TextField = Annotated[str, typer.Option(help="The JSON field that holds a document's text.")]
+DataFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A data set folder.", show_default=False)]
+
+
+@tokenizer_app.command("train")
+def tokenizer_train(
+    input: Inputs,
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    more: MoreInputs = None,
+    kind: Annotated[Kind, typer.Option(help="As BERT's (wordpiece) or RoBERTa's (byte-level bpe).")] = Kind.wordpiece,
+    vocab_size: Annotated[int, typer.Option(min=1, help="Tokens, special ones included.")] = 30_522,
+    lowercase: Annotated[bool, typer.Option(help="Lower-case the text (wordpiece only).")] = True,
+    text_field: TextField = "text",
+) -> None:
+    """Train a WordPiece or byte-level BPE tokenizer, saved for `AutoTokenizer.from_pretrained`.
+
+    Example: `maskwright tokenizer train --input 'text/*.jsonl.zst' --kind wordpiece --vocab-size 30522 --out tok`
+    """
+    from data_prep import tokenizer
+    from data_prep.sources import find_inputs
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
+    texts = _Texts(find_inputs([*input, *(more or [])]), text_field)
+    size = tokenizer.train(texts, kind.value, vocab_size, out, lowercase)
+    if texts.rejected:
+        typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
+    note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""
+    typer.echo(f"{out}: {kind.value} tokenizer with {size} tokens{note}")
+
+
+class _Texts:
+    """The documents of all inputs, as often as they are iterated over."""
+
+    def __init__(self, paths: list[Path], text_field: str) -> None:
+        self.paths, self.text_field = paths, text_field
+        self.rejected, self.first_reason = 0, ""
+
+    def __iter__(self) -> Iterator[str]:
+        from data_prep.sources import Source
+
+        self.rejected = 0
+        for path in self.paths:
+            for row in Source(path, self.text_field):
+                if not row.reason:
+                    yield row.text
+                    continue
+                self.rejected += 1
+                self.first_reason = self.first_reason or f"{path} line {row.line}: {row.reason}"
+
+
+@prep_app.command("run")
+def prep_run(
+    input: Inputs,
+    tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="Folder of a Hugging Face fast tokenizer.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the data set; train/ and valid/ in it if split.")],
+    more: MoreInputs = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+    text_field: TextField = "text",
+    valid_fraction: Annotated[
+        float,
+        typer.Option(min=0, max=0.5, help="Share of the documents, chosen by a hash of their text, for DIR/valid."),
+    ] = 0.0,
+) -> None:
+    """Tokenize text files into a data set; interrupted, the same command goes on.
+
+    Rows that cannot be read are counted and listed in DIR/quarantine.
+
+    Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
+    """
+    from data_prep.plan import Settings
+    from data_prep.prepare import prepare
+    from data_prep.sources import find_inputs
+
+    paths = find_inputs([*input, *(more or [])])
+    settings = Settings(text_field=text_field, valid_fraction=valid_fraction)
+    with _ProgressLine() as show:
+        prepared = prepare(paths, tokenizer, out, workers or _cores(), settings, show)
+    for note in prepared.notes:
+        typer.echo(note, err=True)
+    for folder, manifest in prepared.manifests.items():
+        totals = manifest.totals
+        typer.echo(
+            f"{folder}: {'already finished, ' if prepared.already_finished else ''}{totals.documents:,} documents, "
+            f"{totals.tokens:,} tokens, {totals.blocks:,} blocks, {len(manifest.shards):,} shards, "
+            f"fingerprint {manifest.fingerprint[:16]}"
+        )
+    empty, quarantined = (sum(getattr(s, n) for s in manifest.sources) for n in ("empty", "quarantined"))
+    if empty or quarantined:
+        where = f" (see {out / 'quarantine'})" if quarantined else ""
+        typer.echo(f"left out: {empty:,} empty documents, {quarantined:,} unreadable rows{where}", err=True)
+
+
+@prep_app.command("verify")
+def prep_verify(folder: DataFolder) -> None:
+    """Read every byte of a data set and name all damage; exit 1 if there is any.
+
+    Example: `maskwright prep verify data/books`
+    """
+    from data_prep.format import read_manifest
+    from data_prep.verify import verify
+
+    problems = 0
+    for problem in verify(folder):
+        typer.echo(problem)
+        problems += 1
+    if problems:
+        raise UserError(f"{folder} is damaged: {problems} problems; restore the files or prepare the data set again.")
+    totals = read_manifest(folder).totals
+    typer.echo(f"{folder}: sound, {totals.documents:,} documents, {totals.tokens:,} tokens, {totals.blocks:,} blocks")
+
+
+@prep_app.command("info")
+def prep_info(
+    folder: DataFolder, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+) -> None:
+    """Show what a data set holds: counts, document lengths, tokenizer, unigram entropy (nats a token).
+
+    Example: `maskwright prep info data/books --json`
+    """
+    from data_prep.format import Dataset
+    from data_prep.inspect import summary
+
+    facts = summary(Dataset(folder))
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name.replace('_', ' '):<16} {_readable(value)}")
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_readable(part)}" for name, part in value.items())
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _cores() -> int:
+    """Cores that this process may use: what a scheduler grants, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _ProgressLine:
+    """Shows a preparation's totals: a live line on a terminal, else a plain line now and then."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True) if console.is_terminal else None
+        self._task = self._bar.add_task("", total=None) if self._bar else None
+        self._begin = self._printed = time.monotonic()
+
+    def __enter__(self) -> "_ProgressLine":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, totals: "Totals", total_bytes: int) -> None:
+        now = time.monotonic()
+        rate = totals.text_bytes / 1e6 / max(now - self._begin, 1e-9)
+        line = f"{rate:.1f} MB/s of text, {totals.documents:,} documents, {totals.tokens:,} tokens"
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, completed=totals.file_bytes, total=total_bytes, description=escape(line))
+        elif now - self._printed >= PLAIN_SECONDS:
+            self._printed = now
+            typer.echo(f"{totals.file_bytes / total_bytes:4.0%} {line}", err=True)
