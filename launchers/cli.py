@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 
 from data_prep.errors import UserError
-from launchers.commands import data, track
+from launchers.commands import data, launch, track
 
 app = typer.Typer(
     name="maskwright",
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.add_typer(data.tokenizer_app, name="tokenizer")
 app.add_typer(data.prep_app, name="prep")
 app.add_typer(track.track_app, name="track")
+app.add_typer(launch.launch_app, name="launch")
 
 
 def main() -> None:
