@@ -17,12 +17,13 @@ set -euo pipefail
 export run=@{run_dir}
 export python=@{python}
 export nodes=@{nodes}
-export processes=@{processes} # on each node
-export cpu=@{cpu}             # yes: train on CPU with gloo; no: one GPU a process
+export processes=@{processes} # of each node
+export cpu=@{cpu} # yes: on CPU with gloo; no: one GPU a process
 training=(pretrain.train --config @{config} @{overrides})
 
 cd @{working_dir}
-export PATH=@{bin_dir}:$PATH # the environment that submitted the job: DeepSpeed builds its extensions with its ninja
+# The Python environment that submitted the job; DeepSpeed builds its extensions with the ninja in it.
+export PATH=@{bin_dir}:$PATH
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-@{threads}}
 if [ "$cpu" = yes ]; then export DS_ACCELERATOR=cpu; fi
 
@@ -48,10 +49,13 @@ on_node() {
   export GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-$interface}
   export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$interface}
   echo "node $SLURM_NODEID: $(hostname), interface $GLOO_SOCKET_IFNAME"
-  # DeepSpeed's launcher uses GPUs 0, 1, ... of what it can see, whichever of them Slurm meant.
-  if [ "$cpu" = no ] && [ "${CUDA_VISIBLE_DEVICES:-}" != "$(seq -s, 0 $((processes - 1)))" ]; then
-    echo "error: $(hostname): Slurm gave this job GPUs '${CUDA_VISIBLE_DEVICES:-}', but DeepSpeed would use the first" \
-      "$processes: ask for whole nodes (SBATCH_EXCLUSIVE=1), or have the site set ConstrainDevices=yes" >&2
+  # DeepSpeed's launcher takes the first GPUs it can see, whichever of them Slurm meant. They differ where a node is
+  # shared and Slurm does not hide the others' GPUs (ConstrainDevices in cgroup.conf).
+  local first
+  first=$(seq -s, 0 $((processes - 1)))
+  if [ "$cpu" = no ] && [ "${CUDA_VISIBLE_DEVICES:-$first}" != "$first" ]; then
+    echo "error: Slurm granted GPUs $CUDA_VISIBLE_DEVICES of $(hostname), but DeepSpeed would use GPUs $first:" \
+      "take whole nodes, by submitting with SBATCH_EXCLUSIVE=1 in the environment" >&2
     exit 1
   fi
   exec "$python" -m deepspeed.launcher.runner \
@@ -64,8 +68,13 @@ export -f on_node
 # At the warning, ask the training loop to checkpoint and stop. bash runs a trap only between commands and during
 # `wait`, so srun runs in the background and `wait` is repeated after a trap.
 warnings=0
-trap 'warnings=$((warnings + 1)); echo "Slurm will end this job soon: stopping"; touch "$run/STOP"' USR1
-rm -f "$run/STOP" # of an earlier job
+on_warning() {
+  warnings=$((warnings + 1))
+  echo "job $SLURM_JOB_ID: Slurm will end it soon, asking the run to save and stop"
+  touch "$run/STOP"
+}
+trap on_warning USR1
+rm -f "$run/STOP" # left by an earlier job
 
 echo "job $SLURM_JOB_ID (start $((${SLURM_RESTART_COUNT:-0} + 1))) on $SLURM_JOB_NODELIST, rank 0 at $master:$port"
 # --wait: when one node's task has ended, well or badly, the others are killed after 60 s.

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # A real Slurm cluster on one machine: a controller and N nodes n1..nN, each node with a network and a host name of its own.
 #
-#   cluster.sh STATE N        run as root by `unshare` as process 1 of new PID, mount, network and UTS namespaces (see conftest.py)
+#   cluster.sh STATE N        as root and as process 1 of new PID, mount, network, UTS and IPC namespaces (cluster.py)
 #
 # Everything lives inside those namespaces: the bridge and the nodes' networks, /run (a tmpfs), /etc/hosts and every
 # process. When process 1 ends, for whatever reason, the kernel removes all of it; only STATE (logs, slurm.conf) remains.
 # STATE/ready appears when all nodes are idle. Nodes are at 10.77.0.11 and up, the controller (ctl) at 10.77.0.1.
+# Each node claims two GPUs, which are empty files: enough to see what Slurm grants.
 set -euo pipefail
 state=$1
 nodes=$2
@@ -41,7 +42,7 @@ SlurmUser=root
 AuthType=auth/munge
 AuthInfo=cred_expire=10
 StateSaveLocation=$state/ctld
-SlurmdSpoolDir=$state/spool.%n
+SlurmdSpoolDir=/run/spool.%n
 SlurmdPidFile=/run/slurmd.%n.pid
 SlurmctldPidFile=/run/slurmctld.pid
 SlurmdLogFile=$state/slurmd.%n.log
@@ -50,14 +51,18 @@ SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
 JobRequeue=1
 SlurmdTimeout=30
 KillWait=5
-NodeName=n[1-$nodes] CPUs=4 RealMemory=4000 State=UNKNOWN
+GresTypes=gpu
+NodeName=n[1-$nodes] CPUs=4 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CONF
+touch /run/gpu0 /run/gpu1
+echo "NodeName=n[1-$nodes] Name=gpu File=/run/gpu[0-1]" >"$state/gres.conf"
 export SLURM_CONF="$state/slurm.conf"
 
 slurmctld -D &
@@ -68,9 +73,11 @@ for i in $(seq "$nodes"); do
   ip -n "n$i" addr add "10.77.0.$((10 + i))/24" dev eth0
   ip -n "n$i" link set eth0 up
   ip -n "n$i" link set lo up
-  mkdir -p "$state/spool.n$i"
+  mkdir -p "/run/spool.n$i"
   # Not `ip netns exec`: it remounts /sys, and slurmd no longer finds the cgroup tree.
-  nsenter --net="/run/netns/n$i" unshare --uts sh -c "hostname n$i && exec slurmd -D -N n$i" &
+  # A /dev/shm of its own, as on a machine of its own: ranks of one node find each other there.
+  nsenter --net="/run/netns/n$i" unshare --uts --ipc --mount \
+    sh -c "hostname n$i && mount -t tmpfs tmpfs /dev/shm && exec slurmd -D -N n$i" &
 done
 
 for _ in $(seq 60); do
