@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -80,5 +81,15 @@ def slurm_cluster(state: Path, nodes: int) -> Iterator[Cluster]:
             time.sleep(0.1)
         yield Cluster(state, holder.pid)
     finally:
-        holder.kill()
-        holder.wait()
+        _end(holder)
+
+
+def _end(holder: subprocess.Popen[bytes]) -> None:
+    """Kill process 1 of the namespaces: the kernel kills all others, and only then can `unshare` end."""
+    children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
+    for child in children.read_text().split() if children.exists() else []:
+        os.kill(int(child), signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        holder.wait(timeout=30)
+    holder.kill()  # had it not started process 1 yet
+    holder.wait()

@@ -6,7 +6,7 @@
 # Everything lives inside those namespaces: the bridge and the nodes' networks, /run (a tmpfs), /etc/hosts and every
 # process. When process 1 ends, for whatever reason, the kernel removes all of it; only STATE (logs, slurm.conf) remains.
 # STATE/ready appears when all nodes are idle. Nodes are at 10.77.0.11 and up, the controller (ctl) at 10.77.0.1.
-# Each node claims two GPUs, which are empty files: enough to see what Slurm grants.
+# Each node claims two GPUs, which are null devices: enough to see what Slurm grants.
 set -euo pipefail
 state=$1
 nodes=$2
@@ -61,7 +61,8 @@ GresTypes=gpu
 NodeName=n[1-$nodes] CPUs=4 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CONF
-touch /run/gpu0 /run/gpu1
+mknod /run/gpu0 c 1 3
+mknod /run/gpu1 c 1 3
 echo "NodeName=n[1-$nodes] Name=gpu File=/run/gpu[0-1]" >"$state/gres.conf"
 export SLURM_CONF="$state/slurm.conf"
 
