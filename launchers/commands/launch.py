@@ -1,6 +1,7 @@
 """`maskwright launch`: submit a run to a cluster."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ from typing import Annotated
 import typer
 
 from launchers.slurm import SlurmJob, render, submit, write_script
-from pretrain.config import load_config
+from pretrain.config import Config, load_config
 
 launch_app = typer.Typer(help="Submit a run to a cluster.", no_args_is_help=True)
 
@@ -56,7 +57,8 @@ def slurm(
 
       maskwright launch slurm run.yaml --nodes 2 --gpus-per-node 1 --cpu
     """
-    settings = load_config(config, overrides or [])
+    settings = load_config(config, overrides)
+    _check(settings, world_size=nodes * gpus_per_node)
     run_dir = settings.run.dir.absolute()
     job = SlurmJob(
         config=config.absolute(),
@@ -81,5 +83,21 @@ def slurm(
     log = job.log_pattern.replace("%j", job_id).replace("%%", "%")
     print(f"Submitted job {job_id}.")
     print(f"  state   squeue --jobs {job_id}")
-    print(f"  log     tail -F {log}")
-    print(f"  run     maskwright status {run_dir}")
+    print(f"  log     tail -F {shlex.quote(log)}")
+    print(f"  run     maskwright status {shlex.quote(str(run_dir))}")
+    print(f"  stop    maskwright stop {shlex.quote(str(run_dir))}")
+
+
+def _check(config: Config, world_size: int) -> None:
+    """Find now what would end the job after hours in the queue.
+
+    Raises:
+        UserError: for a data set that cannot be read, or a global batch that the processes cannot share evenly.
+    """
+    from data_prep.format import Dataset
+    from pretrain.data.loader import BatchShape
+
+    for path in (config.data.train, config.data.valid):
+        if path:
+            Dataset(path)
+    BatchShape.of(config.train, world_size)
