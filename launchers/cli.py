@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 
 from data_prep.errors import UserError
-from launchers.commands import data, run, track
+from launchers.commands import data, launch, run, track
 
 app = typer.Typer(
     name="maskwright",
@@ -20,6 +20,7 @@ app.add_typer(data.prep_app, name="prep")
 for command in (run.train, run.status, run.stop, run.export):
     app.command()(command)
 app.add_typer(track.track_app, name="track")
+app.add_typer(launch.launch_app, name="launch")
 
 
 def main() -> None:

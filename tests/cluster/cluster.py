@@ -1,0 +1,95 @@
+"""Start and stop the Slurm cluster of cluster.sh, and run commands on its login node."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+NAMESPACES = ["--pid", "--mount", "--net", "--uts", "--ipc"]
+PROGRAMS = ["slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare", "nsenter", "setpriv"]
+FINAL_STATES = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL"}
+
+
+def why_unavailable() -> str | None:
+    """The reason why a test cluster cannot run on this machine, or None."""
+    if os.geteuid() != 0:
+        return "a Slurm test cluster needs root"
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        return f"a Slurm test cluster needs {', '.join(missing)} (Debian packages slurm-wlm munge iproute2)"
+    probe = ["unshare", *NAMESPACES, "--fork", "ip", "link", "add", "br0", "type", "bridge"]
+    result = subprocess.run(probe, capture_output=True, text=True)
+    if result.returncode != 0:
+        return f"a Slurm test cluster needs namespaces and bridges ({result.stderr.strip()})"
+    return None
+
+
+class Cluster:
+    """A running cluster. `state` holds its configuration and logs."""
+
+    def __init__(self, state: Path, holder_pid: int) -> None:
+        self.state = state
+        # `unshare` itself is in all of the new namespaces but the PID one, which only its child is in.
+        self._enter = ["nsenter", f"--target={holder_pid}", "--mount", "--net", "--uts", "--ipc"]
+        self._enter.append(f"--pid=/proc/{holder_pid}/ns/pid_for_children")
+
+    def run(self, *command: str | Path, cwd: Path | None = None, check: bool = True, **environment: str) -> str:
+        """Run a command on the login node and return its standard output."""
+        result = subprocess.run(
+            [*self._enter, f"--wd={cwd or Path.cwd()}", *map(str, command)],
+            env=os.environ | environment | {"SLURM_CONF": str(self.state / "slurm.conf")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if check and result.returncode != 0:
+            raise AssertionError(f"{command[0]} exited with {result.returncode}:\n{result.stdout}{result.stderr}")
+        return result.stdout
+
+    def job(self, job_id: str) -> dict[str, str]:
+        """The fields that scontrol shows of a job."""
+        return dict(re.findall(r"(\w+)=(.*?)(?=\s+\w+=|\s*$)", self.run("scontrol", "--oneliner", "show", "job", job_id)))
+
+    def wait(self, job_id: str, seconds: float) -> str:
+        """Wait until a job has ended for good and return its state; cancel it and fail when that takes too long."""
+        deadline = time.monotonic() + seconds
+        while (state := self.job(job_id)["JobState"]) not in FINAL_STATES:
+            if time.monotonic() > deadline:
+                self.run("scancel", job_id)
+                raise AssertionError(f"job {job_id} is still {state} after {seconds} s")
+            time.sleep(0.3)
+        return state
+
+
+@contextlib.contextmanager
+def slurm_cluster(state: Path, nodes: int) -> Iterator[Cluster]:
+    """A cluster of `nodes` nodes, removed with all its processes at the end, and also when this process is killed."""
+    state.mkdir(parents=True, exist_ok=True)
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
+    command += [str(Path(__file__).with_name("cluster.sh")), str(state), str(nodes)]
+    with open(state / "cluster.log", "wb") as log:
+        holder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        while not (state / "ready").exists():
+            if holder.poll() is not None:
+                raise RuntimeError(f"the Slurm cluster did not start:\n{(state / 'cluster.log').read_text()}")
+            time.sleep(0.1)
+        yield Cluster(state, holder.pid)
+    finally:
+        _end(holder)
+
+
+def _end(holder: subprocess.Popen[bytes]) -> None:
+    """Kill process 1 of the namespaces: the kernel kills all others, and only then can `unshare` end."""
+    children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
+    for child in children.read_text().split() if children.exists() else []:
+        os.kill(int(child), signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        holder.wait(timeout=30)
+    holder.kill()  # had it not started process 1 yet
+    holder.wait()
