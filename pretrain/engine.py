@@ -120,7 +120,7 @@ class Engine:
         with torch.no_grad():
             for batch in batches:
                 prediction = self._forward(batch)
-                sums += torch.stack([prediction.loss, prediction.correct, prediction.count]).double()
+                sums += torch.stack([prediction.loss, prediction.correct, prediction.predictions]).double()
         self._engine.train()
         dist.all_reduce(sums)
         return sums

@@ -10,7 +10,8 @@ from pretrain.config import OptimConfig
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Matrices of linear layers with weight decay; norms, biases and embeddings without."""
-    decayed, plain = [], []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         is_matrix = parameter.ndim == 2 and "embedding" not in name
         (decayed if is_matrix else plain).append(parameter)

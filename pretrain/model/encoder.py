@@ -60,7 +60,7 @@ class Prediction(NamedTuple):
 
     loss: Tensor
     correct: Tensor
-    count: Tensor
+    predictions: Tensor
 
 
 class Layer(nn.Module):

@@ -53,7 +53,9 @@ class Cluster:
 
     def job(self, job_id: str) -> dict[str, str]:
         """The fields that scontrol shows of a job."""
-        return dict(re.findall(r"(\w+)=(.*?)(?=\s+\w+=|\s*$)", self.run("scontrol", "--oneliner", "show", "job", job_id)))
+        return dict(
+            re.findall(r"(\w+)=(.*?)(?=\s+\w+=|\s*$)", self.run("scontrol", "--oneliner", "show", "job", job_id))
+        )
 
     def wait(self, job_id: str, seconds: float) -> str:
         """Wait until a job has ended for good and return its state; cancel it and fail when that takes too long."""

@@ -26,7 +26,7 @@ def reference() -> dict[str, np.ndarray]:
     )
     per_row = (batch.labels.reshape(worker.GLOBAL_ROWS, -1) >= 0).sum(axis=1)
     assert len(set(per_row.tolist())) > 1, "rows must differ, or a mean of means would pass"
-    loss = prediction.loss / prediction.count
+    loss = prediction.loss / prediction.predictions
     loss.backward()
     found = {name: p.grad.numpy() for name, p in encoder.named_parameters()}
     norm = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in found.values()))

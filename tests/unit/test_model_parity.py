@@ -11,8 +11,8 @@ from pretrain.model.families import bert_model, encoder_from_bert, to_bert
 SEQ_LEN = 24
 DOCUMENTS = [[24], [9, 12, 3], [10, 14]]  # lengths, row by row; each row is full
 SHAPES = {
-    "tiny": dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=72),
-    "base": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072),
+    "tiny": {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 72},
+    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
 }
 
 
@@ -73,7 +73,7 @@ def test_logits_loss_and_gradients_equal_transformers(shape):
     )
     prediction = encoder(**batch, seq_len=SEQ_LEN, n_documents=n_documents)
     torch.testing.assert_close(prediction.loss, expected_loss)
-    assert prediction.count == 8
+    assert prediction.predictions == 8
     chosen = expected[batch["masked_positions"]].argmax(-1)
     assert prediction.correct == (chosen == batch["labels"]).sum()
 

@@ -15,7 +15,7 @@ from launchers.slurm import SlurmJob, check_time_limit, render, sbatch_quote, su
 from tests.datasets import make_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
-NASTY = "it's a $(touch pwned) `touch pwned` \"b\" * 100% é;"
+NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100% é;'
 JOB = SlurmJob(
     config=Path("/shared/run.yaml"),
     overrides=["train.steps=5"],
