@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -99,9 +100,15 @@ class ShardWriter:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        if error is not None:
-            self._stack.__exit__(kind, error, trace)
-            return
+        try:
+            if error is None:
+                self._finish()
+        except BaseException:
+            self._stack.__exit__(*sys.exc_info())  # so that the shard under construction is not given its name
+            raise
+        self._stack.__exit__(kind, error, trace)
+
+    def _finish(self) -> None:
         if self._pending_tokens:
             self._close_block()
         self._close_shard()

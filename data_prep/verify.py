@@ -89,16 +89,21 @@ def _block_problems(
         arrays["words"] = _array(data, record, "words", np.dtype("u1"), -(-int(record["tokens"]) // 8))
     elif manifest.tokenizer.continuation_prefix is None:
         yield "it has no word starts, and the vocabulary does not tell them"
+    damaged = False
     for name, array in arrays.items():
         if array is None:
+            damaged = True
             yield f"the {name} lie beyond the end of the file"
         elif (found := xxh3(array)) != record[f"{name}_xxh3"]:
+            damaged = True
             yield f"the {name} have checksum {found:016x} instead of {int(record[f'{name}_xxh3']):016x}"
-    if ends is not None and not np.array_equal(np.cumsum(lengths, dtype=np.uint64), ends):
+    if damaged or tokens is None or ends is None:
+        return
+    if not np.array_equal(np.cumsum(lengths, dtype=np.uint64), ends):
         yield "the document ends do not go with the document lengths of the index"
     if lengths.sum() != record["tokens"] or not lengths.all():
         yield f"the document lengths do not add up to {record['tokens']} tokens, or one is 0"
-    if tokens is not None and len(tokens):
+    if len(tokens):
         yield from _id_problems(tokens, manifest)
 
 

@@ -1,0 +1,208 @@
+"""The commands of `maskwright tokenizer` and `maskwright prep`, from text files to data sets and error sentences."""
+
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset as wds
+import zstandard
+
+from data_prep.format import Dataset
+from data_prep.plan import Settings
+from data_prep.prepare import prepare
+from data_prep.tokenizer import load, train
+
+WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
+
+
+def texts(seed: int, count: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, size=rng.integers(1, 60))) + f" {seed} {index}." for index in range(count)]
+
+
+def jsonl(documents) -> bytes:
+    return b"".join(json.dumps({"text": document}).encode() + b"\n" for document in documents)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def maskwright(*arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "launchers.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def refused(*arguments) -> str:
+    """The one sentence with which a command refuses bad input."""
+    result = maskwright(*arguments)
+    assert result.returncode == 1, result
+    assert "Traceback" not in result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "text" / "more").mkdir(parents=True)
+    (folder / "text/a.jsonl").write_bytes(jsonl(texts(0, 300)))
+    (folder / "text/b.jsonl.zst").write_bytes(zstandard.compress(jsonl(texts(1, 200))))
+    (folder / "text/more/c.txt.gz").write_bytes(gzip.compress("\n\n".join(texts(2, 100)).encode(), mtime=0))
+    train(texts(0, 300), "wordpiece", 120, folder / "tok")
+    train(texts(0, 300), "bpe", 320, folder / "tok-bpe")
+    return folder
+
+
+def test_text_to_data_set(corpus, tmp_path):
+    out = tmp_path / "set"
+    result = maskwright("prep", "run", "--input", corpus / "text", "--tokenizer", corpus / "tok", "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert "600 documents" in result.stdout
+    dataset = Dataset(out)
+    tokenizer = load(dataset.tokenizer_path)
+    documents = []
+    for block in range(dataset.n_blocks):
+        parts = np.split(dataset.tokens(block), np.cumsum(dataset.document_lengths(block))[:-1])
+        documents += [tokenizer.decode(part.tolist()).replace(" .", ".") for part in parts]
+    assert documents == texts(0, 300) + texts(1, 200) + texts(2, 100)
+    sources = [(source.name, source.documents) for source in dataset.manifest.sources]
+    assert sources == [("a.jsonl", 300), ("b.jsonl.zst", 200), ("more/c.txt.gz", 100)]
+
+    again = maskwright("prep", "run", "--input", corpus / "text", "--tokenizer", corpus / "tok", "--out", out)
+    assert again.returncode == 0
+    assert "already finished" in again.stdout
+    assert "sound" in maskwright("prep", "verify", out).stdout
+    facts = json.loads(maskwright("prep", "info", out, "--json").stdout)
+    counts = np.bincount(np.concatenate([dataset.tokens(block) for block in range(dataset.n_blocks)]))
+    p = counts[counts > 0] / counts.sum()
+    assert facts["unigram_entropy"] == pytest.approx(-(p * np.log(p)).sum())
+    assert (facts["documents"], facts["tokens"]) == (600, counts.sum())
+    assert f"{counts.sum():,}" in maskwright("prep", "info", out).stdout
+
+
+@pytest.mark.parametrize("tokenizer", ["tok", "tok-bpe"])
+def test_workers_and_places_do_not_change_the_bytes(corpus, tmp_path, tokenizer):
+    names = ("a.jsonl", "b.jsonl.zst", "more/c.txt.gz")
+    settings = Settings(block_tokens=500, shard_bytes=5000, valid_fraction=0.2)
+    moved = tmp_path / "elsewhere"
+    (moved / "more").mkdir(parents=True)
+    for name in names:
+        (moved / name).write_bytes((corpus / "text" / name).read_bytes())
+    for workers, folder in ((1, corpus / "text"), (2, moved)):
+        paths = [folder / name for name in names]
+        prepared = prepare(paths, corpus / tokenizer, tmp_path / str(workers), workers, settings)
+        assert not prepared.already_finished
+    assert tree(tmp_path / "1") == tree(tmp_path / "2")
+    train_set, valid_set = Dataset(tmp_path / "1" / "train"), Dataset(tmp_path / "1" / "valid")
+    assert train_set.manifest.totals.documents + valid_set.manifest.totals.documents == 600
+    assert 80 < valid_set.manifest.totals.documents < 160
+    assert len(train_set.manifest.shards) > 3
+    for dataset in (train_set, valid_set):
+        assert maskwright("prep", "verify", dataset.path).returncode == 0
+        urls = [str(dataset.path / "shards" / shard.name) for shard in dataset.manifest.shards]
+        for block, sample in enumerate(wds.WebDataset(urls, shardshuffle=False).decode()):
+            np.testing.assert_array_equal(sample["tokens.npy"], dataset.tokens(block))
+            if tokenizer == "tok-bpe":
+                bits = np.unpackbits(sample["words.npy"], count=len(sample["tokens.npy"]), bitorder="little")
+                np.testing.assert_array_equal(bits, dataset.word_starts(block))
+                assert bits[0] == 1
+    for name in ("plan.json", "tasks/00000.json"):
+        assert str(tmp_path) not in (tmp_path / "1" / "prep" / name).read_text()
+    assert str(tmp_path) not in (tmp_path / "1/train/manifest.json").read_text()
+
+
+def test_copies_of_a_document_fall_on_one_side(corpus, tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 100)))
+    (tmp_path / "b.jsonl").write_bytes(jsonl(texts(0, 100)[::-1]))
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    prepared = prepare(paths, corpus / "tok", tmp_path / "out", 1, Settings(valid_fraction=0.3))
+    for manifest in prepared.manifests.values():
+        assert manifest.sources[0].documents == manifest.sources[1].documents > 0
+
+
+def test_bad_rows_are_quarantined(corpus, tmp_path):
+    rows = [
+        b'{"text": "one"}',
+        b"{",
+        b'{"text": ""}',
+        b'{"text": "\xff"}',
+        b'{"text": "the [MASK] stays"}',
+        b'{"a": 1}',
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(rows))
+    (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(jsonl(texts(1, 500)))[:-200])
+    (tmp_path / "c.jsonl").write_bytes(jsonl(["the end"]))
+    out = tmp_path / "out"
+    result = maskwright("prep", "run", "--input", tmp_path, "--tokenizer", corpus / "tok", "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert "4 unreadable" in result.stderr
+    assert "1 empty" in result.stderr
+    first, *others = Dataset(out).manifest.sources
+    assert (first.documents, first.empty, first.quarantined) == (2, 1, 3)
+    assert [source.quarantined for source in others] == [1, 0]
+    lines = [json.loads(line) for path in sorted((out / "quarantine").iterdir()) for line in path.open()]
+    assert [(line["file"], line["line"]) for line in lines[:3]] == [("a.jsonl", 2), ("a.jsonl", 4), ("a.jsonl", 6)]
+    assert "truncated" in lines[3]["reason"]
+
+
+def test_other_input_into_the_same_folder_is_refused(corpus, tmp_path):
+    source, out = tmp_path / "a.jsonl", tmp_path / "out"
+    source.write_bytes(jsonl(["one", "two"]))
+    run = ["prep", "run", "--input", source, "--out", out, "--tokenizer"]
+    assert maskwright(*run, corpus / "tok").returncode == 0
+    before = tree(out)
+    assert "other tokenizer" in refused(*run, corpus / "tok-bpe")
+    assert "other settings" in refused(*run, corpus / "tok", "--text-field", "body")
+    source.write_bytes(jsonl(["one", "twa"]))
+    assert "other input files" in refused(*run, corpus / "tok")
+    assert tree(out) == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    assert "thesis.tex" in refused(*run[:-2], tmp_path / "mine", "--tokenizer", corpus / "tok")
+
+
+def test_bad_input_gets_one_sentence(corpus, tmp_path):
+    source = corpus / "text/a.jsonl"
+    run = ["prep", "run", "--tokenizer", corpus / "tok", "--out", tmp_path / "out", "--input"]
+    assert "No input file at missing.jsonl" in refused(*run, "missing.jsonl")
+    (tmp_path / "empty.jsonl").write_bytes(b'{"text": " "}\n')
+    assert "no document: 1 are empty" in refused(*run, tmp_path / "empty.jsonl")
+    assert "field 'body' is missing" in refused(*run, source, "--text-field", "body")
+    (tmp_path / "one.txt").write_text("only one")
+    assert "takes no document" in refused(*run, tmp_path / "one.txt", "--valid-fraction", "0.001")
+    bare = tmp_path / "bare"
+    train(["a b c"], "wordpiece", 50, bare)
+    bare_json = (bare / "tokenizer.json").read_text().replace("[MASK]", "[M]")
+    (bare / "tokenizer.json").write_text(bare_json)
+    assert "no mask token" in refused(*run[:3], bare, *run[4:], source)
+    assert not (tmp_path / "out" / "prep").exists()  # nothing half-written stands in the way
+    assert maskwright(*run, source).returncode == 0
+
+    tokenizer = ["tokenizer", "train", "--vocab-size", 200, "--input", source, "--out"]
+    assert "not an empty folder" in refused(*tokenizer, corpus / "tok")
+    assert "no text" in refused(*tokenizer[:-2], tmp_path / "empty.jsonl", "--out", tmp_path / "t")
+    assert maskwright(*tokenizer, tmp_path / "t").returncode == 0
+    assert "no data set folder" in refused("prep", "info", tmp_path / "nowhere")
+    assert "no finished data set" in refused("prep", "verify", tmp_path)
+
+
+def test_globs_repeats_and_shell_expansion_name_the_same_inputs(corpus, tmp_path):
+    a, b = corpus / "text/a.jsonl", corpus / "text/b.jsonl.zst"
+    forms = {
+        "glob": ["--input", f"{corpus}/text/*.jsonl*"],
+        "twice": ["--input", a, "--input", b],
+        "more": ["--input", a, b],
+    }
+    for name, form in forms.items():
+        result = maskwright("prep", "run", *form, "--tokenizer", corpus / "tok", "--out", tmp_path / name)
+        assert result.returncode == 0, result.stderr
+    assert tree(tmp_path / "glob") == tree(tmp_path / "twice") == tree(tmp_path / "more")

@@ -1,0 +1,131 @@
+"""`verify` names all that is wrong with a data set, shard and block, whatever checks elsewhere would have said."""
+
+import hashlib
+import json
+import tarfile
+
+import numpy as np
+import pytest
+
+from data_prep.format import Dataset
+from data_prep.shards import tar_member
+from data_prep.verify import verify
+from tests.datasets import make_dataset
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Dataset:
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=30)]
+    dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
+    assert list(verify(dataset.path)) == []
+    return dataset
+
+
+def flip(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 4
+    path.write_bytes(data)
+
+
+def reseal(dataset, shard=0):
+    """Make the manifest vouch for a shard as it now is."""
+    path = dataset.path / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    data = (dataset.path / "shards" / manifest["shards"][shard]["name"]).read_bytes()
+    manifest["shards"][shard] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    path.write_text(json.dumps(manifest))
+
+
+def test_every_damaged_block_is_named(dataset):
+    blocks = [0, dataset.n_blocks - 1]
+    for block in blocks:
+        path = dataset.path / "shards" / dataset.shard(block).name
+        payload = np.array(dataset.tokens(block)).tobytes()
+        flip(path, path.read_bytes().index(payload) + 7)
+    problems = list(verify(dataset.path))
+    for block in blocks:
+        assert any(
+            p.startswith(f"{dataset.shard(block).name} block {dataset.key(block)}: the tokens") for p in problems
+        )
+        assert any(p.startswith(f"{dataset.shard(block).name}: SHA-256") for p in problems)
+    assert len(problems) == 4
+
+
+@pytest.mark.parametrize("keep", [512, 600, 3000])
+def test_truncated_and_missing_files(dataset, keep):
+    names = [shard.name for shard in dataset.manifest.shards]
+    first = dataset.path / "shards" / names[0]
+    first.write_bytes(first.read_bytes()[:keep])
+    (dataset.path / "shards" / names[1]).unlink()
+    (dataset.path / "shards" / names[2]).with_suffix(".index").unlink()
+    problems = list(verify(dataset.path))
+    assert any(p.startswith(f"{names[0]}: {keep} bytes instead of") for p in problems)
+    assert any("beyond the end" in p for p in problems)
+    assert f"{names[1]}: missing" in problems
+    assert f"{names[2].removesuffix('.tar')}.index: missing" in problems
+
+
+def test_altered_index(dataset):
+    path = dataset.path / "shards" / dataset.manifest.shards[0].index_name
+    flip(path, 60)
+    assert any(p.startswith(f"{path.name}: SHA-256") for p in verify(dataset.path))
+
+
+@pytest.mark.parametrize(
+    "id, message", [(0, "1 pad tokens"), (4, "1 mask tokens"), (1000, "id 1000 is not in the voc")]
+)
+def test_ids_that_do_not_belong(tmp_path, id, message):
+    dataset = make_dataset(tmp_path / "set", [[7, 8, id, 9]])
+    assert [p for p in verify(dataset.path) if message in p] == list(verify(dataset.path)) != []
+    assert list(verify(make_dataset(tmp_path / "unk", [[7, 1]]).path)) == []
+
+
+def test_word_starts_missing_or_damaged(tmp_path):
+    starts = [np.array([True, False, True])]
+    dataset = make_dataset(tmp_path / "set", [[7, 8, 9]], word_starts=starts)
+    assert list(verify(dataset.path)) == []
+    path = dataset.path / "shards" / dataset.manifest.shards[0].name
+    with tarfile.open(path) as tar:
+        flip(path, tar.getmember("00000_000000000.words.npy").offset_data + 128)
+    assert any("block 00000_000000000: the words have checksum" in p for p in verify(dataset.path))
+    bare = make_dataset(tmp_path / "bare", [[7, 8, 9]])
+    manifest = json.loads((bare.path / "manifest.json").read_bytes())
+    manifest["tokenizer"]["continuation_prefix"] = None
+    (bare.path / "manifest.json").write_text(json.dumps(manifest))
+    assert any("no word starts" in p for p in verify(bare.path))
+
+
+@pytest.mark.parametrize("alter", ["rename", "append", "link"])
+def test_tar_members_that_the_index_does_not_know(dataset, alter):
+    path = dataset.path / "shards" / dataset.manifest.shards[0].name
+    data = path.read_bytes()
+    if alter == "rename":  # the header's sum of bytes stays the same
+        data = data.replace(b"00000_000000000.tokens.npy", b"00000_000000000.tokens.pny", 1)
+    elif alter == "append":
+        data = data.rstrip(b"\0")
+        data += bytes(-len(data) % 512) + tar_member("../evil.pkl", b"x") + bytes(1024)
+    else:
+        data = data[:156] + b"2" + data[157:]
+        header = bytearray(data[:512])
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        data = bytes(header) + data[512:]
+    path.write_bytes(data)
+    reseal(dataset)
+    problems = [p for p in verify(dataset.path) if p.startswith(path.name)]
+    expected = {"rename": "tokens.pny", "append": "members where the index has", "link": "is not a regular file"}
+    assert any(expected[alter] in p for p in problems), problems
+
+
+def test_stray_shard_and_tokenizer_files(dataset):
+    (dataset.path / "shards" / "00009-00000.tar").touch()
+    manifest = json.loads((dataset.path / "manifest.json").read_bytes())
+    manifest["tokenizer"]["files"] = {"tokenizer.json": "0" * 64, "vocab.txt": "0" * 64}
+    (dataset.path / "manifest.json").write_text(json.dumps(manifest))
+    (dataset.path / "tokenizer").mkdir()
+    (dataset.path / "tokenizer" / "tokenizer.json").write_text("{}")
+    problems = list(verify(dataset.path))
+    assert "00009-00000.tar: not in the manifest" in problems
+    assert "tokenizer/vocab.txt: missing" in problems
+    assert any(p.startswith("tokenizer/tokenizer.json: the file is not the one") for p in problems)
