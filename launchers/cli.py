@@ -4,6 +4,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from data_prep.errors import UserError
 from launchers.commands import data, launch, run, track
@@ -28,7 +29,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False, markup=True)
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

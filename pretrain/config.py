@@ -9,9 +9,10 @@ import types
 import typing
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from data_prep.errors import UserError
 
@@ -128,6 +129,13 @@ class TrackConfig(Section):
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "maskwright"
 
+    @field_validator("uri")
+    @classmethod
+    def _no_password(cls, uri: str) -> str:
+        if urlsplit(uri).password is not None:  # the config is copied into the run folder, checkpoints and MLflow
+            raise ValueError("a password does not belong in a config; set MLFLOW_TRACKING_URI in the environment")
+        return uri
+
 
 class Config(Section):
     run: RunConfig
@@ -234,7 +242,7 @@ def _explain(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"{where} is missing; add it to the config"
     message = problem["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
+    message = message.replace("Input should be", "it must be", 1)
     if problem["type"] == "value_error":
         return f"{where}: {message}" if where else message
     return f"{where} is {problem['input']!r}, but {message}"

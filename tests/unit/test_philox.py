@@ -1,0 +1,38 @@
+"""Philox-4x32-10 against the published vectors of Random123 (kat_vectors)."""
+
+import numpy as np
+import pytest
+
+from pretrain.philox import derive_key, draw, philox
+
+ONES = 0xFFFFFFFF
+VECTORS = [  # counter, key, output
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((ONES,) * 4, (ONES, ONES), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "output"), VECTORS)
+def test_published_vectors(counter, key, output):
+    assert tuple(int(word) for word in philox(key, *counter)) == output
+
+
+def test_arrays_equal_single_counters():
+    places = np.arange(7)
+    together = philox((1, 2), places, 3, 4, 5)
+    for place in places:
+        assert [int(word[place]) for word in together] == [int(word) for word in philox((1, 2), place, 3, 4, 5)]
+
+
+def test_draws_are_uniform_and_purposes_differ():
+    values = draw(derive_key(0, "a"), 100_000, 0, 0, 0) / 2.0**64
+    assert abs(values.mean() - 0.5) < 0.005
+    assert abs(values.var() - 1 / 12) < 0.002
+    other = draw(derive_key(0, "b"), 100_000, 0, 0, 0) / 2.0**64
+    assert abs(np.corrcoef(values, other)[0, 1]) < 0.02
+    assert derive_key(1, "a") != derive_key(0, "a")
