@@ -71,8 +71,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/train_vs_hf.md")
     args = parser.parse_args()
-    if not 0 < args.skip < args.steps:
-        raise UserError(f"--skip ({args.skip}) must be at least 1 and less than --steps ({args.steps})")
+    if not LR_WARMUP <= args.skip < args.steps:
+        raise UserError(f"--skip ({args.skip}) must be at least {LR_WARMUP} and less than --steps ({args.steps})")
     if (load := os.getloadavg()[0]) > 0.5:
         print(f"warning: the load average is {load:.1f}; other work on this machine makes the figures worthless")
     if find_spec("accelerate") is None:
