@@ -19,6 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/train_vs_hf.md")
     args = parser.parse_args()
-    if not 0 < args.skip < args.steps:
-        raise UserError(f"--skip ({args.skip}) must be at least 1 and less than --steps ({args.steps})")
+    if not LR_WARMUP <= args.skip < args.steps:
+        raise UserError(f"--skip ({args.skip}) must be at least {LR_WARMUP} and less than --steps ({args.steps})")
+    if (load := os.getloadavg()[0]) > 0.5:
+        print(f"warning: the load average is {load:.1f}; other work on this machine makes the figures worthless")
+    if find_spec("accelerate") is None:
+        raise UserError("transformers.Trainer needs accelerate: pip install 'maskwright[benchmark]'")
     with tempfile.TemporaryDirectory(prefix="train_vs_hf-") as folder:
         work = Path(folder)
         text = write_text(args.input, args.documents, work / "text.jsonl")
@@ -84,9 +89,9 @@ def main() -> None:
             maskwright = measure_maskwright(here, work / "data", args)
             rounds.append((hugging_face, maskwright))
             print(f"round {number}: {speed(hugging_face)} and {speed(maskwright)} tokens/s", flush=True)
-        documents = Dataset(work / "data").manifest.totals
+        totals = Dataset(work / "data").manifest.totals
     Console().print(table_of(rounds))
-    write_report(args.out, rounds, args, f"{documents.documents:,} documents, {documents.tokens:,} tokens")
+    write_report(args.out, rounds, args, f"{totals.documents:,} documents, {totals.tokens:,} tokens", load)
 
 
 def write_text(inputs: list[str], documents: int, out: Path) -> Path:
@@ -199,7 +204,8 @@ def tokens_of_steps(data: Path, config: dict[str, Any], first: int, last: int) -
 def run(command: list[str], folder: Path, threads: int) -> None:
     """Run one side alone; its output is shown where it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    environment |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
     environment["HF_DATASETS_CACHE"] = str(folder / "cache")
     done = subprocess.run(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -221,7 +227,7 @@ def table_of(rounds: list[tuple[Measured, Measured]]) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     for line in lines_of(rounds):
-        table.add_row(*line, end_section=line[0] == f"round {len(rounds)}")
+        table.add_row(*(cell.replace(" (", "\n(") for cell in line), end_section=line[0] == f"round {len(rounds)}")
     return table
 
 
@@ -244,7 +250,9 @@ def lines_of(rounds: list[tuple[Measured, Measured]]) -> list[list[str]]:
     return [*lines, ["mean loss of the last 5 steps", *(f"{loss:.3f}" for loss in losses), ""]]
 
 
-def write_report(out: Path, rounds: list[tuple[Measured, Measured]], args: argparse.Namespace, text: str) -> None:
+def write_report(
+    out: Path, rounds: list[tuple[Measured, Measured]], args: argparse.Namespace, text: str, load: float
+) -> None:
     rows = [["", "transformers.Trainer", "maskwright train", "ratio"], ["---", "---:", "---:", "---:"]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in [*rows, *lines_of(rounds)])
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed", "datasets"))
@@ -267,7 +275,7 @@ Real tokens a second; padding does not count. Medians over {len(rounds)} rounds,
 | | |
 |---|---|
 | date | {time.strftime("%Y-%m-%d")} |
-| processor | {processor()}, {os.cpu_count()} cores |
+| processor | {processor()}, {os.cpu_count()} cores; load average before the start {load:.2f} |
 | versions | Python {platform.python_version()}, {versions} |
 | commit | {commit()} |
 | command | `{shlex.join(command)}` |
