@@ -1,6 +1,7 @@
 """The stream is a function of position: elastic over ranks and micro-batches, resumable at every step, complete."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_layout_of_a_batch():
     used = batch.labels >= 0
     original[batch.masked_positions[used]] = batch.labels[used]
     documents = 0
-    for start, end in zip(ends[:-1], ends[1:], strict=True):
+    for start, end in pairwise(ends.tolist()):
         assert start // SEQ_LEN == (end - 1) // SEQ_LEN, "a document crosses a row"
         assert batch.positions[start:end].tolist() == list(range(end - start))
         if (original[start:end] == VOCABULARY.pad).all():
