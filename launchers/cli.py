@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from data_prep.errors import UserError
-from launchers.commands import data, launch, run, track
+from launchers.commands import data, demo, launch, run, track
 
 app = typer.Typer(
     name="maskwright",
@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(data.tokenizer_app, name="tokenizer")
 app.add_typer(data.prep_app, name="prep")
-for command in (run.train, run.status, run.stop, run.export):
+for command in (demo.demo, run.train, run.status, run.stop, run.export):
     app.command()(command)
 app.add_typer(track.track_app, name="track")
 app.add_typer(launch.launch_app, name="launch")

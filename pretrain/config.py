@@ -162,10 +162,6 @@ class Config(Section):
             raise ValueError(
                 f"model.max_positions ({self.model.max_positions}) must be at least data.seq_len ({self.data.seq_len})"
             )
-        if self.schedule.warmup_steps > self.train.steps:
-            raise ValueError(
-                f"schedule.warmup_steps ({self.schedule.warmup_steps}) is more than train.steps ({self.train.steps})"
-            )
         return self
 
 

@@ -1,0 +1,1 @@
+"""Whole-run configurations, and the text of the demo."""

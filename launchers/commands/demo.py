@@ -1,0 +1,24 @@
+"""`maskwright demo`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def demo(
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=100 ...")] = None,
+    folder: Annotated[Path, typer.Option("--dir", help="where data/, runs/ and mlflow.db go")] = Path(),
+) -> None:
+    """The whole path on a bundled text: shards, training, a Hugging Face model; minutes on a laptop CPU.
+
+    Examples:
+
+        maskwright demo
+
+        maskwright demo train.steps=100 --dir /tmp/demo
+    """
+    from launchers.demo import run_demo
+
+    run_demo(folder, overrides or [], Console(highlight=False))

@@ -1,0 +1,96 @@
+"""The whole path on a bundled text, by the commands that a user would type."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import configs
+from data_prep.errors import UserError
+
+VOCAB_SIZE = 4096
+PROCESSES = 2
+SENTENCES = (
+    "The little [MASK] sat down beside the fire.",
+    '"I do not [MASK] what you mean," said Dorothy.',
+    "They came to the gate of the Emerald [MASK].",
+)
+
+
+def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
+    """Prepare, train, export and try out a small BERT; everything is written below `folder`.
+
+    Args:
+        overrides: `section.key=value` for the training run.
+
+    Raises:
+        UserError: if one of the commands fails; it has said why.
+    """
+    data, run, tokenizer = folder / "data/demo", folder / "runs/demo", folder / "data/demo-tokenizer"
+    model = run / "exports/demo"
+    source = Path(configs.__file__).parent
+    text = source / "demo/books.jsonl.zst"
+    console.rule("1. text to shards")
+    if not tokenizer.exists():
+        kind = ("--kind", "wordpiece", "--vocab-size", VOCAB_SIZE)
+        _maskwright(console, "tokenizer", "train", "--input", text, *kind, "--out", tokenizer)
+    split = ("--tokenizer", tokenizer, "--out", data, "--valid-fraction", 0.05)
+    _maskwright(console, "prep", "run", "--input", text, *split)
+    console.rule(f"2. training, {PROCESSES} processes on the CPU")
+    places = (f"run.dir={run}", f"data.train={data}/train", f"data.valid={data}/valid")
+    store = f"track.uri=sqlite:///{folder / 'mlflow.db'}"
+    _maskwright(console, "train", source / "demo.yaml", *places, store, *overrides, "--procs", PROCESSES)
+    console.rule("3. a Hugging Face model")
+    if not model.exists():
+        _maskwright(console, "export", run, "--out", model)
+    _fill_masks(model, console)
+    console.rule("4. the result")
+    _summary(folder, data, run, model, console)
+
+
+def _maskwright(console: Console, *arguments: object) -> None:
+    words = [str(argument) for argument in arguments]
+    console.print(f"[bold]$ maskwright {escape(shlex.join(words))}[/]", soft_wrap=True, highlight=False)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # the demo is the same everywhere
+    code = subprocess.run([sys.executable, "-m", "launchers.cli", *words], env=environment).returncode
+    if code:
+        raise UserError(f"the demo stopped: `maskwright {words[0]}` ended with exit code {code}, as it says above")
+
+
+def _fill_masks(model: Path, console: Console) -> None:
+    from transformers import pipeline
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    fill = pipeline("fill-mask", model=str(model), device="cpu")
+    table = Table("text", "the model's first choices", box=None)
+    for sentence in SENTENCES:
+        guesses = fill(sentence.replace("[MASK]", fill.tokenizer.mask_token), top_k=4)
+        table.add_row(escape(sentence), ", ".join(f"{g['token_str']} {g['score']:.0%}" for g in guesses))
+    console.print(table)
+
+
+def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
+    from data_prep.format import Dataset
+    from data_prep.inspect import unigram_entropy
+    from pretrain.journal import read_journal
+
+    entries = read_journal(run / "journal.jsonl")
+    held_out = [entry.metrics for entry in entries if "eval/loss" in entry.metrics][-1]
+    table = Table(show_header=False, box=None)
+    table.add_row(
+        "unigram entropy of the held-out text", f"{unigram_entropy(Dataset(data / 'valid')):.3f} nats a token"
+    )
+    table.add_row("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token")
+    table.add_row("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}")
+    table.add_row("loss curve", str(run / "curve.png"))
+    table.add_row("model", f"{model}   (AutoModelForMaskedLM.from_pretrained loads it)")
+    store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
+    table.add_row("MLflow", f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000")
+    console.print(table, soft_wrap=True)
