@@ -195,6 +195,8 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     if not folder.is_dir():
         raise UserError(f"There is no data set folder {folder}.")
+    if not path.is_file() and (folder / "train" / "manifest.json").is_file():
+        raise UserError(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
     if not path.is_file():
         raise UserError(
             f"{folder} holds no finished data set (no manifest.json); run `maskwright prep run` to its end."

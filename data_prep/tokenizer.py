@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_prep.errors import UserError
-from data_prep.files import sha256_file, write_json
+from data_prep.files import atomic_writer, fsync_folder, sha256_file, write_json
 from data_prep.format import SPECIAL_NAMES, TokenizerInfo
 
 KINDS = ("wordpiece", "bpe")
@@ -33,9 +34,9 @@ _ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask":
 def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase: bool = True) -> int:
     """Train a tokenizer and save it as a folder for `AutoTokenizer.from_pretrained`; returns its vocabulary size.
 
-    `texts` is iterated over more than once. `wordpiece` is as BERT's (`lowercase` as in bert-uncased), `bpe` byte-level
-    as RoBERTa's. The same texts give the same bytes. Raises UserError for an empty corpus or a vocabulary too small
-    for its characters.
+    `texts` is iterated over more than once; `out` must be new or empty. `wordpiece` is as BERT's (`lowercase` as in
+    bert-uncased), `bpe` byte-level as RoBERTa's. The same texts give the same bytes. Raises UserError for an empty
+    corpus or a vocabulary too small for its characters.
     """
     if not any(text.strip() for text in texts):
         raise UserError("The input has no text to train a tokenizer on; check --input and --text-field.")
@@ -45,10 +46,21 @@ def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase
         "model_input_names": ["input_ids", *["token_type_ids"] * (kind == "wordpiece"), "attention_mask"],
         **{f"{name}_token": token for name, token in (_BERT if kind == "wordpiece" else _ROBERTA).items()},
     }
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "tokenizer_config.json", config)
-    write_json(out / "tokenizer.json", json.loads(tokenizer.to_str()))
+    _save(tokenizer, config, out)
     return tokenizer.get_vocab_size()
+
+
+def _save(tokenizer: Tokenizer, config: dict[str, Any], out: Path) -> None:
+    """All files or none: a new folder, or one in the place of an empty folder."""
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    temporary.mkdir(parents=True)
+    try:
+        write_json(temporary / "tokenizer_config.json", config)
+        write_json(temporary / "tokenizer.json", json.loads(tokenizer.to_str()))
+        os.replace(temporary, out)
+        fsync_folder(out.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
@@ -170,7 +182,8 @@ def copy_files(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)
+            with atomic_writer(target / name) as file:
+                file.write((source / name).read_bytes())
 
 
 def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dict[str, int]:

@@ -108,18 +108,21 @@ def test_killed_worker_is_one_sentence(corpus, tmp_path):
     assert_gone(children)
 
 
-def test_interrupt_stops_everything_quickly(corpus, tmp_path):
-    out = tmp_path / "out"
-    process = start(corpus, out)
-    assert wait_for_files(out, 12, process)
+def test_interrupt_stops_in_the_middle_of_a_task(corpus, tmp_path):
+    long = tmp_path / "corpus"
+    long.mkdir()
+    (long / "tok").symlink_to(corpus / "tok")
+    (long / "script.py").write_text(SCRIPT)
+    (long / "0.jsonl").write_bytes((corpus / "0.jsonl").read_bytes() * 150)  # half a minute of work
+    process = start(long, tmp_path / "out")
+    assert wait_for_files(tmp_path / "out", 12, process)
     children = workers(process)
     os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=12)
     assert process.returncode != 0
     assert_gone(children)
-    assert not (out / "train" / "manifest.json").exists()
-    run(corpus, out)
-    assert tree(out) == tree(corpus / "reference")
+    assert not list((tmp_path / "out" / "prep" / "tasks").iterdir())
+    assert not list((tmp_path / "out").rglob(".*.tmp"))
 
 
 def test_rerun_does_not_trust_a_record_whose_shard_is_damaged(corpus, tmp_path):

@@ -15,7 +15,8 @@ import zstandard
 from data_prep.format import Dataset
 from data_prep.plan import Settings
 from data_prep.prepare import prepare
-from data_prep.tokenizer import load, train
+from data_prep.tokenizer import copy_files, load, train
+from data_prep.verify import verify
 
 WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
 
@@ -154,6 +155,20 @@ def test_bad_rows_are_quarantined(corpus, tmp_path):
     assert "truncated" in lines[3]["reason"]
 
 
+def test_a_document_that_gives_a_special_id_is_quarantined(corpus, tmp_path):
+    copy_files(corpus / "tok", tmp_path / "tok")
+    settings = json.loads((tmp_path / "tok/tokenizer.json").read_text())
+    settings["pre_tokenizer"] = {"type": "WhitespaceSplit"}  # leaves [MASK] whole, and the vocabulary has it
+    settings["normalizer"] = None
+    (tmp_path / "tok/tokenizer.json").write_text(json.dumps(settings))
+    (tmp_path / "a.jsonl").write_bytes(jsonl(["the others", "the [MASK] others", "never mind"]))
+    prepared = prepare([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out", 1, Settings())
+    assert prepared.manifests[tmp_path / "out"].totals.documents == 2
+    line = json.loads((tmp_path / "out/quarantine/00000.jsonl").read_text())
+    assert (line["line"], "spells a special token" in line["reason"]) == (2, True)
+    assert list(verify(tmp_path / "out")) == []
+
+
 def test_other_input_into_the_same_folder_is_refused(corpus, tmp_path):
     source, out = tmp_path / "a.jsonl", tmp_path / "out"
     source.write_bytes(jsonl(["one", "two"]))
@@ -190,9 +205,14 @@ def test_bad_input_gets_one_sentence(corpus, tmp_path):
     tokenizer = ["tokenizer", "train", "--vocab-size", 200, "--input", source, "--out"]
     assert "not an empty folder" in refused(*tokenizer, corpus / "tok")
     assert "no text" in refused(*tokenizer[:-2], tmp_path / "empty.jsonl", "--out", tmp_path / "t")
+    (tmp_path / "t").mkdir()
     assert maskwright(*tokenizer, tmp_path / "t").returncode == 0
+    assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
     assert "no data set folder" in refused("prep", "info", tmp_path / "nowhere")
     assert "no finished data set" in refused("prep", "verify", tmp_path)
+    (tmp_path / "two" / "train").mkdir(parents=True)
+    (tmp_path / "two" / "train" / "manifest.json").touch()
+    assert "holds two data sets; name" in refused("prep", "info", tmp_path / "two")
 
 
 def test_globs_repeats_and_shell_expansion_name_the_same_inputs(corpus, tmp_path):
