@@ -55,7 +55,7 @@ on_node() {
   first=$(seq -s, 0 $((processes - 1)))
   if [ "$cpu" = no ] && [ "${CUDA_VISIBLE_DEVICES:-$first}" != "$first" ]; then
     echo "error: Slurm granted GPUs $CUDA_VISIBLE_DEVICES of $(hostname), but DeepSpeed would use GPUs $first:" \
-      "take whole nodes, by submitting with SBATCH_EXCLUSIVE=1 in the environment" >&2
+      "take whole nodes, by submitting with SBATCH_EXCLUSIVE=exclusive in the environment" >&2
     exit 1
   fi
   exec "$python" -m deepspeed.launcher.runner \

@@ -33,6 +33,7 @@ munged --key-file=/run/munge.key --seed-file=/run/munge.seed --log-file=/run/mun
 
 # config_overrides: a node may promise more cores than this machine has.
 # cred_expire: a requeued job may start again after this many seconds (120 by default).
+# SchedulerParameters: look for jobs to start every second.
 cat >"$state/slurm.conf" <<CONF
 ClusterName=test
 SlurmctldHost=ctl(10.77.0.1)
@@ -40,7 +41,7 @@ SlurmctldPort=16817
 SlurmdPort=16818
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=cred_expire=10
+AuthInfo=cred_expire=5
 StateSaveLocation=$state/ctld
 SlurmdSpoolDir=/run/spool.%n
 SlurmdPidFile=/run/slurmd.%n.pid
@@ -52,6 +53,8 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+SchedulerType=sched/builtin
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
 MpiDefault=none
 ReturnToService=2
 JobRequeue=1

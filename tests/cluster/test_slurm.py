@@ -1,0 +1,146 @@
+"""`maskwright launch slurm` on a real Slurm cluster: two nodes, each with its own network."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.cluster.cluster import Cluster
+from tests.datasets import make_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 200
+NASTY = 'it\'s a $(touch pwned) "run" 100%j'  # every quoting on the way has to hold
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # one ninja for all: another's builds would be redone
+START_SECONDS = 240  # with the build of DeepSpeed's extension on a busy machine
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds the data set and the config of this module's runs."""
+    path = tmp_path_factory.mktemp("slurm") / NASTY
+    rng = np.random.default_rng(0)
+    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
+    config = {
+        "run": {"dir": str(path / "local"), "seed": 3},
+        "data": {"train": str(path / "data"), "seq_len": 64},
+        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
+        "train": {"steps": STEPS, "global_batch_size": 8, "precision": "fp32"},
+        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
+    }
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> dict[int, float]:
+    """The losses of the same config trained by two processes on this host."""
+    command = [sys.executable, "-m", "launchers.cli", "train", str(folder / "config.yaml"), "--procs", "2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PATH": PATH}
+    subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=True)
+    return losses(folder / "local")
+
+
+def losses(run: Path) -> dict[int, float]:
+    """The loss of every step; of a step that was repeated, the last."""
+    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    return {line["step"]: line["metrics"]["train/loss"] for line in lines if "train/loss" in line["metrics"]}
+
+
+def launch(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
+    """Submit a run on two nodes and return the job's id."""
+    command = [sys.executable, "-m", "launchers.cli", "launch", "slurm", str(folder / "config.yaml")]
+    command += ["--nodes", "2", "--gpus-per-node", "1", *options, f"run.dir={json.dumps(str(run))}"]
+    output = cluster.run(*command, cwd=ROOT, OMP_NUM_THREADS="1", PATH=PATH)
+    return output.split("Submitted job ")[1].split(".")[0]
+
+
+def job_log(run: Path, job_id: str) -> str:
+    return (run / "slurm" / f"{job_id}.log").read_text()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        time.sleep(0.05)
+
+
+def has_trained(run: Path, steps: int) -> Callable[[], bool]:
+    return lambda: (run / "journal.jsonl").exists() and len(losses(run)) >= steps
+
+
+def test_two_nodes_train_like_two_processes(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
+    run = folder / "nodes"
+    job_id = launch(cluster, folder, run, "--cpu", "--job-name", NASTY)
+    job = cluster.job(job_id)
+    assert job["JobName"] == NASTY
+    assert "TresPerNode" not in job
+    state = cluster.wait(job_id, START_SECONDS)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert "node 0: n1, interface eth0" in log
+    assert "node 1: n2, interface eth0" in log
+    # Two gradients are summed, in either order, and all else is the same arithmetic: no tolerance.
+    assert losses(run) == reference
+    assert sorted(reference) == list(range(1, STEPS + 1))
+
+
+def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
+    run = folder / "requeued"
+    job_id = launch(cluster, folder, run, "--cpu")
+    wait_for(has_trained(run, 5), START_SECONDS)
+    cluster.run("scancel", "--batch", "--signal=USR1", job_id)
+    state = cluster.wait(job_id, START_SECONDS)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert "requeued to go on" in log
+    assert losses(run) == reference
+    assert len((run / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it went on, not back to step 1"
+
+
+def test_a_killed_launcher_is_a_failed_job(cluster: Cluster, folder: Path) -> None:
+    """DeepSpeed's runner exits 0 when a signal ends its child; the job may not pass for complete."""
+    run = folder / "killed"
+    job_id = launch(cluster, folder, run, "--cpu", "train.steps=100000")
+    wait_for(has_trained(run, 3), START_SECONDS)
+    launchers = cluster.run("pgrep", "--full", "deepspeed.launcher.launch").split()
+    cluster.run("kill", "-KILL", *launchers)
+    state = cluster.wait(job_id, 90)
+    assert state == "FAILED", job_log(run, job_id)
+    assert "failed (srun exit code 0)" in job_log(run, job_id)
+    assert not cluster.run("pgrep", "--full", "pretrain.train", check=False), "ranks are left"
+
+
+def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, folder: Path) -> None:
+    run = folder / "short"
+    job_id = launch(cluster, folder, run, "--cpu", "--partition", "main", "--time", "10")
+    cluster.run("scancel", job_id)
+    short = cluster.run("sbatch", "--parsable", "--nodes=1", run / "slurm" / "job.sh").strip()
+    assert cluster.wait(short, 30) == "FAILED"
+    assert "was to run on 2 nodes but its host list has 1 (n1)" in job_log(run, short)
+    assert not (run / "status.json").exists()
+
+
+def test_other_gpus_than_deepspeed_would_use_are_refused(cluster: Cluster, folder: Path) -> None:
+    """With GPU 0 of each node taken, Slurm grants GPU 1; DeepSpeed's launcher would use GPU 0 all the same."""
+    blocker = folder / "blocker.sh"
+    blocker.write_text("#!/bin/sh\nsleep 600\n")
+    options = ["--nodes=2", "--gres=gpu:1", "--output=/dev/null"]
+    blocking = cluster.run("sbatch", "--parsable", *options, blocker).strip()
+    wait_for(lambda: cluster.job(blocking)["JobState"] == "RUNNING", 30)
+    run = folder / "gpus"
+    job_id = launch(cluster, folder, run, "--cpus-per-process", "1")
+    state = cluster.wait(job_id, 60)
+    cluster.run("scancel", blocking)
+    assert state == "FAILED"
+    assert "Slurm granted GPUs 1 of n1, but DeepSpeed would use GPUs 0" in job_log(run, job_id)
+    assert cluster.job(job_id)["TresPerNode"] == "gres:gpu:1"
