@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -68,7 +69,7 @@ def _fill_masks(model: Path, console: Console) -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    fill = pipeline("fill-mask", model=str(model), device="cpu")
+    fill: Any = pipeline("fill-mask", model=str(model), device="cpu")
     table = Table("text", "the model's first choices", box=None)
     for sentence in SENTENCES:
         guesses = fill(sentence.replace("[MASK]", fill.tokenizer.mask_token), top_k=4)
@@ -83,14 +84,14 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
 
     entries = read_journal(run / "journal.jsonl")
     held_out = [entry.metrics for entry in entries if "eval/loss" in entry.metrics][-1]
-    table = Table(show_header=False, box=None)
-    table.add_row(
-        "unigram entropy of the held-out text", f"{unigram_entropy(Dataset(data / 'valid')):.3f} nats a token"
-    )
-    table.add_row("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token")
-    table.add_row("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}")
-    table.add_row("loss curve", str(run / "curve.png"))
-    table.add_row("model", f"{model}   (AutoModelForMaskedLM.from_pretrained loads it)")
+    entropy = unigram_entropy(Dataset(data / "valid"))
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
-    table.add_row("MLflow", f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000")
-    console.print(table, soft_wrap=True)
+    for name, value in (
+        ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),
+        ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
+        ("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}"),
+        ("loss curve", run / "curve.png"),
+        ("model, for AutoModelForMaskedLM", model),
+        ("MLflow", f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"),
+    ):
+        console.print(f"{name:<38}{escape(str(value))}", soft_wrap=True)

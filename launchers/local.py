@@ -33,6 +33,7 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
     """
     count = processes or max(1, gpu_count())
     folder = RunFolder(config.run.dir)
+    folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
     before = folder.status.stat().st_mtime_ns if folder.status.exists() else None
     # The node's half of the deepspeed launcher. Its other half, which reaches further nodes, would only stand between:
     # it does not pass signals on, so that killing it would leave the ranks behind.

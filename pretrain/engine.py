@@ -1,5 +1,7 @@
 """DeepSpeed behind a small surface: one optimizer step over a global batch. The only importer of deepspeed."""
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,8 @@ class StepTotals:
 
 def init_distributed() -> None:
     """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU)."""
+    # DeepSpeed builds a small extension with ninja: always that of this environment, or it builds anew.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     deepspeed.init_distributed(dist_backend=get_accelerator().communication_backend_name(), verbose=False)
 
 
@@ -136,7 +140,8 @@ class Engine:
             raise UserError(f"{folder}: DeepSpeed finds no checkpoint there")
 
     def close(self) -> None:
-        """Leave the process group."""
+        """Leave the process group together: launchers kill the ranks that are left when one has gone for a while."""
+        dist.barrier()
         self._engine.destroy()
         dist.destroy_process_group()
 

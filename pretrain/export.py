@@ -1,7 +1,8 @@
 """From a checkpoint to a folder that `transformers` loads: config, safetensors weights, tokenizer, model card."""
 
+import contextlib
+import io
 import json
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
@@ -62,10 +64,11 @@ def native_state(path: Path, shape: EncoderShape) -> dict[str, Tensor]:
     """The fp32 weights of a verified checkpoint, by native name. It is unpickled: verify it first."""
     folder = path / "deepspeed"
     if any(folder.glob("*optim_states.pt")):
-        from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+        # DeepSpeed talks to both streams while it puts the parts together.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
-        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-        state = get_fp32_state_dict_from_zero_checkpoint(str(path), tag="deepspeed")
+            state = get_fp32_state_dict_from_zero_checkpoint(str(path), tag="deepspeed")
     else:
         saved = torch.load(folder / "mp_rank_00_model_states.pt", map_location="cpu", weights_only=False)
         state = saved["module"]
@@ -84,6 +87,7 @@ def _choose(folder: RunFolder, step: int | None) -> Path:
 
 
 def _write(out: Path, state: dict[str, Tensor], shape: EncoderShape, data: Dataset, config: Config, step: int) -> None:
+    disable_progress_bar()
     model = bert_model(state, shape)
     model.save_pretrained(out)
     tokenizer: Any = AutoTokenizer.from_pretrained(data.tokenizer_path)

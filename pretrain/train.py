@@ -82,6 +82,7 @@ def train(config: Config, folder: RunFolder) -> State:
         state = loop.run(steps_done, position)
     finally:
         if reporting:
+            folder.stop.unlink(missing_ok=True)  # honoured, or too late
             reporting.close(state, loop.stop.reason)
     engine.close()
     if lock:
@@ -112,7 +113,6 @@ def on_main(function: Callable[[], T]) -> T | None:
 def _claim(config: Config, folder: RunFolder) -> Any:
     folder.create()
     lock = folder.lock()
-    folder.stop.unlink(missing_ok=True)
     checkpoint.remove_leftovers(folder.checkpoints)
     save_config(config, folder.config)
     write_json(folder.environment, describe_environment(dist.get_world_size()))
