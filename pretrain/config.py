@@ -8,11 +8,12 @@ import re
 import types
 import typing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from data_prep.errors import UserError
 
@@ -25,8 +26,18 @@ PRESETS: dict[str, dict[str, int]] = {
 }
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and info.field_name and cls.model_fields[info.field_name].annotation in (int, float):
+            raise PydanticCustomError("bool_as_number", "it must be a number")
+        return value
 
 
 class RunConfig(Section):
@@ -92,7 +103,7 @@ class ModelConfig(Section):
 class OptimConfig(Section):
     name: Literal["adamw"] = "adamw"
     lr: float = Field(5e-4, gt=0)
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
     eps: float = Field(1e-6, gt=0)
     weight_decay: float = Field(0.01, ge=0, description="not applied to norms, biases and embeddings")
     grad_clip: float = Field(1.0, ge=0, description="largest global gradient norm; 0 for none")
@@ -238,6 +249,8 @@ def _explain(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"{where} is missing; add it to the config"
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "model_type":
+        message = "it must be a section of keys"
     message = message.replace("Input should be", "it must be", 1)
     if problem["type"] == "value_error":
         return f"{where}: {message}" if where else message
