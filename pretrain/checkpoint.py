@@ -41,7 +41,7 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
         folder: RUN/checkpoints.
         state: what resuming needs beside weights and optimizer: JSON values.
         save: writes this rank's part below a folder; a collective.
-        keep: committed checkpoints to keep, the newest.
+        keep: committed checkpoints to keep, the newest up to `step`.
 
     Returns:
         The committed folder.
@@ -68,7 +68,9 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
         os.replace(temporary, final)
         fsync_folder(folder)
         remove_leftovers(folder)
-        for _, old in committed(folder)[keep:]:
+        # Later ones are damaged, or the run was taken back to an earlier step. They do not count here, lest the one
+        # just written be the one that goes.
+        for old in [path for number, path in committed(folder) if number <= step][keep:]:
             shutil.rmtree(old)
     dist.barrier()
     return final
@@ -96,7 +98,7 @@ def read(path: Path) -> Checkpoint:
         if checksum != _checksum_of(manifest):
             raise ValueError("its checksum does not match its content")
         return Checkpoint(path, manifest["step"], manifest["state"], manifest["files"])
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path / 'manifest.json'} cannot be used: {error}") from None
 
 
