@@ -33,6 +33,8 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
     """
     count = processes or max(1, gpu_count())
     folder = RunFolder(config.run.dir)
+    folder.create()
+    folder.lock().close()  # refused here, before any process starts, while another run holds the folder
     folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
     before = folder.status.stat().st_mtime_ns if folder.status.exists() else None
     # The node's half of the deepspeed launcher. Its other half, which reaches further nodes, would only stand between:

@@ -79,6 +79,20 @@ class RunFolder:
         """Replace status.json."""
         write_json(self.status, asdict(Status(state, step, total_steps, reason, next_action, time.time())))
 
+    def fail(self, reason: str, next_action: str) -> bool:
+        """Record a failure, unless another rank has; whether this rank was the first.
+
+        Raises:
+            UserError: if there is no readable status.json.
+        """
+        with open(self.path / ".failure", "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # ranks often fail in the same instant
+            status = self.read_status()
+            if status.state == "failed":
+                return False
+            self.write_status("failed", status.step, status.total_steps, reason, next_action)
+            return True
+
     def read_status(self) -> Status:
         """What status.json says.
 

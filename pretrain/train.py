@@ -1,6 +1,7 @@
 """Entry point of a rank: `deepspeed --module pretrain.train --config CONFIG [section.key=value ...]`."""
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
@@ -39,25 +40,31 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_args()
     die_with_parent()
-    folder: RunFolder | None = None
+    folder: RunFolder | None = None  # once it is ours
     try:
-        config = load_config(arguments.config, arguments.overrides)
-        folder = RunFolder(config.run.dir)
         init_distributed()
-        return EXIT_CODES[train(config, folder)]
+        config = together(lambda: load_config(arguments.config, arguments.overrides))
+        claimed = RunFolder(config.run.dir)
+        lock = on_main(lambda: _claim(config, claimed))
+        folder = claimed
+        state = train(config, folder)
+        if lock:
+            lock.close()
+        return EXIT_CODES[state]
     except UserError as error:
-        return _failed(folder, str(error))
+        if _is_first_to_fail(folder, str(error)):
+            print(f"error: {error}", file=sys.stderr, flush=True)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        if _failed(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):
+        reason = f"rank {os.environ.get('RANK', 0)}: {type(error).__name__}: {error}".splitlines()[0]
+        if folder is None or _is_first_to_fail(folder, reason):
+            print(f"error: {reason}", file=sys.stderr, flush=True)
             traceback.print_exc()
-        return 1
+    return EXIT_CODES["failed"]
 
 
 def train(config: Config, folder: RunFolder) -> State:
     """Set a run up, or take it up again, and train it; a collective."""
     shape = together(lambda: BatchShape.of(config.train, dist.get_world_size()))
-    lock = on_main(lambda: _claim(config, folder))
     data, valid = together(lambda: _open_data(config))
     identity = identity_of(
         config, data.manifest.fingerprint, data.manifest.tokenizer.sha256, data.manifest.tokenizer.vocab_size
@@ -65,6 +72,7 @@ def train(config: Config, folder: RunFolder) -> State:
     identity["processes"] = dist.get_world_size()
     identity["zero.stage"] = config.zero.stage
     start = _find_start(config, folder, identity)
+    on_main(lambda: _describe(config, folder))
     model = Encoder(encoder_shape(config.model, config.data.seq_len, data.manifest.tokenizer))
     model.initialize(config.run.seed)
     engine = Engine(config, model, shape)
@@ -85,8 +93,6 @@ def train(config: Config, folder: RunFolder) -> State:
             folder.stop.unlink(missing_ok=True)  # honoured, or too late
             reporting.close(state, loop.stop.reason)
     engine.close()
-    if lock:
-        lock.close()
     return state
 
 
@@ -114,10 +120,15 @@ def _claim(config: Config, folder: RunFolder) -> Any:
     folder.create()
     lock = folder.lock()
     checkpoint.remove_leftovers(folder.checkpoints)
+    step = folder.read_status().step if folder.status.exists() else 0
+    folder.write_status("running", step, config.train.steps, "starting", "none")
+    return lock
+
+
+def _describe(config: Config, folder: RunFolder) -> None:
+    """After every check: a refused config leaves the account of the run as it was."""
     save_config(config, folder.config)
     write_json(folder.environment, describe_environment(dist.get_world_size()))
-    folder.write_status("running", 0, config.train.steps, "starting", "none")
-    return lock
 
 
 def _open_data(config: Config) -> tuple[Dataset, Dataset | None]:
@@ -177,23 +188,12 @@ def _check_unchanged(config: Config, found: checkpoint.Checkpoint, identity: dic
         raise UserError(f"{found.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
 
 
-def _failed(folder: RunFolder | None, reason: str) -> bool:
-    """Record and print a failure once over all ranks; True if this rank was the first to do so."""
-    first = True
-    if folder is not None and folder.path.is_dir():
-        try:
-            status = folder.read_status()
-            first = status.state != "failed"
-            if first:
-                action = "mend the reason, then run the same command again"
-                folder.write_status("failed", status.step, status.total_steps, reason, action)
-        except UserError:
-            first = os.environ.get("RANK", "0") == "0"
-    else:
-        first = os.environ.get("RANK", "0") == "0"
-    if first:
-        print(f"error: {reason}", file=sys.stderr, flush=True)
-    return first
+def _is_first_to_fail(folder: RunFolder | None, reason: str) -> bool:
+    """Record a failure; whether this rank is the one to tell the user. Without a run folder all ranks failed alike."""
+    if folder is not None:
+        with contextlib.suppress(UserError, OSError):
+            return folder.fail(reason, "mend the reason, then run the same command again")
+    return os.environ.get("RANK", "0") == "0"
 
 
 if __name__ == "__main__":
