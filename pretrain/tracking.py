@@ -241,6 +241,8 @@ class _Sender:
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient
 
+        # DeepSpeed has imported MLflow by now, which reads the variable then.
+        logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
         client = MlflowClient(tracking_uri=self._uri)
         experiment_id = self._experiment_id(client)
         run = self._find_run(client, experiment_id)
