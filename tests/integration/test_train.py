@@ -200,9 +200,11 @@ def test_a_second_trainer_is_refused_and_disturbs_nothing(data, folder):
         assert runs.status(run)["state"] == "running"
         before = max(runs.losses(run))
         runs.wait_for_step(run, before + 5)
-    finally:
-        runs.maskwright("stop", run)
+        assert runs.maskwright("stop", run).returncode == 0
         assert first.wait(timeout=60) == 75
+    finally:
+        first.kill()
+        first.wait()
     assert runs.status(run)["state"] == "stopped"
 
 

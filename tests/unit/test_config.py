@@ -236,8 +236,10 @@ def test_overrides_have_yaml_types(write):
 
 @pytest.mark.parametrize("text", ["5e-4", "5E-4", "0.5e-3", "+5e-4", ".5e-3", "5.e-4", "0.0005"])
 def test_learning_rates_are_numbers(write, text):
-    path = write(f"run: {{dir: x}}\ndata: {{train: x}}\ntrain: {{steps: 1}}\noptim: {{lr: {text}}}\n")
-    assert load_config(path).optim.lr == 5e-4
+    path = write(f"run: {{dir: x}}\ndata: {{train: x}}\ntrain: {{steps: 1}}\ndeepspeed: {{raw: {text}}}\n")
+    config = load_config(path, [f"optim.lr={text}"])
+    assert config.optim.lr == 5e-4
+    assert config.deepspeed == {"raw": 5e-4}, "not a string, where no type of ours would turn it into a number"
 
 
 def test_an_override_reaches_into_an_empty_section(write):
