@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.run_folder import EXIT_CODES, RunFolder
 
@@ -26,24 +25,27 @@ def gpu_count() -> int:
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
-def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int | None) -> int:
-    """Train with one process a GPU, or `processes`; the exit code of the run (see pretrain.run_folder.EXIT_CODES).
+def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
+    """Train with `processes` processes; the exit code of the run (see pretrain.run_folder.EXIT_CODES).
 
     The run's status.json is believed, not the launcher's exit code, which is 0 after some kills.
     """
-    count = processes or max(1, gpu_count())
     folder = RunFolder(config.run.dir)
-    folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
+    folder.create()
+    with folder.lock():  # refused while another run holds the folder
+        folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
     before = folder.status.stat().st_mtime_ns if folder.status.exists() else None
     # The node's half of the deepspeed launcher. Its other half, which reaches further nodes, would only stand between:
     # it does not pass signals on, so that killing it would leave the ranks behind.
-    ranks = base64.urlsafe_b64encode(json.dumps({"localhost": list(range(count))}).encode()).decode()
+    ranks = base64.urlsafe_b64encode(json.dumps({"localhost": list(range(processes))}).encode()).decode()
     command = [sys.executable, "-m", "deepspeed.launcher.launch", "--quiet", f"--world_info={ranks}"]
     command += [f"--master_port={free_port()}", "--module", "pretrain.train"]
     command += ["--config", str(config_path), *overrides]
-    code = _run(command, _environment(count), on_stop=lambda: _ask_to_stop(folder))
+    code = _run(command, _environment(processes), on_stop=lambda: _ask_to_stop(folder))
     if not folder.status.exists() or folder.status.stat().st_mtime_ns == before:
-        raise UserError(f"training did not start (the launcher's exit code is {code}); its output is above")
+        if code != EXIT_CODES["failed"]:  # otherwise a process said why
+            print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
+        return EXIT_CODES["failed"]
     status = folder.read_status()
     if status.state == "running":
         reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"

@@ -4,6 +4,7 @@ Every rank writes its part below `step-N.tmp`, makes it durable and hashes it; r
 writes `manifest.json` last, and renames the folder. A kill at any moment leaves the previous checkpoint as it was.
 """
 
+import itertools
 import json
 import os
 import re
@@ -63,11 +64,8 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
         if present != set(files):
             raise RuntimeError(f"{temporary}: files {present ^ set(files)} are not accounted for by any rank")
         _write_manifest(temporary, step, state, files)
-        if final.exists():  # damaged, or written before the run was taken back to an earlier step
-            os.replace(final, final.with_name(final.name + ".old.tmp"))
         os.replace(temporary, final)
         fsync_folder(folder)
-        remove_leftovers(folder)
         for _, old in committed(folder)[keep:]:
             shutil.rmtree(old)
     dist.barrier()
@@ -185,3 +183,15 @@ def remove_leftovers(folder: Path) -> None:
     """Remove what killed saves left behind in RUN/checkpoints; never a committed checkpoint."""
     for path in folder.glob("step-*.tmp"):
         shutil.rmtree(path)
+
+
+def set_aside(folder: Path, after_step: int) -> None:
+    """Rename the checkpoints of later steps: a run that goes on from `after_step` passed over or left them.
+
+    They no longer count as checkpoints of the run, but nobody's bytes are deleted.
+    """
+    for step, path in committed(folder):
+        if step > after_step:
+            number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.aside-{n}").exists())
+            path.rename(path.with_name(f"{path.name}.aside-{number}"))
+    fsync_folder(folder)

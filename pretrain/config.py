@@ -132,7 +132,7 @@ class TrackConfig(Section):
     @field_validator("uri")
     @classmethod
     def _no_password(cls, uri: str) -> str:
-        if urlsplit(uri).password is not None:  # the config is copied into the run folder, checkpoints and MLflow
+        if urlsplit(uri).password is not None or "password=" in urlsplit(uri).query:  # the config is copied into the run folder, checkpoints and MLflow
             raise ValueError("a password does not belong in a config; set MLFLOW_TRACKING_URI in the environment")
         return uri
 

@@ -43,6 +43,7 @@ def export_run(run: Path, step: int | None, out: Path | None) -> Path:
     data = Dataset(config.data.train)
     if data.manifest.tokenizer.sha256 != saved.state["identity"]["data.train (tokenizer)"]:
         raise UserError(f"{config.data.train} now holds another tokenizer than the run was trained with")
+    data.verify_tokenizer()
     shape = encoder_shape(config.model, config.data.seq_len, data.manifest.tokenizer)
     out = out or folder.exports / found.name
     if out.exists() and any(out.iterdir()):
@@ -90,7 +91,9 @@ def _write(out: Path, state: dict[str, Tensor], shape: EncoderShape, data: Datas
     disable_progress_bar()
     model = bert_model(state, shape)
     model.save_pretrained(out)
-    tokenizer: Any = AutoTokenizer.from_pretrained(data.tokenizer_path)
+    tokenizer: Any = AutoTokenizer.from_pretrained(
+        str(data.tokenizer_path), local_files_only=True, trust_remote_code=False
+    )
     tokenizer.model_max_length = shape.max_positions
     tokenizer.save_pretrained(out)
     (out / "README.md").write_text(_card(data, config, step))

@@ -4,18 +4,19 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError
+from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config
 from pretrain.data.loader import Loader, Prefetcher, Step
 from pretrain.data.stream import Position
 from pretrain.engine import Engine
 from pretrain.late import LateReader
+from pretrain.resume import checkpoint_state
 from pretrain.run_folder import RunFolder, State
 from pretrain.schedule import lr_factor
 from pretrain.signals import StopRequest
@@ -39,9 +40,9 @@ class Loop:
     """One rank's training, from a step and a position to the end or to a request to stop.
 
     Args:
+        data: the data set, by which checkpoints are told apart.
         engine, loader: what trains, and on what.
         valid: batches of the held-out set, or None.
-        identity: what must not change before a resume; stored in each checkpoint.
         report: is given the metrics of a step, on rank 0.
     """
 
@@ -49,14 +50,14 @@ class Loop:
         self,
         config: Config,
         folder: RunFolder,
+        data: Dataset,
         engine: Engine,
         loader: Loader,
         valid: Loader | None,
-        identity: dict[str, Any],
         report: Report,
     ):
-        self.config, self.folder, self.engine, self.loader, self.valid = config, folder, engine, loader, valid
-        self.identity, self.report = identity, report
+        self.config, self.folder, self.data, self.engine = config, folder, data, engine
+        self.loader, self.valid, self.report = loader, valid, report
         self.stop = StopRequest(folder.stop)
         self.stopping = False
         self.late: LateReader[_Label] = LateReader(lag=2 if torch.cuda.is_available() else 0)
@@ -133,11 +134,7 @@ class Loop:
     def _checkpoint(self, step: int, position: Position) -> None:
         self._finish(self.late.drain())
         start = time.monotonic()
-        state = {
-            "position": [position.epoch, position.window, position.row],
-            "identity": self.identity,
-            "config": self.config.model_dump(mode="json"),
-        }
+        state = checkpoint_state(self.config, self.data, position)
         checkpoint.commit(self.folder.checkpoints, step, state, self.engine.save, self.config.checkpoint.keep)
         if self.is_main:
             self.report(step, {"checkpoint/seconds": time.monotonic() - start})

@@ -29,10 +29,11 @@ class Status:
 
 
 class RunFolder:
-    """Paths of one run."""
+    """Paths of one run. `claimed` says that this process's run holds it, and so may speak for it in status.json."""
 
     def __init__(self, path: Path):
         self.path = path
+        self.claimed = False
         self.config = path / "config.yaml"
         self.environment = path / "environment.json"
         self.journal = path / "journal.jsonl"

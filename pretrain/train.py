@@ -4,9 +4,8 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO
 
 import torch.distributed as dist
 
@@ -14,20 +13,20 @@ from data_prep.errors import UserError
 from data_prep.files import write_json
 from data_prep.format import Dataset
 from pretrain import checkpoint
+from pretrain.agree import on_main, together
 from pretrain.config import Config, load_config, save_config
 from pretrain.data.loader import BatchShape, Loader, vocabulary_of
 from pretrain.data.stream import Position, RowStream
 from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
-from pretrain.identity import differences, identity_of
 from pretrain.loop import Loop
 from pretrain.masking.reference import TokenMasking
 from pretrain.model.encoder import Encoder, encoder_shape
 from pretrain.reporting import Reporting
+from pretrain.resume import find_start
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
 from pretrain.signals import die_with_parent
 
-T = TypeVar("T")
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
 
@@ -46,37 +45,33 @@ def main() -> int:
         init_distributed()
         return EXIT_CODES[train(config, folder)]
     except UserError as error:
-        return _failed(folder, str(error))
+        _fail(folder, str(error))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        if _failed(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):
+        if _fail(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):
             traceback.print_exc()
-        return 1
+    return 1
 
 
 def train(config: Config, folder: RunFolder) -> State:
     """Set a run up, or take it up again, and train it; a collective."""
     shape = together(lambda: BatchShape.of(config.train, dist.get_world_size()))
-    lock = on_main(lambda: _claim(config, folder))
     data, valid = together(lambda: _open_data(config))
-    identity = identity_of(
-        config, data.manifest.fingerprint, data.manifest.tokenizer.sha256, data.manifest.tokenizer.vocab_size
-    )
-    identity["processes"] = dist.get_world_size()
-    identity["zero.stage"] = config.zero.stage
-    start = _find_start(config, folder, identity)
+    lock = on_main(lambda: _lock(folder))
+    start = find_start(config, folder, data)
+    steps_done, position = (start.step, Position(**start.state["position"])) if start else (0, Position())
+    on_main(lambda: _record(config, folder, steps_done))
+    folder.claimed = True
     model = Encoder(encoder_shape(config.model, config.data.seq_len, data.manifest.tokenizer))
     model.initialize(config.run.seed)
     engine = Engine(config, model, shape)
-    steps_done, position = 0, Position()
     if start:
         engine.load(start.path)
-        steps_done, position = start.step, Position(*start.state["position"])
-    loader = _loader(config, data, shape, config.run.seed, "train")
-    held_out = _loader(config, valid, shape, _EVALUATION_SEED, "valid") if valid else None
+    loader = together(lambda: _loader(config, data, shape, config.run.seed, "train"))
+    held_out = together(lambda: _loader(config, valid, shape, _EVALUATION_SEED, "valid") if valid else None)
     reporting = Reporting(config, folder, data, steps_done) if dist.get_rank() == 0 else None
     report = reporting.report if reporting else lambda step, metrics: None
-    loop = Loop(config, folder, engine, loader, held_out, identity, report)
+    loop = Loop(config, folder, data, engine, loader, held_out, report)
     state: State = "failed"
     try:
         state = loop.run(steps_done, position)
@@ -90,36 +85,6 @@ def train(config: Config, folder: RunFolder) -> State:
     return state
 
 
-def together(function: Callable[[], T]) -> T:
-    """Run a step of the set-up on every rank; if it fails on any, all raise that UserError instead of waiting."""
-    result: Any = None
-    error: str | None = None
-    try:
-        result = function()
-    except UserError as found:
-        error = str(found)
-    errors: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(errors, error)
-    if found_error := next((e for e in errors if e), None):
-        raise UserError(found_error)
-    return result
-
-
-def on_main(function: Callable[[], T]) -> T | None:
-    """`together`, with the function run on rank 0 alone; None elsewhere."""
-    return together(lambda: function() if dist.get_rank() == 0 else None)
-
-
-def _claim(config: Config, folder: RunFolder) -> Any:
-    folder.create()
-    lock = folder.lock()
-    checkpoint.remove_leftovers(folder.checkpoints)
-    save_config(config, folder.config)
-    write_json(folder.environment, describe_environment(dist.get_world_size()))
-    folder.write_status("running", 0, config.train.steps, "starting", "none")
-    return lock
-
-
 def _open_data(config: Config) -> tuple[Dataset, Dataset | None]:
     data = Dataset(config.data.train)
     valid = Dataset(config.data.valid) if config.data.valid else None
@@ -131,69 +96,45 @@ def _open_data(config: Config) -> tuple[Dataset, Dataset | None]:
     return data, valid
 
 
+def _lock(folder: RunFolder) -> IO[str]:
+    folder.create()
+    lock = folder.lock()
+    checkpoint.remove_leftovers(folder.checkpoints)
+    return lock
+
+
+def _record(config: Config, folder: RunFolder, steps_done: int) -> None:
+    checkpoint.set_aside(folder.checkpoints, steps_done)
+    save_config(config, folder.config)
+    write_json(folder.environment, describe_environment(dist.get_world_size()))
+    folder.write_status("running", steps_done, config.train.steps, "starting", "none")
+
+
 def _loader(config: Config, data: Dataset, shape: BatchShape, seed: int, purpose: str) -> Loader:
     tokenizer, masking = data.manifest.tokenizer, config.masking
-    vocabulary = together(lambda: vocabulary_of(tokenizer.vocab_size, tokenizer.special_ids, tokenizer.all_special_ids))
-    stream = together(lambda: RowStream(data, config.data.seq_len, seed, config.data.window_blocks))
+    vocabulary = vocabulary_of(tokenizer.vocab_size, tokenizer.special_ids, tokenizer.all_special_ids)
+    stream = RowStream(data, config.data.seq_len, seed, config.data.window_blocks)
     replacement = masking.replacement
     masks = TokenMasking(vocabulary, masking.rate, replacement.mask, replacement.random, seed, purpose)
     return Loader(stream, config.data.seq_len, vocabulary, masks, shape, dist.get_rank())
 
 
-def _find_start(config: Config, folder: RunFolder, identity: dict[str, Any]) -> checkpoint.Checkpoint | None:
-    """The checkpoint to go on from, or None to start at step 0; a collective."""
-    resume = config.run.resume
-    if resume == "never":
-        together(lambda: _refuse_existing(folder))
-        return None
-    if resume in ("auto", "required"):
-        found = checkpoint.newest_verified(folder.checkpoints, lambda problem: print(f"warning: {problem}", flush=True))
-        if found is None and resume == "required":
-            raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
+def _fail(folder: RunFolder | None, reason: str) -> bool:
+    """Print a failure and record it in status.json, once over all ranks; True on the rank that did.
+
+    Before the run folder is claimed, all ranks fail alike and rank 0 speaks; status.json is then not this run's.
+    """
+    if folder is None or not folder.claimed:
+        speaks = os.environ.get("RANK", "0") == "0"
     else:
-        if problem := checkpoint.verify_together(Path(resume)):
-            raise UserError(f"{resume}: the checkpoint named by run.resume is damaged: {problem}")
-        found = checkpoint.read(Path(resume))
-    if found:
-        together(lambda: _check_unchanged(config, found, identity))
-    return found
-
-
-def _refuse_existing(folder: RunFolder) -> None:
-    if existing := checkpoint.committed(folder.checkpoints):
-        raise UserError(
-            f"{existing[0][1]} exists although run.resume is never; move it away, or choose another run.dir"
-        )
-
-
-def _check_unchanged(config: Config, found: checkpoint.Checkpoint, identity: dict[str, Any]) -> None:
-    changed = differences(found.state["identity"], identity)
-    if changed and not config.run.allow_changes:
-        raise UserError(
-            f"{found.path} cannot be resumed: {'; '.join(changed)}; restore the setting, choose another run.dir, "
-            "or pass run.allow_changes=true"
-        )
-    if found.step > config.train.steps:
-        raise UserError(f"{found.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
-
-
-def _failed(folder: RunFolder | None, reason: str) -> bool:
-    """Record and print a failure once over all ranks; True if this rank was the first to do so."""
-    first = True
-    if folder is not None and folder.path.is_dir():
-        try:
-            status = folder.read_status()
-            first = status.state != "failed"
-            if first:
-                action = "mend the reason, then run the same command again"
-                folder.write_status("failed", status.step, status.total_steps, reason, action)
-        except UserError:
-            first = os.environ.get("RANK", "0") == "0"
-    else:
-        first = os.environ.get("RANK", "0") == "0"
-    if first:
+        status = folder.read_status()
+        speaks = status.state != "failed"
+        if speaks:
+            action = "mend the reason, then run the same command again"
+            folder.write_status("failed", status.step, status.total_steps, reason, action)
+    if speaks:
         print(f"error: {reason}", file=sys.stderr, flush=True)
-    return first
+    return speaks
 
 
 if __name__ == "__main__":
