@@ -14,19 +14,38 @@ def together(function: Callable[[], T]) -> T:
     """Run `function` on every rank; a collective.
 
     Raises:
-        UserError: on every rank, the first that any rank raised.
+        UserError: on every rank, if any raised one.
+        RuntimeError: on every other rank, if one raised something else, which it raises on.
     """
     result: Any = None
-    error: str | None = None
+    error: Exception | None = None
     try:
         result = function()
-    except UserError as found:
-        error = str(found)
-    errors: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(errors, error)
-    if first := next((e for e in errors if e), None):
-        raise UserError(first)
+    except Exception as found:
+        error = found
+    expected = isinstance(error, UserError)
+    said = str(error) if expected else f"rank {dist.get_rank()}: {type(error).__name__}: {error}" if error else None
+    everyone: list[tuple[str | None, bool]] = [(None, False)] * dist.get_world_size()
+    dist.all_gather_object(everyone, (said, expected))
+    if error and not expected:
+        raise error
+    for said, expected in everyone:
+        if said:
+            raise UserError(said) if expected else RuntimeError(said)
     return result
+
+
+def check_equal(value: str, what: str) -> None:
+    """A collective.
+
+    Raises:
+        UserError: on every rank, unless `value` is the same on all of them.
+    """
+    values: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    if len(set(values)) > 1:
+        other = next(rank for rank, found in enumerate(values) if found != values[0])
+        raise UserError(f"rank {other} has another {what} than rank 0; give every node the same files")
 
 
 def on_main(function: Callable[[], T]) -> T | None:

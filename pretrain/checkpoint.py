@@ -59,6 +59,8 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
     parts: list[Files] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(parts, _make_durable(temporary, rank))
     if rank == 0:
+        if not parts[0] or len({bool(part) for part in parts[1:]}) > 1:
+            raise RuntimeError(f"{temporary}: only some ranks have written anything")
         files = {name: entry for part in parts for name, entry in part.items()}
         present = {str(path.relative_to(temporary)) for path in temporary.rglob("*") if path.is_file()}
         if present != set(files):
@@ -67,7 +69,7 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
         os.replace(temporary, final)
         fsync_folder(folder)
         for _, old in committed(folder)[keep:]:
-            shutil.rmtree(old)
+            _discard(old)
     dist.barrier()
     return final
 
@@ -94,7 +96,7 @@ def read(path: Path) -> Checkpoint:
         if checksum != _checksum_of(manifest):
             raise ValueError("its checksum does not match its content")
         return Checkpoint(path, manifest["step"], manifest["state"], manifest["files"])
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path / 'manifest.json'} cannot be used: {error}") from None
 
 
@@ -182,7 +184,13 @@ def _hash(path: Path) -> str:
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed saves left behind in RUN/checkpoints; never a committed checkpoint."""
     for path in folder.glob("step-*.tmp"):
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _discard(path: Path) -> None:
+    """Delete a checkpoint that is no longer kept; half deleted, it must not look committed."""
+    doomed = path.rename(path.with_name(path.name + ".old.tmp"))
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def set_aside(folder: Path, after_step: int) -> None:

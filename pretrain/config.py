@@ -8,13 +8,14 @@ import re
 import types
 import typing
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from data_prep.errors import UserError
+from pretrain.redact import redact
 
 PRESETS: dict[str, dict[str, int]] = {
     "tiny": {"layers": 2, "hidden": 128, "heads": 2},
@@ -25,14 +26,27 @@ PRESETS: dict[str, dict[str, int]] = {
 }
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and info.field_name and cls.model_fields[info.field_name].annotation in (int, float):
+            raise PydanticCustomError("bool_as_number", "it must be a number")
+        return value
 
 
 class RunConfig(Section):
     dir: Path = Field(description="the run folder: config, journal, status, checkpoints, exports")
     seed: int = Field(0, ge=0, lt=2**64, description="keys the order, the masks and the initial weights")
     resume: str = Field("auto", description="auto, required, never, or the path of a checkpoint folder")
+    trust_checkpoint: bool = Field(
+        False, description="load a checkpoint of another run, which can run its maker's code"
+    )
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
 
 
@@ -92,7 +106,7 @@ class ModelConfig(Section):
 class OptimConfig(Section):
     name: Literal["adamw"] = "adamw"
     lr: float = Field(5e-4, gt=0)
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
     eps: float = Field(1e-6, gt=0)
     weight_decay: float = Field(0.01, ge=0, description="not applied to norms, biases and embeddings")
     grad_clip: float = Field(1.0, ge=0, description="largest global gradient norm; 0 for none")
@@ -132,8 +146,10 @@ class TrackConfig(Section):
     @field_validator("uri")
     @classmethod
     def _no_password(cls, uri: str) -> str:
-        if urlsplit(uri).password is not None or "password=" in urlsplit(uri).query:  # the config is copied into the run folder, checkpoints and MLflow
-            raise ValueError("a password does not belong in a config; set MLFLOW_TRACKING_URI in the environment")
+        if redact(uri) != uri:  # the config is copied into the run folder, checkpoints and MLflow
+            raise ValueError(
+                "user names, passwords and tokens do not belong in a config; set MLFLOW_TRACKING_URI instead"
+            )
         return uri
 
 
@@ -158,6 +174,8 @@ class Config(Section):
             raise ValueError(
                 f"train.global_batch_size ({batch}) must be a multiple of train.micro_batch_size ({micro})"
             )
+        if self.zero.stage == 0 and self.train.precision != "fp32":
+            raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
         if self.model.max_positions and self.model.max_positions < self.data.seq_len:
             raise ValueError(
                 f"model.max_positions ({self.model.max_positions}) must be at least data.seq_len ({self.data.seq_len})"
@@ -238,6 +256,8 @@ def _explain(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"{where} is missing; add it to the config"
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "model_type":
+        message = "it must be a section of keys"
     message = message.replace("Input should be", "it must be", 1)
     if problem["type"] == "value_error":
         return f"{where}: {message}" if where else message

@@ -60,9 +60,10 @@ class Loop:
         self.loader, self.valid, self.report = loader, valid, report
         self.stop = StopRequest(folder.stop)
         self.stopping = False
-        self.late: LateReader[_Label] = LateReader(lag=2 if torch.cuda.is_available() else 0)
+        self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
         self._last_status = 0.0
+        self._last_end: float | None = None  # of the last step, None after something else took time
 
     def run(self, steps_done: int, position: Position) -> State:
         """Train from after `steps_done` steps, at `position`, to the end; "completed" or "stopped"."""
@@ -89,11 +90,13 @@ class Loop:
         start = time.monotonic()
         step = prefetcher.next()
         waited = time.monotonic() - start
+        since, self._last_end = self._last_end or start, None
         lr = self.config.optim.lr * lr_factor(self.config.schedule, steps_done, self.config.train.steps)
         totals = self.engine.totals(step.batches, bool(self.stop))
         values = self.engine.step(step.batches, totals, lr)
         counts = torch.stack([totals.predictions, totals.tokens, totals.stops])
-        label = _Label(steps_done + 1, lr, step.before, time.monotonic() - start, waited)
+        self._last_end = time.monotonic()
+        label = _Label(steps_done + 1, lr, step.before, self._last_end - since, waited)
         self._finish(self.late.push(label, torch.cat([values, counts])))
         return step
 
@@ -102,11 +105,6 @@ class Loop:
         for label, (loss, correct, grad_norm, predictions, tokens, stops) in due:
             self.stopping = self.stopping or stops > 0
             loss /= max(predictions, 1)
-            if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-                raise UserError(
-                    f"the loss of step {label.step} is {loss} and its gradient norm {grad_norm}; lower optim.lr or "
-                    "lengthen schedule.warmup_steps, and start again from the last checkpoint"
-                )
             self._write_status(label.step)
             metrics = {
                 "train/loss": loss,
@@ -121,11 +119,17 @@ class Loop:
             }
             if self.is_main:
                 self.report(label.step, metrics)
+            if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+                raise UserError(
+                    f"step {label.step} has loss {loss} and gradient norm {grad_norm}; lower optim.lr or lengthen "
+                    "schedule.warmup_steps, and go on from the last checkpoint with run.allow_changes=true"
+                )
 
     def _evaluate(self, step: int) -> None:
         if self.valid is None:
             return
         self._finish(self.late.drain())
+        self._last_end = None
         loss, correct, predictions = self.engine.evaluate(self.valid.held_out(self.config.eval.rows)).tolist()
         metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
         if self.is_main:
@@ -133,6 +137,7 @@ class Loop:
 
     def _checkpoint(self, step: int, position: Position) -> None:
         self._finish(self.late.drain())
+        self._last_end = None
         start = time.monotonic()
         state = checkpoint_state(self.config, self.data, position)
         checkpoint.commit(self.folder.checkpoints, step, state, self.engine.save, self.config.checkpoint.keep)
@@ -143,4 +148,6 @@ class Loop:
         now = time.monotonic()
         if self.is_main and now - self._last_status >= _STATUS_SECONDS:
             self._last_status = now
+            if self.folder.read_status().state == "failed":
+                return  # another rank has failed, and said why
             self.folder.write_status("running", step, self.config.train.steps, "training", "none")

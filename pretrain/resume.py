@@ -1,5 +1,6 @@
 """Where a run starts: at step 0, or after a checkpoint that is intact and was made under the same settings."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ from pretrain import checkpoint
 from pretrain.agree import together
 from pretrain.config import Config
 from pretrain.data.stream import PLAN_VERSION, Position
+from pretrain.model.encoder import encoder_shape
 from pretrain.run_folder import RunFolder
+
+# What decides which rows there are: a position says nothing once one of these has changed.
+_ROW_SETTINGS = {"data.train (fingerprint)", "data.seq_len", "data.window_blocks", "run.seed", "plan version"}
 
 
 def identity_of(config: Config, data: Dataset) -> dict[str, Any]:
@@ -39,10 +44,10 @@ def identity_of(config: Config, data: Dataset) -> dict[str, Any]:
     return found
 
 
-def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """One phrase for each setting that differs: "masking.rate was 0.15 and is 0.3"."""
+def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
+    """For each setting that differs, a phrase: "masking.rate was 0.15 and is 0.3"."""
     names = dict.fromkeys([*before, *now])
-    return [f"{n} was {before.get(n)} and is {now.get(n)}" for n in names if before.get(n) != now.get(n)]
+    return {n: f"{n} was {before.get(n)} and is {now.get(n)}" for n in names if before.get(n) != now.get(n)}
 
 
 def checkpoint_state(config: Config, data: Dataset, position: Position) -> dict[str, Any]:
@@ -51,6 +56,8 @@ def checkpoint_state(config: Config, data: Dataset, position: Position) -> dict[
         "position": asdict(position),
         "identity": identity_of(config, data),
         "layout": {"processes": dist.get_world_size(), "zero.stage": config.zero.stage},
+        "shape": asdict(encoder_shape(config.model, config.data.seq_len, data.manifest.tokenizer)),
+        "data": {"documents": data.manifest.totals.documents, "tokens": data.manifest.totals.tokens},
         "config": config.model_dump(mode="json"),
     }
 
@@ -65,17 +72,38 @@ def find_start(config: Config, folder: RunFolder, data: Dataset) -> checkpoint.C
     if resume == "never":
         together(lambda: _refuse_existing(folder))
         return None
-    if resume in ("auto", "required"):
-        found = checkpoint.newest_verified(folder.checkpoints, lambda problem: print(f"warning: {problem}", flush=True))
-        if found is None and resume == "required":
-            raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
-    else:
-        if problem := checkpoint.verify_together(Path(resume)):
-            raise UserError(f"{resume}: the checkpoint named by run.resume cannot be used: {problem}")
-        found = checkpoint.read(Path(resume))
+    named = resume not in ("auto", "required")
+    found = checkpoint.newest_verified(folder.checkpoints, _warn)
+    if found is None and resume == "required":
+        raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
+    if named and (found is None or found.state["config"]["run"]["resume"] != resume):
+        # The first time; once this run has checkpoints that go back to the one named, it goes on from those.
+        found = _named(config, folder, Path(resume))
     if found:
         together(lambda: _check_fits(config, found, checkpoint_state(config, data, Position())))
     return found
+
+
+def start_position(start: checkpoint.Checkpoint, config: Config, data: Dataset) -> Position:
+    """Where the stream goes on: where the checkpoint stood, or at the next epoch if its rows are others now."""
+    position = Position(**start.state["position"])
+    changed = differences(start.state["identity"], identity_of(config, data))
+    return Position(position.epoch + 1) if _ROW_SETTINGS & changed.keys() else position
+
+
+def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoint:
+    if path.resolve().parent != folder.checkpoints.resolve() and not config.run.trust_checkpoint:
+        raise UserError(
+            f"{path} belongs to another run, and loading it can run code of whoever made it; "
+            "pass run.trust_checkpoint=true if you trust them"
+        )
+    if problem := checkpoint.verify_together(path):
+        raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
+    return checkpoint.read(path)
+
+
+def _warn(problem: str) -> None:
+    print(f"warning: {problem}", file=sys.stderr, flush=True)
 
 
 def _refuse_existing(folder: RunFolder) -> None:
@@ -88,13 +116,13 @@ def _refuse_existing(folder: RunFolder) -> None:
 def _check_fits(config: Config, found: checkpoint.Checkpoint, now: dict[str, Any]) -> None:
     if laid_out := differences(found.state["layout"], now["layout"]):
         raise UserError(
-            f"{found.path} cannot be resumed: {'; '.join(laid_out)}; resuming on another number of processes or ZeRO "
+            f"{found.path} cannot be resumed: {'; '.join(laid_out.values())}; resuming on another number of processes or ZeRO "
             "stage is not supported yet, so restore it"
         )
     changed = differences(found.state["identity"], now["identity"])
     if changed and not config.run.allow_changes:
         raise UserError(
-            f"{found.path} cannot be resumed: {'; '.join(changed)}; restore the setting, choose another run.dir, "
+            f"{found.path} cannot be resumed: {'; '.join(changed.values())}; restore the setting, choose another run.dir, "
             "or pass run.allow_changes=true"
         )
     if found.step > config.train.steps:

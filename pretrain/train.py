@@ -1,6 +1,7 @@
 """Entry point of a rank: `deepspeed --module pretrain.train --config CONFIG [section.key=value ...]`."""
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
@@ -9,11 +10,11 @@ from typing import IO
 
 import torch.distributed as dist
 
-from data_prep.errors import UserError
-from data_prep.files import write_json
-from data_prep.format import Dataset
+from data_prep.errors import DamagedData, UserError
+from data_prep.files import atomic_writer, write_json
+from data_prep.format import Dataset, tokenizer_digest
 from pretrain import checkpoint
-from pretrain.agree import on_main, together
+from pretrain.agree import check_equal, on_main, together
 from pretrain.config import Config, load_config, save_config
 from pretrain.data.loader import BatchShape, Loader, vocabulary_of
 from pretrain.data.stream import Position, RowStream
@@ -23,7 +24,7 @@ from pretrain.loop import Loop
 from pretrain.masking.reference import TokenMasking
 from pretrain.model.encoder import Encoder, encoder_shape
 from pretrain.reporting import Reporting
-from pretrain.resume import find_start
+from pretrain.resume import find_start, start_position
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
 from pretrain.signals import die_with_parent
 
@@ -40,9 +41,9 @@ def main() -> int:
     die_with_parent()
     folder: RunFolder | None = None
     try:
-        config = load_config(arguments.config, arguments.overrides)
-        folder = RunFolder(config.run.dir)
         init_distributed()
+        config = together(lambda: load_config(arguments.config, arguments.overrides))
+        folder = RunFolder(config.run.dir)
         return EXIT_CODES[train(config, folder)]
     except UserError as error:
         _fail(folder, str(error))
@@ -50,7 +51,7 @@ def main() -> int:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if _fail(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):
             traceback.print_exc()
-    return 1
+    return EXIT_CODES["failed"]
 
 
 def train(config: Config, folder: RunFolder) -> State:
@@ -58,9 +59,11 @@ def train(config: Config, folder: RunFolder) -> State:
     shape = together(lambda: BatchShape.of(config.train, dist.get_world_size()))
     data, valid = together(lambda: _open_data(config))
     lock = on_main(lambda: _lock(folder))
+    check_equal(config.model_dump_json(), "config")
+    check_equal(" ".join(found.manifest.fingerprint for found in (data, valid) if found), "data set")
     start = find_start(config, folder, data)
-    steps_done, position = (start.step, Position(**start.state["position"])) if start else (0, Position())
-    on_main(lambda: _record(config, folder, steps_done))
+    steps_done, position = (start.step, start_position(start, config, data)) if start else (0, Position())
+    on_main(lambda: _record(config, folder, data, steps_done))
     folder.claimed = True
     model = Encoder(encoder_shape(config.model, config.data.seq_len, data.manifest.tokenizer))
     model.initialize(config.run.seed)
@@ -103,11 +106,29 @@ def _lock(folder: RunFolder) -> IO[str]:
     return lock
 
 
-def _record(config: Config, folder: RunFolder, steps_done: int) -> None:
+def _record(config: Config, folder: RunFolder, data: Dataset, steps_done: int) -> None:
     checkpoint.set_aside(folder.checkpoints, steps_done)
+    _copy_tokenizer(data, folder)
     save_config(config, folder.config)
     write_json(folder.environment, describe_environment(dist.get_world_size()))
     folder.write_status("running", steps_done, config.train.steps, "starting", "none")
+
+
+def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:
+    """The run must not need its data set to be exported."""
+    info = data.manifest.tokenizer
+    try:
+        digest, _ = tokenizer_digest(data.tokenizer_path, info.files)
+    except OSError as error:
+        raise UserError(
+            f"{data.tokenizer_path} cannot be read ({error.strerror}); prepare the data set again"
+        ) from None
+    if info.files and digest != info.sha256:
+        raise DamagedData(f"{data.tokenizer_path} is not the tokenizer of the data set any more; prepare it again")
+    folder.tokenizer.mkdir(exist_ok=True)
+    for name in info.files:
+        with atomic_writer(folder.tokenizer / name) as file:
+            file.write((data.tokenizer_path / name).read_bytes())
 
 
 def _loader(config: Config, data: Dataset, shape: BatchShape, seed: int, purpose: str) -> Loader:
@@ -124,14 +145,10 @@ def _fail(folder: RunFolder | None, reason: str) -> bool:
 
     Before the run folder is claimed, all ranks fail alike and rank 0 speaks; status.json is then not this run's.
     """
-    if folder is None or not folder.claimed:
-        speaks = os.environ.get("RANK", "0") == "0"
-    else:
-        status = folder.read_status()
-        speaks = status.state != "failed"
-        if speaks:
-            action = "mend the reason, then run the same command again"
-            folder.write_status("failed", status.step, status.total_steps, reason, action)
+    speaks = os.environ.get("RANK", "0") == "0"
+    if folder is not None and folder.claimed:
+        with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the very reason
+            speaks = folder.fail(reason, "mend the reason, then run the same command again")
     if speaks:
         print(f"error: {reason}", file=sys.stderr, flush=True)
     return speaks

@@ -38,7 +38,7 @@ def test_sigkill_of_a_rank_then_resume_is_bitwise(data, tmp_path, stage, precisi
     resumed = runs.maskwright("train", config, "--procs", "2")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert runs.status(tmp_path / "b")["state"] == "completed"
-    assert "resumed after step" in resumed.stdout
+    assert "resumed after step" in resumed.stderr
     wanted = runs.losses(tmp_path / "a")
     assert sorted(wanted) == list(range(1, 25))
     assert runs.losses(tmp_path / "b") == wanted

@@ -1,0 +1,233 @@
+"""A checkpoint is committed and verifiable, or not there at all: damage, kills at every operation, lost ranks."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from data_prep.errors import UserError
+from pretrain import checkpoint
+from tests.support import kill_commit
+from tests.support.ranks import ROOT, run_ranks
+
+MODEL = "deepspeed/model.pt"
+OPTIMIZER = "deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt"
+STATE = {"position": [1, 2, 3], "identity": {"optim.lr": 5e-4, "data": "ä"}}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _group(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store") / "store"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """RUN/checkpoints with committed steps 1 and 2."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for step in (1, 2):
+        commit(folder, step)
+    return folder
+
+
+def commit(folder: Path, step: int, save=kill_commit.save, keep: int = 3) -> Path:
+    return checkpoint.commit(folder, step, STATE, save, keep)
+
+
+def newest(folder: Path) -> tuple[int | None, list[str]]:
+    told: list[str] = []
+    found = checkpoint.newest_verified(folder, told.append)
+    return (found.step if found else None), told
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_commit_read_and_find(folder):
+    path = folder / "step-00000002"
+    found = checkpoint.read(path)
+    assert (found.path, found.step, found.state) == (path, 2, STATE)
+    assert set(found.files) == {MODEL, OPTIMIZER}
+    assert found.files[MODEL]["bytes"] == 3000
+    assert checkpoint.verify(path) is None
+    assert checkpoint.committed(folder) == [(2, path), (1, folder / "step-00000001")]
+    assert newest(folder) == (2, [])
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    assert checkpoint.committed(tmp_path / "none") == []
+    assert newest(tmp_path) == (None, [])
+
+
+@pytest.mark.parametrize("name", [MODEL, OPTIMIZER])
+@pytest.mark.parametrize("place", [0, 1500, -1])
+def test_a_flipped_byte_is_named_and_the_older_one_taken(folder, name, place):
+    flip(folder / "step-00000002" / name, place)
+    assert checkpoint.verify(folder / "step-00000002") == f"{folder}/step-00000002/{name} differs from its checksum"
+    step, told = newest(folder)
+    assert step == 1
+    assert len(told) == 1
+    assert "step-00000002 is damaged and passed over" in told[0]
+    assert name in told[0]
+
+
+def test_a_flip_in_any_byte_of_the_manifest_is_found(folder):
+    path = folder / "step-00000002"
+    manifest = path / "manifest.json"
+    for place in range(manifest.stat().st_size - 1):  # the last is the newline, which says nothing
+        flip(manifest, place)
+        problem = checkpoint.verify(path)
+        assert problem is not None, place
+        assert str(manifest) in problem
+        flip(manifest, place)
+    assert checkpoint.verify(path) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "7", '"x"', "[1, 2"])
+def test_a_manifest_that_is_something_else_is_named(folder, content):
+    (folder / "step-00000002/manifest.json").write_text(content)
+    assert "step-00000002/manifest.json cannot be used" in (checkpoint.verify(folder / "step-00000002") or "")
+    assert newest(folder)[0] == 1
+
+
+@pytest.mark.parametrize("name", [MODEL, OPTIMIZER, "manifest.json"])
+@pytest.mark.parametrize("damage", ["truncated", "longer", "missing", "empty"])
+def test_truncated_and_missing_files_are_named(folder, name, damage):
+    path = folder / "step-00000002" / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes({"truncated": data[:-1], "longer": data + b"x", "empty": b""}[damage])
+    if (name, damage) == ("manifest.json", "truncated"):
+        assert json.loads(path.read_text()), "only the newline is gone"
+        return
+    assert str(path) in (checkpoint.verify(folder / "step-00000002") or "")
+    assert newest(folder)[0] == 1
+
+
+def test_every_file_is_checked_by_one_rank(folder):
+    path = folder / "step-00000002"
+    for name in (MODEL, OPTIMIZER):
+        flip(path / name, 7)
+        assert sum(checkpoint.verify(path, part, 2) is not None for part in range(2)) == 1
+        flip(path / name, 7)
+
+
+def test_all_damaged_refuses(folder):
+    for step in (1, 2):
+        flip(folder / f"step-{step:08d}" / MODEL, 0)
+    with pytest.raises(UserError, match=r"no checkpoint is intact .*step-00000002/deepspeed/model\.pt") as caught:
+        newest(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_leftovers_and_strangers_are_ignored_and_later_removed(folder):
+    shutil.copytree(folder / "step-00000002", folder / "step-00000009.tmp")
+    shutil.copytree(folder / "step-00000002", folder / "step-00000008.old.tmp")
+    (folder / "step-00000007").write_text("a file")
+    shutil.copytree(folder / "step-00000002", folder / "mine-00000009")
+    assert newest(folder) == (2, [])
+    commit(folder, 3)
+    assert names(folder) == ["mine-00000009", "step-00000001", "step-00000002", "step-00000003", "step-00000007"]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 5])
+def test_pruning_keeps_the_newest(tmp_path, keep):
+    for step in range(1, 5):
+        commit(tmp_path, step, keep=keep)
+        assert [found for found, _ in checkpoint.committed(tmp_path)] == list(range(step, max(0, step - keep), -1))
+    assert newest(tmp_path) == (4, [])
+
+
+def test_a_damaged_checkpoint_does_not_push_out_the_last_sound_one(folder):
+    """A resume passes over the damaged step 2 and, at step 1, saves step 2 anew: nothing sound is lost on the way."""
+    flip(folder / "step-00000002" / MODEL, 0)
+    commit(folder, 2, keep=2)
+    assert checkpoint.committed(folder) == [(2, folder / "step-00000002"), (1, folder / "step-00000001")]
+    assert newest(folder) == (2, [])
+
+
+def test_a_stale_later_checkpoint_does_not_push_out_the_new_one(folder):
+    """A run taken back to step 1 saves step 2 and step 3 while a damaged step 9 is the newest by name."""
+    shutil.move(folder / "step-00000002", folder / "step-00000009")
+    flip(folder / "step-00000009" / MODEL, 0)
+    path = commit(folder, 2, keep=1)
+    assert checkpoint.verify(path) is None
+    assert newest(folder)[0] == 2
+
+
+def test_a_save_that_raises_leaves_the_previous_checkpoint(folder):
+    def broken(path: Path) -> None:
+        kill_commit.save(path)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        commit(folder, 3, broken)
+    assert [step for step, _ in checkpoint.committed(folder)] == [2, 1]
+    assert newest(folder) == (2, [])
+    commit(folder, 3)
+    assert names(folder) == ["step-00000001", "step-00000002", "step-00000003"]
+
+
+def test_a_file_of_a_rank_that_is_not_there_is_refused(folder):
+    def strange(path: Path) -> None:
+        kill_commit.save(path)
+        (path / "deepspeed" / "zero_pp_rank_7_mp_rank_00_optim_states.pt").write_bytes(b"x")
+
+    with pytest.raises(RuntimeError, match="zero_pp_rank_7"):
+        commit(folder, 3, strange)
+    assert newest(folder) == (2, [])
+
+
+def test_sigkill_at_every_operation_of_a_commit(tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    commit(folder, 1)
+    command = [sys.executable, "-m", "tests.support.kill_commit", str(folder)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    attempts = [json.loads(line) for line in result.stdout.splitlines()]
+    steps = []
+    for attempt in attempts:
+        copy = Path(attempt["copy"])
+        step, told = newest(copy)
+        assert told == [], attempt
+        steps.append(step)
+        commit(copy, 2, keep=1)
+        assert names(copy) == ["step-00000002"], attempt
+        assert newest(copy) == (2, [])
+    operations = " ".join(str(attempt["killed_at"]) for attempt in attempts)
+    for seen in ("step-00000002.tmp", "model.pt", "manifest.json", "os.rename", "shutil.rmtree", "os.rmdir"):
+        assert seen in operations, "the kills did not reach every phase"
+    assert len(attempts) > 15
+    assert steps == sorted(steps)
+    assert (steps[0], steps[-1]) == (1, 2)
+
+
+def test_two_ranks_agree_and_a_rank_lost_before_the_commit_leaves_no_step(tmp_path):
+    worker = "tests.distributed.checkpoint_worker"
+    run_ranks(worker, 2, "commit", str(tmp_path), timeout=60)
+    assert set(checkpoint.read(tmp_path / "step-00000002").files) >= {
+        f"deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)
+    }
+    with pytest.raises(AssertionError, match=r"exit codes \[1, -9\]"):
+        run_ranks(worker, 2, "die", str(tmp_path), timeout=60)
+    assert (tmp_path / "step-00000003.tmp" / OPTIMIZER).exists()
+    assert newest(tmp_path) == (2, [])
+    flip(tmp_path / "step-00000002" / "deepspeed/zero_pp_rank_1_mp_rank_00_optim_states.pt", 3)
+    run_ranks(worker, 2, "agree", str(tmp_path), timeout=60)

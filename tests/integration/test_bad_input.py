@@ -1,0 +1,131 @@
+"""Bad input through the command line: one sentence on stderr, no traceback, a non-zero exit, nothing half-written."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support import runs, text_data
+
+
+def refused(*arguments: str | Path) -> str:
+    """The one line with which a command refuses."""
+    result = runs.maskwright(*arguments)
+    assert result.returncode == 1, result.stdout + result.stderr
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in result.stdout
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """train and valid made with the tokenizer tok; beside it, foreign made from the same text with another one."""
+    folder = tmp_path_factory.mktemp("data")
+    data = text_data.text_data(folder)
+    text = folder / "text.jsonl"
+    other = text_data.train_tokenizer(text, folder / "other", vocab_size=120)
+    text_data.make("prep", "run", "--input", text, "--tokenizer", other, "--out", folder / "foreign")
+    return data
+
+
+@pytest.fixture
+def write(data, tmp_path):
+    def writer(**overrides) -> Path:
+        return runs.write_config(tmp_path / "config.yaml", runs.tiny_config(data, tmp_path / "run", **overrides))
+
+    return writer
+
+
+# Refused before a process starts.
+
+
+def test_missing_config(tmp_path):
+    assert refused("train", tmp_path / "none.yaml") == f"error: {tmp_path}/none.yaml: no such config file"
+
+
+def test_unknown_key(write):
+    assert "train.step is not a key; did you mean train.steps?" in refused("train", write(train__step=5))
+
+
+def test_wrong_type(write, tmp_path):
+    assert "optim.lr is 'fast', but it must be a valid number" in refused("train", write(), "optim.lr=fast")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("key", ["data.train", "data.valid"])
+def test_missing_data_set(write, tmp_path, key):
+    message = refused("train", write(), f"{key}={tmp_path}/nothing")
+    assert f"There is no data set folder {tmp_path}/nothing" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_unfinished_data_set(write, data, tmp_path):
+    shutil.copytree(data / "train", tmp_path / "unfinished")
+    (tmp_path / "unfinished" / "manifest.json").unlink()
+    assert "no finished data set" in refused("train", write(data__train=str(tmp_path / "unfinished")))
+
+
+def test_a_run_folder_that_is_a_file(write, tmp_path):
+    (tmp_path / "run").write_text("")
+    assert "the run folder cannot be made" in refused("train", write())
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b'{"text": ""}\n{"text": "  "}\n', b'{"body": "x"}\n'])
+def test_empty_corpus(data, tmp_path, content):
+    (tmp_path / "empty.jsonl").write_bytes(content)
+    message = refused(
+        "prep",
+        "run",
+        "--input",
+        tmp_path / "empty.jsonl",
+        "--tokenizer",
+        data.parent / "tok",
+        "--out",
+        tmp_path / "set",
+    )
+    assert "no document" in message
+    assert not (tmp_path / "set" / "manifest.json").exists()
+
+
+def test_tokenizer_without_mask(data, tmp_path):
+    shutil.copytree(data.parent / "tok", tmp_path / "tok")
+    config = json.loads((tmp_path / "tok/tokenizer_config.json").read_text())
+    del config["mask_token"]
+    (tmp_path / "tok/tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "tok/tokenizer.json").write_text(
+        (data.parent / "tok/tokenizer.json").read_text().replace("[MASK]", "mäsk")
+    )
+    message = refused(
+        "prep", "run", "--input", data.parent / "text.jsonl", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "set"
+    )
+    assert "has no mask token ([MASK])" in message
+    assert not (tmp_path / "set").exists()
+
+
+# Refused by two ranks, of which one may speak.
+
+
+def test_damaged_shard(write, data, tmp_path):
+    shutil.copytree(data / "train", tmp_path / "damaged")
+    (shard,) = (tmp_path / "damaged" / "shards").glob("*.tar")
+    content = bytearray(shard.read_bytes())
+    content[content.index(b".tokens.npy") + 512 + 128 + 1000] ^= 1  # past the tar and npy headers, among the tokens
+    shard.write_bytes(content)
+    config = write(data__train=str(tmp_path / "damaged"))
+    message = refused("train", config, "--procs", "2")
+    assert f"{shard} is damaged" in message
+    assert runs.status(tmp_path / "run")["state"] == "failed"
+    assert str(shard) in runs.status(tmp_path / "run")["reason"]
+
+
+def test_valid_from_another_tokenizer_and_a_second_failure_speaks_too(write, data, tmp_path):
+    config = write(data__valid=str(data.parent / "foreign"))
+    wanted = f"{data.parent}/foreign was made with another tokenizer than {data}/train"
+    assert wanted in refused("train", config, "--procs", "2")
+    assert wanted in runs.status(tmp_path / "run")["reason"]
+    message = refused("train", write(), "train.global_batch_size=9", "--procs", "2")
+    assert "train.global_batch_size is 9, which 2 processes cannot share evenly" in message
+    assert "9" in runs.status(tmp_path / "run")["reason"]

@@ -1,0 +1,47 @@
+"""A tokenizer and data sets made from generated sentences, through the command line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.runs import maskwright
+
+SUBJECTS = ["the captain", "a sailor", "the old cook", "my sister", "the king", "a stranger", "the doctor"]
+VERBS = ["saw", "followed", "painted", "forgot", "carried", "found", "feared"]
+OBJECTS = ["the red ship", "a silver coin", "the long road", "her letter", "an empty house", "the cold river"]
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Documents of one to five sentences."""
+    rng = np.random.default_rng(seed)
+
+    def sentence() -> str:
+        return f"{rng.choice(SUBJECTS)} {rng.choice(VERBS)} {rng.choice(OBJECTS)}."
+
+    return [" ".join(sentence() for _ in range(int(rng.integers(1, 6)))) for _ in range(count)]
+
+
+def corpus(path: Path, count: int, seed: int = 0) -> Path:
+    """A jsonl file of documents."""
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in sentences(count, seed)))
+    return path
+
+
+def make(*arguments: str | Path) -> None:
+    """A command that must succeed."""
+    result = maskwright(*arguments)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def train_tokenizer(text: Path, out: Path, vocab_size: int = 150) -> Path:
+    make("tokenizer", "train", "--input", text, "--vocab-size", str(vocab_size), "--out", out)
+    return out
+
+
+def text_data(folder: Path) -> Path:
+    """The folder data of folder, with train and valid in it; beside it the text text.jsonl and the tokenizer tok."""
+    text = corpus(folder / "text.jsonl", 500)
+    tokenizer = train_tokenizer(text, folder / "tok")
+    make("prep", "run", "--input", text, "--tokenizer", tokenizer, "--out", folder / "data", "--valid-fraction", "0.1")
+    return folder / "data"

@@ -1,0 +1,269 @@
+"""The configuration: every key checked, every mistake one sentence, every default written down here."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from data_prep.errors import UserError
+from pretrain.config import PRESETS, Config, SizeConfig, load_config, save_config
+from tests.support.ranks import ROOT
+
+LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
+
+# Every public option with its default ("required" where there is none). A change here is a change for users: it
+# belongs in the change log.
+OPTIONS = {
+    "run.dir": "required",
+    "run.seed": 0,
+    "run.resume": "auto",
+    "run.allow_changes": False,
+    "data.train": "required",
+    "data.valid": None,
+    "data.seq_len": 128,
+    "data.window_blocks": 64,
+    "masking.strategy": "token",
+    "masking.rate": 0.15,
+    "masking.replacement.mask": 0.8,
+    "masking.replacement.random": 0.1,
+    "model.arch": "bert",
+    "model.size.layers": 4,
+    "model.size.hidden": 256,
+    "model.size.heads": 4,
+    "model.size.intermediate": None,
+    "model.max_positions": None,
+    "optim.name": "adamw",
+    "optim.lr": 5e-4,
+    "optim.betas": [0.9, 0.98],
+    "optim.eps": 1e-6,
+    "optim.weight_decay": 0.01,
+    "optim.grad_clip": 1.0,
+    "schedule.kind": "wsd",
+    "schedule.warmup_steps": 0,
+    "schedule.decay_fraction": 0.2,
+    "train.steps": "required",
+    "train.global_batch_size": 32,
+    "train.micro_batch_size": None,
+    "train.precision": "bf16",
+    "zero.stage": 1,
+    "checkpoint.every_steps": 1000,
+    "checkpoint.keep": 2,
+    "eval.every_steps": 1000,
+    "eval.rows": 1024,
+    "track.uri": "sqlite:///mlflow.db",
+    "track.experiment": "maskwright",
+    "deepspeed": {},
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def writer(values: Any) -> Path:
+        path = tmp_path / "config.yaml"
+        path.write_text(values if isinstance(values, str) else yaml.safe_dump(values))
+        return path
+
+    return writer
+
+
+def refusal(path: Path, *overrides: str) -> str:
+    """The sentence with which a config is refused."""
+    with pytest.raises(UserError) as caught:
+        load_config(path, list(overrides))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "Config" not in message, "the names of our classes mean nothing to a user"
+    return message
+
+
+def flat(prefix: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return {k: v for key in value for k, v in flat(f"{prefix}.{key}" if prefix else key, value[key]).items()}
+    return {prefix: value}
+
+
+def required(section: type[BaseModel], prefix: str = "") -> set[str]:
+    names = set()
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and field.is_required():
+            names |= required(field.annotation, f"{prefix}{name}.")
+        elif field.is_required():
+            names.add(prefix + name)
+    return names
+
+
+def test_options_and_defaults_are_these(write):
+    found = flat("", load_config(write(LEAST)).model_dump(mode="json"))
+    missing = required(Config)
+    assert {name: "required" if name in missing else value for name, value in found.items()} == OPTIONS
+    assert missing == {"run.dir", "data.train", "train.steps"}
+
+
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+def test_there_are_configs_to_check():
+    assert CONFIGS
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_shipped_config_parses(path):
+    load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("trian.steps=5", "trian is not a key; did you mean train?"),
+        ("train.step=5", "train.step is not a key; did you mean train.steps?"),
+        ("optim.learning_rate=1", "optim.learning_rate is not a key; the keys there are name, lr, betas, eps,"),
+        ("masking.replacement.masks=0.5", "did you mean masking.replacement.mask?"),
+        ("model.size={layers: 2, hidden: 32, head: 2, heads: 2}", "did you mean model.size.heads?"),
+        ("checkpoint.evry_steps=5", "did you mean checkpoint.every_steps?"),
+    ],
+)
+def test_unknown_key_names_the_nearest(write, override, wanted):
+    message = refusal(write(LEAST), override)
+    assert "config.yaml: " in message
+    assert wanted in message
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("train.steps=ten", "train.steps is 'ten', but it must be a valid integer"),
+        ("train.steps=1.5", "train.steps is 1.5, but it must be a valid integer"),
+        ("train.steps=0", "train.steps is 0, but it must be greater than or equal to 1"),
+        ("train.steps=true", "train.steps is True, but"),
+        ("train.steps.more=3", "train.steps is {'more': 3}, but"),
+        ("train.precision=fp8", "train.precision is 'fp8', but it must be 'bf16' or 'fp32'"),
+        ("optim.lr=fast", "optim.lr is 'fast', but it must be a valid number"),
+        ("optim.lr=.nan", "optim.lr is nan"),
+        ("optim.lr=.inf", "optim.lr is inf"),
+        ("optim.betas=0.9", "optim.betas is 0.9"),
+        ("optim.betas=[0.9]", "optim.betas.1 is missing"),
+        ("optim.betas=[0.9, 1.5]", "optim.betas.1 is 1.5, but it must be less than 1"),
+        ("zero.stage=4", "zero.stage is 4, but it must be 0, 1, 2 or 3"),
+        ("masking.rate=1", "masking.rate is 1, but it must be less than 1"),
+        ("run.allow_changes=perhaps", "run.allow_changes is 'perhaps'"),
+        ("run.seed=-1", "run.seed is -1"),
+        ("data.seq_len=4", "data.seq_len is 4"),
+        ("model.size=huge", "size 'huge' is no preset; write one of tiny, mini, small, base, large"),
+        ("model.size.layers=2", "model.size.hidden is missing"),
+        ("masking=", "masking is None, but it must be a section of keys"),
+        ("optim=5", "optim is 5, but it must be a section of keys"),
+        ("deepspeed=[1]", "deepspeed is [1], but it must be a"),
+    ],
+)
+def test_wrong_type_or_value_is_named(write, override, wanted):
+    assert wanted in refusal(write(LEAST), override)
+
+
+@pytest.mark.parametrize("name", ["run.dir", "data.train", "train.steps"])
+def test_missing_required_key_is_named(write, name):
+    section, key = name.split(".")
+    values = {**LEAST, section: {k: v for k, v in LEAST[section].items() if k != key}}
+    assert f"{name} is missing; add it to the config" in refusal(write(values))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (["train.micro_batch_size=5"], "train.global_batch_size (32) must be a multiple of train.micro_batch_size (5)"),
+        (["model.max_positions=64"], "model.max_positions (64) must be at least data.seq_len (128)"),
+        (["masking.replacement={mask: 0.8, random: 0.3}"], "mask + random is 1.1; the two shares may add up to 1"),
+        (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
+        (["track.uri=http://me:secret@host"], "a password does not belong in a config"),
+    ],
+)
+def test_cross_checks(write, overrides, wanted):
+    message = refusal(write(LEAST), *overrides)
+    assert wanted in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize("override", ["train.steps", "=5", "train..steps=5", ".steps=5", "train.steps=[1"])
+def test_malformed_override_is_quoted(write, override):
+    assert repr(override) in refusal(write(LEAST), override)
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        ("run: {dir: x\n", "line 2 is not valid YAML"),
+        ("- a\n- b\n", "a config is a mapping of sections"),
+        ("", "a config is a mapping of sections"),
+        ("run: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+    ],
+)
+def test_unusable_file(write, content, wanted):
+    assert wanted in refusal(write(content))
+
+
+def test_missing_file_and_folder(tmp_path):
+    assert "no such config file" in refusal(tmp_path / "none.yaml")
+    assert "cannot be read" in refusal(tmp_path)
+
+
+def test_overrides_have_yaml_types(write):
+    overrides = [
+        "optim.lr=5e-4",
+        "optim.betas=[0.8, 0.9]",
+        "data.valid=data/v",
+        "run.allow_changes=true",
+        "model.size=tiny",
+        "model.max_positions=256",
+        "masking.replacement.mask=0.5",
+        "deepspeed.zero_optimization.overlap_comm=false",
+        "train.steps=20",
+        "train.steps=30",
+    ]
+    config = load_config(write(LEAST), overrides)
+    assert config.optim.lr == 5e-4
+    assert config.optim.betas == (0.8, 0.9)
+    assert config.data.valid == Path("data/v")
+    assert config.run.allow_changes is True
+    assert config.model.size == SizeConfig(**PRESETS["tiny"])
+    assert (config.masking.replacement.mask, config.masking.replacement.random) == (0.5, 0.1)
+    assert config.deepspeed == {"zero_optimization": {"overlap_comm": False}}
+    assert config.train.steps == 30, "the last override counts"
+    assert load_config(write(LEAST), ["data.valid=null"]).data.valid is None
+
+
+@pytest.mark.parametrize("text", ["5e-4", "5E-4", "0.5e-3", "+5e-4", ".5e-3", "5.e-4", "0.0005"])
+def test_learning_rates_are_numbers(write, text):
+    path = write(f"run: {{dir: x}}\ndata: {{train: x}}\ntrain: {{steps: 1}}\noptim: {{lr: {text}}}\n")
+    assert load_config(path).optim.lr == 5e-4
+
+
+def test_an_override_reaches_into_an_empty_section(write):
+    path = write("run: {dir: x}\ndata: {train: x}\ntrain: {steps: 1}\noptim:\n")
+    assert load_config(path, ["optim.lr=0.1"]).optim.lr == 0.1
+
+
+def test_save_and_load_round_trip(write, tmp_path):
+    overrides = ["optim.lr=1e-7", "model.size=base", "data.valid=väl", "deepspeed.zero_optimization.stage3_x=1"]
+    config = load_config(write(LEAST), overrides)
+    save_config(config, tmp_path / "saved.yaml")
+    assert load_config(tmp_path / "saved.yaml") == config
+    assert set(flat("", yaml.safe_load((tmp_path / "saved.yaml").read_text()))) >= set(OPTIONS) - {"deepspeed"}
+
+
+def test_a_config_cannot_be_changed(write):
+    config = load_config(write(LEAST))
+    with pytest.raises(ValueError):
+        config.train.steps = 5
+
+
+@pytest.mark.parametrize("module", ["pretrain.config", "launchers.cli", "launchers.local", "data_prep.format"])
+def test_command_line_starts_without_heavy_packages(module):
+    code = (
+        f"import sys, {module}; "
+        "print([m for m in ('torch', 'deepspeed', 'transformers', 'mlflow', 'datasets') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

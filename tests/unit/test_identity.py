@@ -1,0 +1,93 @@
+"""What may change between two parts of a run, and what may not."""
+
+import json
+
+import pytest
+from pretrain.identity import differences, identity_of
+
+from pretrain.config import Config
+
+LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
+
+
+def identity(**overrides):
+    values = json.loads(json.dumps(LEAST))
+    for key, value in overrides.items():
+        section, name = key.split("__")
+        values.setdefault(section, {})[name] = value
+    return identity_of(Config.model_validate(values), "f" * 64, "t" * 64, 100)
+
+
+DECIDING = {
+    "run__seed": 8,
+    "data__seq_len": 64,
+    "data__window_blocks": 3,
+    "masking__rate": 0.3,
+    "model__max_positions": 512,
+    "optim__lr": 1e-3,
+    "optim__betas": [0.8, 0.9],
+    "optim__eps": 1e-8,
+    "optim__weight_decay": 0.1,
+    "optim__grad_clip": 0.5,
+    "schedule__kind": "linear",
+    "schedule__warmup_steps": 3,
+    "schedule__decay_fraction": 0.5,
+    "train__global_batch_size": 64,
+    "train__precision": "fp32",
+}
+FREE = {
+    "run__dir": "runs/elsewhere",
+    "run__resume": "required",
+    "data__train": "data/the-same-moved",
+    "data__valid": "data/v",
+    "train__steps": 20,
+    "train__micro_batch_size": 4,
+    "zero__stage": 3,
+    "checkpoint__every_steps": 5,
+    "checkpoint__keep": 5,
+    "eval__every_steps": 5,
+    "eval__rows": 5,
+    "track__uri": "sqlite:///x.db",
+    "track__experiment": "x",
+}
+
+
+@pytest.mark.parametrize(("key", "value"), DECIDING.items())
+def test_a_deciding_setting_is_named(key, value):
+    name = key.replace("__", ".")
+    before, now = identity(), identity(**{key: value})
+    assert differences(before, now) == [f"{name} was {before[name]} and is {now[name]}"]
+
+
+def test_nested_settings_are_named():
+    size = {"layers": 4, "hidden": 256, "heads": 8}
+    assert differences(identity(), identity(model__size=size)) == ["model.size.heads was 4 and is 8"]
+    shares = {"mask": 0.7, "random": 0.1}
+    assert differences(identity(), identity(masking__replacement=shares)) == [
+        "masking.replacement.mask was 0.8 and is 0.7"
+    ]
+
+
+@pytest.mark.parametrize(("key", "value"), FREE.items())
+def test_a_free_setting_changes_nothing(key, value):
+    assert differences(identity(), identity(**{key: value})) == []
+
+
+def test_the_data_count_by_content():
+    config = Config.model_validate(LEAST)
+    before = identity_of(config, "a", "b", 10)
+    for index, name in enumerate(["fingerprint", "tokenizer", "vocabulary"]):
+        values = ["a", "b", 10]
+        values[index] = "other"
+        assert [text.split(" was ")[0] for text in differences(before, identity_of(config, *values))] == [
+            f"data.train ({name})"
+        ]
+
+
+def test_identity_survives_json():
+    assert json.loads(json.dumps(identity())) == identity()
+
+
+def test_a_setting_that_only_one_side_knows_is_a_difference():
+    assert differences({"a": 1}, {"a": 1, "b": 2}) == ["b was None and is 2"]
+    assert differences({"a": 1, "b": 2}, {"a": 1}) == ["b was 2 and is None"]

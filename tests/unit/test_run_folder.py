@@ -1,0 +1,92 @@
+"""The lock and the status of a run folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from data_prep.errors import UserError
+from pretrain.run_folder import EXIT_CODES, RunFolder
+from tests.support.ranks import ROOT
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from pretrain.run_folder import RunFolder
+folder = RunFolder(Path(sys.argv[1]))
+folder.create()
+lock = folder.lock()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds tmp_path / "run"."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
+    environment = os.environ | {"SLURM_JOB_ID": "4711"}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_held_folder_is_refused_naming_the_holder(tmp_path, holder):
+    folder = RunFolder(tmp_path / "run")
+    for _ in range(2):
+        with pytest.raises(UserError, match=rf"process {holder.pid} on .*, Slurm job 4711 is training in this run"):
+            folder.lock()
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path, holder):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    folder = RunFolder(tmp_path / "run")
+    with folder.lock():
+        assert f"process {os.getpid()} on " in (tmp_path / "run" / ".lock").read_text()
+        assert str(holder.pid) not in (tmp_path / "run" / ".lock").read_text()
+        with pytest.raises(UserError, match=f"process {os.getpid()} on"):
+            folder.lock()
+    folder.lock().close()
+
+
+def test_status_round_trip(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_status("stopped", 12, 40, "asked – by Zoë", "run it again")
+    status = folder.read_status()
+    assert (status.state, status.step, status.total_steps) == ("stopped", 12, 40)
+    assert (status.reason, status.next_action) == ("asked – by Zoë", "run it again")
+    assert EXIT_CODES[status.state] == 75
+    folder.write_status("completed", 40, 40, "done", "export")
+    assert folder.read_status().state == "completed"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["status.json"]
+
+
+def test_not_a_run_folder(tmp_path):
+    with pytest.raises(UserError, match="not a run folder"):
+        RunFolder(tmp_path / "none").read_status()
+    with pytest.raises(UserError, match="not a run folder"):
+        RunFolder(tmp_path).read_status()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps({"state": "running"}), '{"state": 1, "other": 2}'])
+def test_unreadable_status_is_named(tmp_path, content):
+    (tmp_path / "status.json").write_text(content)
+    with pytest.raises(UserError, match=r"status\.json: cannot be read"):
+        RunFolder(tmp_path).read_status()
+
+
+def test_a_run_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be made"):
+        RunFolder(tmp_path / "file" / "run").create()
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UserError, match="cannot be made"):
+        RunFolder(tmp_path / "run").create()
