@@ -116,14 +116,14 @@ def _refuse_existing(folder: RunFolder) -> None:
 def _check_fits(config: Config, found: checkpoint.Checkpoint, now: dict[str, Any]) -> None:
     if laid_out := differences(found.state["layout"], now["layout"]):
         raise UserError(
-            f"{found.path} cannot be resumed: {'; '.join(laid_out.values())}; resuming on another number of processes or ZeRO "
-            "stage is not supported yet, so restore it"
+            f"{found.path} cannot be resumed: {'; '.join(laid_out.values())}; resuming on another number of processes "
+            "or ZeRO stage is not supported yet, so restore it"
         )
     changed = differences(found.state["identity"], now["identity"])
     if changed and not config.run.allow_changes:
         raise UserError(
-            f"{found.path} cannot be resumed: {'; '.join(changed.values())}; restore the setting, choose another run.dir, "
-            "or pass run.allow_changes=true"
+            f"{found.path} cannot be resumed: {'; '.join(changed.values())}; restore the setting, choose another "
+            "run.dir, or pass run.allow_changes=true"
         )
     if found.step > config.train.steps:
         raise UserError(f"{found.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
