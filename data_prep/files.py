@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,9 +23,9 @@ def fsync_folder(folder: Path) -> None:
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """A binary file that appears at `path`, complete and on disk, when the block ends without an exception.
 
-    The temporary name carries the process id, so that two writers of one path never share a file.
+    The temporary name carries host and process id, so that two writers of one path never share a file.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             yield file

@@ -243,6 +243,13 @@ def _parse(cls: Any, raw: dict[str, Any]) -> Any:
     return cls(**raw)
 
 
+def tokenizer_digest(folder: Path, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """SHA-256 of a tokenizer's files together (of sha256sum's lines over them in name order), and of each by name."""
+    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(names)}
+    lines = "".join(f"{digest}  {name}\n" for name, digest in files.items())
+    return hashlib.sha256(lines.encode()).hexdigest(), files
+
+
 class Dataset:
     """A finished data set, opened read-only; blocks are numbered 0 .. n_blocks - 1 in manifest order.
 

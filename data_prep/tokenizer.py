@@ -1,6 +1,5 @@
 """Train a WordPiece or byte-level BPE tokenizer; load and describe any Hugging Face fast tokenizer folder."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,8 +12,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, fsync_folder, sha256_file, write_json
-from data_prep.format import SPECIAL_NAMES, TokenizerInfo
+from data_prep.files import atomic_writer, fsync_folder, write_json
+from data_prep.format import SPECIAL_NAMES, TokenizerInfo, tokenizer_digest
 
 KINDS = ("wordpiece", "bpe")
 FILES = (
@@ -146,11 +145,10 @@ def describe(folder: Path) -> TokenizerInfo:
                 f"The tokenizer in {folder} has no {name} token ([{name.upper()}]), which masked language modelling "
                 "needs; take another, or train one with `maskwright tokenizer train`."
             )
-    files = {name: sha256_file(folder / name) for name in FILES if (folder / name).is_file()}
-    lines = "".join(f"{digest}  {name}\n" for name, digest in files.items())
+    digest, files = tokenizer_digest(folder, [name for name in FILES if (folder / name).is_file()])
     model = json.loads(tokenizer.to_str())["model"]
     return TokenizerInfo(
-        sha256=hashlib.sha256(lines.encode()).hexdigest(),
+        sha256=digest,
         files=files,
         vocab_size=max(vocab.values()) + 1,
         special_ids=special_ids,

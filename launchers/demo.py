@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.table import Table
 
 import configs
 from data_prep.errors import UserError
+from pretrain.run_folder import RunFolder
 
 VOCAB_SIZE = 4096
 PROCESSES = 2
@@ -33,7 +35,6 @@ def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
         UserError: if one of the commands fails; it has said why.
     """
     data, run, tokenizer = folder / "data/demo", folder / "runs/demo", folder / "data/demo-tokenizer"
-    model = run / "exports/demo"
     source = Path(configs.__file__).parent
     text = source / "demo/books.jsonl.zst"
     console.rule("1. text to shards")
@@ -47,8 +48,9 @@ def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
     store = f"track.uri=sqlite:///{folder / 'mlflow.db'}"
     _maskwright(console, "train", source / "demo.yaml", *places, store, *overrides, "--procs", PROCESSES)
     console.rule("3. a Hugging Face model")
+    model = run / f"exports/step-{RunFolder(run).read_status().step:08d}"
     if not model.exists():
-        _maskwright(console, "export", run, "--out", model)
+        _maskwright(console, "export", run)
     _fill_masks(model, console)
     console.rule("4. the result")
     _summary(folder, data, run, model, console)
@@ -58,7 +60,15 @@ def _maskwright(console: Console, *arguments: object) -> None:
     words = [str(argument) for argument in arguments]
     console.print(f"[bold]$ maskwright {escape(shlex.join(words))}[/]", soft_wrap=True, highlight=False)
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # the demo is the same everywhere
-    code = subprocess.run([sys.executable, "-m", "launchers.cli", *words], env=environment).returncode
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends in good order
+    try:
+        code = subprocess.Popen(
+            [sys.executable, "-m", "launchers.cli", *words],
+            env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        ).wait()
+    finally:
+        signal.signal(signal.SIGINT, previous)
     if code:
         raise UserError(f"the demo stopped: `maskwright {words[0]}` ended with exit code {code}, as it says above")
 
@@ -80,11 +90,13 @@ def _fill_masks(model: Path, console: Console) -> None:
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
     from data_prep.format import Dataset
     from data_prep.inspect import unigram_entropy
+    from pretrain.curve import draw_curve
     from pretrain.journal import read_journal
 
     entries = read_journal(run / "journal.jsonl")
     held_out = [entry.metrics for entry in entries if "eval/loss" in entry.metrics][-1]
     entropy = unigram_entropy(Dataset(data / "valid"))
+    draw_curve(entries, run / "curve.png", "demo", reference={"unigram entropy of the held-out text": entropy})
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
     for name, value in (
         ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),

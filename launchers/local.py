@@ -1,7 +1,6 @@
 """Training on this machine through the deepspeed launcher."""
 
 import base64
-import ctypes
 import json
 import os
 import signal
@@ -11,9 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.run_folder import EXIT_CODES, RunFolder
+from pretrain.signals import die_with_parent
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -26,33 +25,39 @@ def gpu_count() -> int:
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
-def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int | None) -> int:
-    """Train with one process a GPU, or `processes`; the exit code of the run (see pretrain.run_folder.EXIT_CODES).
+def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
+    """Train with `processes` processes; the exit code of the run (see pretrain.run_folder.EXIT_CODES).
 
     The run's status.json is believed, not the launcher's exit code, which is 0 after some kills.
     """
-    count = processes or max(1, gpu_count())
     folder = RunFolder(config.run.dir)
     folder.create()
-    folder.lock().close()  # refused here, before any process starts, while another run holds the folder
-    folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
+    with folder.lock():  # refused while another run holds the folder
+        folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
     before = folder.status.stat().st_mtime_ns if folder.status.exists() else None
     # The node's half of the deepspeed launcher. Its other half, which reaches further nodes, would only stand between:
     # it does not pass signals on, so that killing it would leave the ranks behind.
-    ranks = base64.urlsafe_b64encode(json.dumps({"localhost": list(range(count))}).encode()).decode()
-    command = [sys.executable, "-m", "deepspeed.launcher.launch", "--quiet", f"--world_info={ranks}"]
+    ranks = base64.urlsafe_b64encode(json.dumps({"localhost": _devices(processes)}).encode()).decode()
+    command = [sys.executable, "-m", "deepspeed.launcher.launch", "--log_level", "critical", f"--world_info={ranks}"]
     command += [f"--master_port={free_port()}", "--module", "pretrain.train"]
     command += ["--config", str(config_path), *overrides]
-    code = _run(command, _environment(count), on_stop=lambda: _ask_to_stop(folder))
+    code = _run(command, _environment(processes), on_stop=lambda: _ask_to_stop(folder))
     if not folder.status.exists() or folder.status.stat().st_mtime_ns == before:
-        raise UserError(f"training did not start (the launcher's exit code is {code}); its output is above")
-    status = folder.read_status()
-    if status.state == "running":
-        reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
-        folder.write_status("failed", status.step, status.total_steps, reason, "run the same command again to go on")
-        print(f"error: {folder.path}: {reason}; run the same command again to go on", file=sys.stderr)
+        if code != EXIT_CODES["failed"]:  # otherwise a process said why
+            print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
         return EXIT_CODES["failed"]
+    status = folder.read_status()
+    if status.state == "failed" and folder.fail(status.reason, status.next_action):  # nobody was left to say so
+        print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
     return EXIT_CODES[status.state]
+
+
+def _devices(processes: int) -> list[int | str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES grants (the launcher writes it anew for the ranks); on CPU, just numbers."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not gpu_count() or visible is None:
+        return list(range(processes))
+    return [int(name) if name.isdigit() else name for name in visible.split(",")][:processes]
 
 
 def free_port() -> int:
@@ -76,7 +81,9 @@ def _environment(processes: int) -> dict[str, str]:
 
 def _run(command: list[str], environment: dict[str, str], on_stop: Callable[[], None]) -> int:
     """Run the launcher in a session of its own; Ctrl-C and SIGTERM here become a request to stop."""
-    child = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_die_with_parent)
+    child = subprocess.Popen(
+        command, env=environment, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGTERM)
+    )
     previous = {number: signal.signal(number, lambda *_: on_stop()) for number in _STOP_SIGNALS}
     try:
         return child.wait()
@@ -88,8 +95,3 @@ def _run(command: list[str], environment: dict[str, str], on_stop: Callable[[], 
 def _ask_to_stop(folder: RunFolder) -> None:
     print(f"\nstopping after a checkpoint; to stop at once, kill the processes of {folder.path}", file=sys.stderr)
     folder.stop.touch()
-
-
-def _die_with_parent() -> None:
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)

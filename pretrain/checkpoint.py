@@ -4,6 +4,7 @@ Every rank writes its part below `step-N.tmp`, makes it durable and hashes it; r
 writes `manifest.json` last, and renames the folder. A kill at any moment leaves the previous checkpoint as it was.
 """
 
+import itertools
 import json
 import os
 import re
@@ -41,7 +42,7 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
         folder: RUN/checkpoints.
         state: what resuming needs beside weights and optimizer: JSON values.
         save: writes this rank's part below a folder; a collective.
-        keep: committed checkpoints to keep, the newest up to `step`.
+        keep: committed checkpoints to keep, the newest.
 
     Returns:
         The committed folder.
@@ -58,20 +59,17 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Callable[[Path]
     parts: list[Files] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(parts, _make_durable(temporary, rank))
     if rank == 0:
+        if not parts[0] or len({bool(part) for part in parts[1:]}) > 1:
+            raise RuntimeError(f"{temporary}: only some ranks have written anything")
         files = {name: entry for part in parts for name, entry in part.items()}
         present = {str(path.relative_to(temporary)) for path in temporary.rglob("*") if path.is_file()}
         if present != set(files):
             raise RuntimeError(f"{temporary}: files {present ^ set(files)} are not accounted for by any rank")
         _write_manifest(temporary, step, state, files)
-        if final.exists():  # damaged, or written before the run was taken back to an earlier step
-            os.replace(final, final.with_name(final.name + ".old.tmp"))
         os.replace(temporary, final)
         fsync_folder(folder)
-        remove_leftovers(folder)
-        # Later ones are damaged, or the run was taken back to an earlier step. They do not count here, lest the one
-        # just written be the one that goes.
-        for old in [path for number, path in committed(folder) if number <= step][keep:]:
-            shutil.rmtree(old)
+        for _, old in committed(folder)[keep:]:
+            _discard(old)
     dist.barrier()
     return final
 
@@ -186,4 +184,22 @@ def _hash(path: Path) -> str:
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed saves left behind in RUN/checkpoints; never a committed checkpoint."""
     for path in folder.glob("step-*.tmp"):
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _discard(path: Path) -> None:
+    """Delete a checkpoint that is no longer kept; half deleted, it must not look committed."""
+    doomed = path.rename(path.with_name(path.name + ".old.tmp"))
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def set_aside(folder: Path, after_step: int) -> None:
+    """Rename the checkpoints of later steps: a run that goes on from `after_step` passed over or left them.
+
+    They no longer count as checkpoints of the run, but nobody's bytes are deleted.
+    """
+    for step, path in committed(folder):
+        if step > after_step:
+            number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.aside-{n}").exists())
+            path.rename(path.with_name(f"{path.name}.aside-{number}"))
+    fsync_folder(folder)

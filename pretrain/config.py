@@ -9,13 +9,13 @@ import types
 import typing
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from data_prep.errors import UserError
+from pretrain.redact import redact
 
 PRESETS: dict[str, dict[str, int]] = {
     "tiny": {"layers": 2, "hidden": 128, "heads": 2},
@@ -44,6 +44,9 @@ class RunConfig(Section):
     dir: Path = Field(description="the run folder: config, journal, status, checkpoints, exports")
     seed: int = Field(0, ge=0, lt=2**64, description="keys the order, the masks and the initial weights")
     resume: str = Field("auto", description="auto, required, never, or the path of a checkpoint folder")
+    trust_checkpoint: bool = Field(
+        False, description="load a checkpoint of another run, which can run its maker's code"
+    )
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
 
 
@@ -143,8 +146,10 @@ class TrackConfig(Section):
     @field_validator("uri")
     @classmethod
     def _no_password(cls, uri: str) -> str:
-        if urlsplit(uri).password is not None:  # the config is copied into the run folder, checkpoints and MLflow
-            raise ValueError("a password does not belong in a config; set MLFLOW_TRACKING_URI in the environment")
+        if redact(uri) != uri:  # the config is copied into the run folder, checkpoints and MLflow
+            raise ValueError(
+                "user names, passwords and tokens do not belong in a config; set MLFLOW_TRACKING_URI instead"
+            )
         return uri
 
 
@@ -169,6 +174,8 @@ class Config(Section):
             raise ValueError(
                 f"train.global_batch_size ({batch}) must be a multiple of train.micro_batch_size ({micro})"
             )
+        if self.zero.stage == 0 and self.train.precision != "fp32":
+            raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
         if self.model.max_positions and self.model.max_positions < self.data.seq_len:
             raise ValueError(
                 f"model.max_positions ({self.model.max_positions}) must be at least data.seq_len ({self.data.seq_len})"

@@ -24,7 +24,7 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
     return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
 
 
-def draw_curve(entries: list[Entry], path: Path, title: str, reference: dict[str, float]) -> None:
+def draw_curve(entries: list[Entry], path: Path, title: str, reference: dict[str, float] | None = None) -> None:
     """Write a PNG: training loss (raw and smoothed), evaluation loss, and below them learning rate and tokens/s.
 
     `entries` are in order of step; `reference` are labelled horizontal lines in the loss panel, in nats. What was not
@@ -37,7 +37,7 @@ def draw_curve(entries: list[Entry], path: Path, title: str, reference: dict[str
     FigureCanvasAgg(figure)
     loss, speed = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     loss.set_title(title, loc="left", color=_INK, fontweight="bold")
-    _draw_loss(loss, entries, reference)
+    _draw_loss(loss, entries, reference or {})
     _draw_rate_and_speed(speed, entries)
     for axes in (loss, speed):
         axes.grid(color="#e5e5e5", linewidth=0.8)

@@ -21,7 +21,16 @@ from pretrain.model.encoder import Encoder, Prediction
 from pretrain.optim import build_optimizer
 
 _TAG = "deepspeed"
-_OURS = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "optimizer", "scheduler")
+_OURS = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "optimizer",
+    "scheduler",
+    "bf16",
+    "fp16",
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,10 @@ def init_distributed() -> None:
     """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU)."""
     # DeepSpeed builds a small extension with ninja: always that of this environment, or it builds anew.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    deepspeed.init_distributed(dist_backend=get_accelerator().communication_backend_name(), verbose=False)
+    accelerator = get_accelerator()
+    if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
+        accelerator.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
 
 
 def deepspeed_config(config: Config, shape: BatchShape) -> dict[str, Any]:
@@ -49,6 +61,8 @@ def deepspeed_config(config: Config, shape: BatchShape) -> dict[str, Any]:
     for key in _OURS:
         if key in config.deepspeed:
             raise UserError(f"deepspeed.{key} is derived from train: and optim:; remove it and set those instead")
+    if "stage" in config.deepspeed.get("zero_optimization", {}):
+        raise UserError("deepspeed.zero_optimization.stage is derived from zero:; remove it and set zero.stage instead")
     ours: dict[str, Any] = {
         "train_batch_size": config.train.global_batch_size,
         "train_micro_batch_size_per_gpu": shape.micro,
@@ -58,7 +72,7 @@ def deepspeed_config(config: Config, shape: BatchShape) -> dict[str, Any]:
         "zero_optimization": {
             "stage": config.zero.stage,
             "contiguous_gradients": True,
-            "overlap_comm": torch.cuda.is_available(),
+            "overlap_comm": get_accelerator().device_name() == "cuda",
             "reduce_bucket_size": 500_000_000,
             "allgather_bucket_size": 500_000_000,
         },
@@ -135,9 +149,12 @@ class Engine:
 
     def load(self, folder: Path) -> None:
         """Load what `save` wrote; a collective. The folder must have been verified: loading unpickles it."""
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self._engine.optimizer.param_groups]
         path, _ = self._engine.load_checkpoint(str(folder), tag=_TAG)
         if path is None:
             raise UserError(f"{folder}: DeepSpeed finds no checkpoint there")
+        for group, configured in zip(self._engine.optimizer.param_groups, groups, strict=True):
+            group.update(configured)  # the configuration decides, not the checkpoint: a change of it was allowed
 
     def close(self) -> None:
         """Leave the process group together: launchers kill the ranks that are left when one has gone for a while."""

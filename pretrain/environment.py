@@ -2,9 +2,7 @@
 
 import platform
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +21,6 @@ def describe_environment(world_size: int) -> dict[str, Any]:
         "processes": world_size,
         "gpus": gpus,
         "threads": torch.get_num_threads(),
-        "command": Path(sys.argv[0]).name,
     }
 
 

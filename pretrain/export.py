@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from data_prep.errors import UserError
-from data_prep.format import Dataset
+from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config
-from pretrain.model.encoder import Encoder, EncoderShape, encoder_shape
+from pretrain.model.encoder import Encoder, EncoderShape
 from pretrain.model.families import bert_model
 from pretrain.run_folder import RunFolder
 
@@ -39,19 +38,17 @@ def export_run(run: Path, step: int | None, out: Path | None) -> Path:
     if problem := checkpoint.verify(found):
         raise UserError(f"{found} is damaged and cannot be exported: {problem}")
     saved = checkpoint.read(found)
-    config = Config.model_validate(saved.state["config"])
-    data = Dataset(config.data.train)
-    if data.manifest.tokenizer.sha256 != saved.state["identity"]["data.train (tokenizer)"]:
-        raise UserError(f"{config.data.train} now holds another tokenizer than the run was trained with")
-    shape = encoder_shape(config.model, config.data.seq_len, data.manifest.tokenizer)
-    out = out or folder.exports / found.name
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty; remove it, or choose another --out")
+    files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []
+    if tokenizer_digest(folder.tokenizer, files)[0] != saved.state["identity"]["data.train (tokenizer)"]:
+        raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
+    out = (out or folder.exports / found.name).absolute()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and is not an empty folder; remove it, or choose another --out")
     temporary = out.with_name(f".{out.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        _write(temporary, native_state(found, shape), shape, data, config, saved.step)
+        _write(temporary, saved, folder)
         if out.exists():
             out.rmdir()
         temporary.rename(out)
@@ -86,27 +83,27 @@ def _choose(folder: RunFolder, step: int | None) -> Path:
     return found[max(found) if step is None else step]
 
 
-def _write(out: Path, state: dict[str, Tensor], shape: EncoderShape, data: Dataset, config: Config, step: int) -> None:
+def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder) -> None:
+    shape = EncoderShape(**saved.state["shape"])
     disable_progress_bar()
-    model = bert_model(state, shape)
-    model.save_pretrained(out)
-    tokenizer: Any = AutoTokenizer.from_pretrained(data.tokenizer_path)
+    bert_model(native_state(saved.path, shape), shape).save_pretrained(out)
+    tokenizer: Any = AutoTokenizer.from_pretrained(
+        str(folder.tokenizer), local_files_only=True, trust_remote_code=False
+    )
     tokenizer.model_max_length = shape.max_positions
     tokenizer.save_pretrained(out)
-    (out / "README.md").write_text(_card(data, config, step))
-    (out / "maskwright.json").write_text(
-        json.dumps({"step": step, "dataset": data.manifest.fingerprint, "seed": config.run.seed}, indent=1) + "\n"
-    )
+    (out / "README.md").write_text(_card(saved, folder.path.name))
 
 
-def _card(data: Dataset, config: Config, step: int) -> str:
-    size, totals = config.model.size, data.manifest.totals
-    rows = step * config.train.global_batch_size
+def _card(saved: checkpoint.Checkpoint, name: str) -> str:
+    config, data, step = Config.model_validate(saved.state["config"]), saved.state["data"], saved.step
+    size, rows = config.model.size, step * config.train.global_batch_size
+    fingerprint = saved.state["identity"]["data.train (fingerprint)"]
     return f"""---
 library_name: transformers
 pipeline_tag: fill-mask
 ---
-# {config.run.dir.name}
+# {name}
 
 A {config.model.arch.upper()} encoder of {size.layers} layers and {size.hidden} hidden units, pretrained with Maskwright
 for masked-language modelling.
@@ -116,7 +113,7 @@ for masked-language modelling.
 | steps | {step:,} of {config.train.steps:,} |
 | rows seen | {rows:,} of {config.data.seq_len} tokens |
 | masking | {config.masking.strategy}, {config.masking.rate:.0%} of tokens, chosen anew at each visit |
-| training data | {totals.documents:,} documents, {totals.tokens:,} tokens (fingerprint `{data.manifest.fingerprint}`) |
+| training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
 | seed | {config.run.seed} |
 
 ```python

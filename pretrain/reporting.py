@@ -1,5 +1,7 @@
 """What rank 0 tells people: journal, progress line, MLflow, loss curve, status."""
 
+import sys
+
 from data_prep.format import Dataset
 from pretrain.config import Config
 from pretrain.curve import draw_curve
@@ -54,16 +56,21 @@ class Reporting:
 
     def close(self, state: State, reason: str | None) -> None:
         """Write what remains of a run that ended in `state`."""
-        self._progress.close()
-        self._journal.close()
-        entries = read_journal(self._folder.journal)
-        if entries:
-            draw_curve(entries, self._folder.curve, title=self._folder.path.name, reference={})
-            self._tracker.log_artifact(self._folder.curve)
-        self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
         total = self._config.train.steps
-        if state == "completed":
+        if state == "completed":  # first of all: what follows can be cut short, and training is over
             self._folder.write_status(state, self._last_step, total, "all steps are done", "export the model")
         elif state == "stopped":
             action = "run the same command again to go on"
             self._folder.write_status(state, self._last_step, total, reason or "asked to stop", action)
+        self._progress.close()
+        self._journal.close()
+        self._draw_curve()
+        self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
+
+    def _draw_curve(self) -> None:
+        try:
+            draw_curve(read_journal(self._folder.journal), self._folder.curve, title=self._folder.path.name)
+        except (OSError, ValueError) as error:  # a picture is no reason to fail a run
+            print(f"warning: {self._folder.curve} was not drawn: {error}", file=sys.stderr, flush=True)
+        else:
+            self._tracker.log_artifact(self._folder.curve)

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -29,10 +29,11 @@ class Status:
 
 
 class RunFolder:
-    """Paths of one run."""
+    """Paths of one run. `claimed` says that this process's run holds it, and so may speak for it in status.json."""
 
     def __init__(self, path: Path):
         self.path = path
+        self.claimed = False
         self.config = path / "config.yaml"
         self.environment = path / "environment.json"
         self.journal = path / "journal.jsonl"
@@ -40,6 +41,7 @@ class RunFolder:
         self.stop = path / "STOP"
         self.checkpoints = path / "checkpoints"
         self.exports = path / "exports"
+        self.tokenizer = path / "tokenizer"
         self.curve = path / "curve.png"
 
     def create(self) -> None:
@@ -59,21 +61,36 @@ class RunFolder:
         Raises:
             UserError: naming the holder, if another process holds it.
         """
-        file = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open as long as the run)
         try:
+            file = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open as long as the run)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "another process"
             file.close()
             raise UserError(
                 f"{self.path}: {holder} is training in this run folder; wait, stop it, or choose another run.dir"
             ) from None
+        except OSError as error:
+            raise UserError(
+                f"{self.path / '.lock'} cannot be locked ({error.strerror}); see docs/recovery.md"
+            ) from None
         file.truncate(0)
         job = f", Slurm job {os.environ['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in os.environ else ""
         file.write(f"process {os.getpid()} on {socket.gethostname()}{job}")
         file.flush()
         return file
+
+    def is_held(self) -> bool:
+        """Whether a run, on this host or on another that shares the file system's locks, holds the folder."""
+        try:
+            with open(self.path / ".lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def write_status(self, state: State, step: int, total_steps: int, reason: str, next_action: str) -> None:
         """Replace status.json."""
@@ -87,18 +104,25 @@ class RunFolder:
         """
         with open(self.path / ".failure", "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # ranks often fail in the same instant
-            status = self.read_status()
+            status = self._recorded_status()
             if status.state == "failed":
                 return False
             self.write_status("failed", status.step, status.total_steps, reason, next_action)
             return True
 
     def read_status(self) -> Status:
-        """What status.json says.
+        """What status.json says, but for a run whose processes are gone without a word: that one has failed.
 
         Raises:
             UserError: if there is none, or it cannot be read.
         """
+        status = self._recorded_status()
+        if status.state == "running" and not self.is_held():
+            reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
+            return replace(status, state="failed", reason=reason, next_action="run the same command again to go on")
+        return status
+
+    def _recorded_status(self) -> Status:
         try:
             values: dict[str, Any] = json.loads(self.status.read_text())
             return Status(**values)

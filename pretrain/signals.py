@@ -31,12 +31,13 @@ class StopRequest:
         self.reason = f"received {signal.Signals(number).name}"
 
 
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, so that a killed launcher leaves no orphan rank."""
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Ask Linux to send this process a signal when its parent dies, so that a killed launcher leaves no orphan."""
     set_parent_death_signal = 1
+    parent = os.getppid()
     try:
-        ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, number)
     except (OSError, AttributeError):
         return  # not Linux
-    if os.getppid() == 1:  # the parent died before the request
+    if os.getppid() != parent:  # it died before the request
         os._exit(1)

@@ -25,6 +25,7 @@ import orjson
 from data_prep.errors import UserError
 from data_prep.files import write_json
 from pretrain.journal import Entry, parse_entry
+from pretrain.redact import redact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -48,12 +49,6 @@ _ENVIRONMENT_DEFAULTS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-
-
-def redact(text: str) -> str:
-    """`text` without what stands for a secret in addresses: `user:password@`, `?password=...`, `&token=...`."""
-    text = re.sub(r"(?<!sqlite)://\S*@", "://***@", text)
-    return re.sub(r"(?i)([?&][^=&\s]*(?:pass|pwd|token|secret|key)[^=&\s]*=)[^&\s]+", r"\1***", text)
 
 
 def resolve_target(uri: str, experiment: str) -> tuple[str, str]:

@@ -5,30 +5,29 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO
 
 import torch.distributed as dist
 
-from data_prep.errors import UserError
-from data_prep.files import write_json
-from data_prep.format import Dataset
+from data_prep.errors import DamagedData, UserError
+from data_prep.files import atomic_writer, write_json
+from data_prep.format import Dataset, tokenizer_digest
 from pretrain import checkpoint
+from pretrain.agree import check_equal, on_main, together
 from pretrain.config import Config, load_config, save_config
 from pretrain.data.loader import BatchShape, Loader, vocabulary_of
 from pretrain.data.stream import Position, RowStream
 from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
-from pretrain.identity import differences, identity_of
 from pretrain.loop import Loop
 from pretrain.masking.reference import TokenMasking
 from pretrain.model.encoder import Encoder, encoder_shape
 from pretrain.reporting import Reporting
+from pretrain.resume import find_start, start_position
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
 from pretrain.signals import die_with_parent
 
-T = TypeVar("T")
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
 
@@ -40,24 +39,17 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_args()
     die_with_parent()
-    folder: RunFolder | None = None  # once it is ours
+    folder: RunFolder | None = None
     try:
         init_distributed()
         config = together(lambda: load_config(arguments.config, arguments.overrides))
-        claimed = RunFolder(config.run.dir)
-        lock = on_main(lambda: _claim(config, claimed))
-        folder = claimed
-        state = train(config, folder)
-        if lock:
-            lock.close()
-        return EXIT_CODES[state]
+        folder = RunFolder(config.run.dir)
+        return EXIT_CODES[train(config, folder)]
     except UserError as error:
-        if _is_first_to_fail(folder, str(error)):
-            print(f"error: {error}", file=sys.stderr, flush=True)
+        _fail(folder, str(error))
     except Exception as error:
-        reason = f"rank {os.environ.get('RANK', 0)}: {type(error).__name__}: {error}".splitlines()[0]
-        if folder is None or _is_first_to_fail(folder, reason):
-            print(f"error: {reason}", file=sys.stderr, flush=True)
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if _fail(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):
             traceback.print_exc()
     return EXIT_CODES["failed"]
 
@@ -66,25 +58,23 @@ def train(config: Config, folder: RunFolder) -> State:
     """Set a run up, or take it up again, and train it; a collective."""
     shape = together(lambda: BatchShape.of(config.train, dist.get_world_size()))
     data, valid = together(lambda: _open_data(config))
-    identity = identity_of(
-        config, data.manifest.fingerprint, data.manifest.tokenizer.sha256, data.manifest.tokenizer.vocab_size
-    )
-    identity["processes"] = dist.get_world_size()
-    identity["zero.stage"] = config.zero.stage
-    start = _find_start(config, folder, identity)
-    on_main(lambda: _describe(config, folder))
+    lock = on_main(lambda: _lock(folder))
+    check_equal(config.model_dump_json(), "config")
+    check_equal(" ".join(found.manifest.fingerprint for found in (data, valid) if found), "data set")
+    start = find_start(config, folder, data)
+    steps_done, position = (start.step, start_position(start, config, data)) if start else (0, Position())
+    on_main(lambda: _record(config, folder, data, steps_done))
+    folder.claimed = True
     model = Encoder(encoder_shape(config.model, config.data.seq_len, data.manifest.tokenizer))
     model.initialize(config.run.seed)
     engine = Engine(config, model, shape)
-    steps_done, position = 0, Position()
     if start:
         engine.load(start.path)
-        steps_done, position = start.step, Position(*start.state["position"])
-    loader = _loader(config, data, shape, config.run.seed, "train")
-    held_out = _loader(config, valid, shape, _EVALUATION_SEED, "valid") if valid else None
+    loader = together(lambda: _loader(config, data, shape, config.run.seed, "train"))
+    held_out = together(lambda: _loader(config, valid, shape, _EVALUATION_SEED, "valid") if valid else None)
     reporting = Reporting(config, folder, data, steps_done) if dist.get_rank() == 0 else None
     report = reporting.report if reporting else lambda step, metrics: None
-    loop = Loop(config, folder, engine, loader, held_out, identity, report)
+    loop = Loop(config, folder, data, engine, loader, held_out, report)
     state: State = "failed"
     try:
         state = loop.run(steps_done, position)
@@ -93,42 +83,9 @@ def train(config: Config, folder: RunFolder) -> State:
             folder.stop.unlink(missing_ok=True)  # honoured, or too late
             reporting.close(state, loop.stop.reason)
     engine.close()
+    if lock:
+        lock.close()
     return state
-
-
-def together(function: Callable[[], T]) -> T:
-    """Run a step of the set-up on every rank; if it fails on any, all raise that UserError instead of waiting."""
-    result: Any = None
-    error: str | None = None
-    try:
-        result = function()
-    except UserError as found:
-        error = str(found)
-    errors: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(errors, error)
-    if found_error := next((e for e in errors if e), None):
-        raise UserError(found_error)
-    return result
-
-
-def on_main(function: Callable[[], T]) -> T | None:
-    """`together`, with the function run on rank 0 alone; None elsewhere."""
-    return together(lambda: function() if dist.get_rank() == 0 else None)
-
-
-def _claim(config: Config, folder: RunFolder) -> Any:
-    folder.create()
-    lock = folder.lock()
-    checkpoint.remove_leftovers(folder.checkpoints)
-    step = folder.read_status().step if folder.status.exists() else 0
-    folder.write_status("running", step, config.train.steps, "starting", "none")
-    return lock
-
-
-def _describe(config: Config, folder: RunFolder) -> None:
-    """After every check: a refused config leaves the account of the run as it was."""
-    save_config(config, folder.config)
-    write_json(folder.environment, describe_environment(dist.get_world_size()))
 
 
 def _open_data(config: Config) -> tuple[Dataset, Dataset | None]:
@@ -142,58 +99,59 @@ def _open_data(config: Config) -> tuple[Dataset, Dataset | None]:
     return data, valid
 
 
+def _lock(folder: RunFolder) -> IO[str]:
+    folder.create()
+    lock = folder.lock()
+    checkpoint.remove_leftovers(folder.checkpoints)
+    return lock
+
+
+def _record(config: Config, folder: RunFolder, data: Dataset, steps_done: int) -> None:
+    checkpoint.set_aside(folder.checkpoints, steps_done)
+    _copy_tokenizer(data, folder)
+    save_config(config, folder.config)
+    write_json(folder.environment, describe_environment(dist.get_world_size()))
+    folder.write_status("running", steps_done, config.train.steps, "starting", "none")
+
+
+def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:
+    """The run must not need its data set to be exported."""
+    info = data.manifest.tokenizer
+    try:
+        digest, _ = tokenizer_digest(data.tokenizer_path, info.files)
+    except OSError as error:
+        raise UserError(
+            f"{data.tokenizer_path} cannot be read ({error.strerror}); prepare the data set again"
+        ) from None
+    if info.files and digest != info.sha256:
+        raise DamagedData(f"{data.tokenizer_path} is not the tokenizer of the data set any more; prepare it again")
+    folder.tokenizer.mkdir(exist_ok=True)
+    for name in info.files:
+        with atomic_writer(folder.tokenizer / name) as file:
+            file.write((data.tokenizer_path / name).read_bytes())
+
+
 def _loader(config: Config, data: Dataset, shape: BatchShape, seed: int, purpose: str) -> Loader:
     tokenizer, masking = data.manifest.tokenizer, config.masking
-    vocabulary = together(lambda: vocabulary_of(tokenizer.vocab_size, tokenizer.special_ids, tokenizer.all_special_ids))
-    stream = together(lambda: RowStream(data, config.data.seq_len, seed, config.data.window_blocks))
+    vocabulary = vocabulary_of(tokenizer.vocab_size, tokenizer.special_ids, tokenizer.all_special_ids)
+    stream = RowStream(data, config.data.seq_len, seed, config.data.window_blocks)
     replacement = masking.replacement
     masks = TokenMasking(vocabulary, masking.rate, replacement.mask, replacement.random, seed, purpose)
     return Loader(stream, config.data.seq_len, vocabulary, masks, shape, dist.get_rank())
 
 
-def _find_start(config: Config, folder: RunFolder, identity: dict[str, Any]) -> checkpoint.Checkpoint | None:
-    """The checkpoint to go on from, or None to start at step 0; a collective."""
-    resume = config.run.resume
-    if resume == "never":
-        together(lambda: _refuse_existing(folder))
-        return None
-    if resume in ("auto", "required"):
-        found = checkpoint.newest_verified(folder.checkpoints, lambda problem: print(f"warning: {problem}", flush=True))
-        if found is None and resume == "required":
-            raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
-    else:
-        if problem := checkpoint.verify_together(Path(resume)):
-            raise UserError(f"{resume}: the checkpoint named by run.resume is damaged: {problem}")
-        found = checkpoint.read(Path(resume))
-    if found:
-        together(lambda: _check_unchanged(config, found, identity))
-    return found
+def _fail(folder: RunFolder | None, reason: str) -> bool:
+    """Print a failure and record it in status.json, once over all ranks; True on the rank that did.
 
-
-def _refuse_existing(folder: RunFolder) -> None:
-    if existing := checkpoint.committed(folder.checkpoints):
-        raise UserError(
-            f"{existing[0][1]} exists although run.resume is never; move it away, or choose another run.dir"
-        )
-
-
-def _check_unchanged(config: Config, found: checkpoint.Checkpoint, identity: dict[str, Any]) -> None:
-    changed = differences(found.state["identity"], identity)
-    if changed and not config.run.allow_changes:
-        raise UserError(
-            f"{found.path} cannot be resumed: {'; '.join(changed)}; restore the setting, choose another run.dir, "
-            "or pass run.allow_changes=true"
-        )
-    if found.step > config.train.steps:
-        raise UserError(f"{found.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
-
-
-def _is_first_to_fail(folder: RunFolder | None, reason: str) -> bool:
-    """Record a failure; whether this rank is the one to tell the user. Without a run folder all ranks failed alike."""
-    if folder is not None:
-        with contextlib.suppress(UserError, OSError):
-            return folder.fail(reason, "mend the reason, then run the same command again")
-    return os.environ.get("RANK", "0") == "0"
+    Before the run folder is claimed, all ranks fail alike and rank 0 speaks; status.json is then not this run's.
+    """
+    speaks = os.environ.get("RANK", "0") == "0"
+    if folder is not None and folder.claimed:
+        with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the very reason
+            speaks = folder.fail(reason, "mend the reason, then run the same command again")
+    if speaks:
+        print(f"error: {reason}", file=sys.stderr, flush=True)
+    return speaks
 
 
 if __name__ == "__main__":

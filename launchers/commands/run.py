@@ -29,14 +29,17 @@ def train(
         maskwright train configs/bert-mini.yaml train.steps=200 optim.lr=1e-3 --procs 2
     """
     from data_prep.format import Dataset
-    from launchers.local import train_locally
+    from launchers.local import gpu_count, train_locally
     from pretrain.config import load_config
+    from pretrain.data.loader import BatchShape
 
     parsed = load_config(config, overrides)
     for path in (parsed.data.train, parsed.data.valid):
         if path:
-            Dataset(path)  # a missing or damaged data set is reported here, before any process starts
-    sys.exit(train_locally(config, parsed, overrides or [], procs))
+            Dataset(path)  # what is wrong is best said before any process starts
+    processes = procs or max(1, gpu_count())
+    BatchShape.of(parsed.train, processes)
+    sys.exit(train_locally(config, parsed, overrides or [], processes))
 
 
 def status(

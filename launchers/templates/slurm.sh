@@ -87,8 +87,12 @@ while :; do
   if [ "$warnings" -eq "$seen" ]; then break; fi
 done
 
-# DeepSpeed's launcher can exit 0 though its processes were killed, so the run's own status has the last word.
-"$python" -m launchers.cli status "$run" --exit-code && state=0 || state=$?
+# DeepSpeed's launcher can exit 0 though its processes were killed, so the run's own status has the last word, unless
+# an earlier job left it.
+state=1
+if [ "$run/status.json" -nt "$hostfile" ]; then
+  "$python" -m launchers.cli status "$run" --exit-code && state=0 || state=$?
+fi
 if [ "$code" -eq 0 ] && [ "$state" -eq 0 ]; then
   echo "job $SLURM_JOB_ID: the run is complete"
 elif [ "$state" -eq 75 ] && [ "$warnings" -gt 0 ]; then

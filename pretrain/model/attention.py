@@ -9,13 +9,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class DocumentMask:
-    """Which slots of a row may see each other; built once a batch.
+    """Which keys a query may see; built once a batch.
 
-    same_document: [R, 1, S, S] bool, or None where every row is one document.
+    same_document: [R, 1, Q, S] bool for Q queries and S keys of each of R rows, or None where a row is one document.
     """
 
     rows: int
-    seq_len: int
     same_document: Tensor | None
 
     @classmethod
@@ -23,15 +22,25 @@ class DocumentMask:
         """From document boundaries [C] (documents lie within rows of `seq_len` slots) and their number."""
         rows = n // seq_len
         if n_documents == rows:
-            return cls(rows, seq_len, None)
+            return cls(rows, None)
         slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
         document = torch.bucketize(slots, cu_seqlens, right=True).view(rows, 1, seq_len)
-        return cls(rows, seq_len, document[..., :, None] == document[..., None, :])
+        return cls(rows, document[..., :, None] == document[..., None, :])
+
+    def of_queries(self, places: Tensor) -> "DocumentMask":
+        """For the queries at `places` [R * Q] of the stream alone, Q from each row in turn."""
+        if self.same_document is None:
+            return self
+        seq_len = self.same_document.shape[-1]
+        chosen = self.same_document.reshape(-1, seq_len).index_select(0, places)
+        return DocumentMask(self.rows, chosen.view(self.rows, 1, -1, seq_len))
 
 
-def attention(qkv: Tensor, mask: DocumentMask) -> Tensor:
-    """Scaled dot-product attention: qkv [N, 3, H, D/H] to [N, H, D/H]."""
-    n, _, heads, width = qkv.shape
-    q, k, v = qkv.view(mask.rows, mask.seq_len, 3, heads, width).permute(2, 0, 3, 1, 4)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.same_document)
-    return out.transpose(1, 2).reshape(n, heads, width)
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: DocumentMask) -> Tensor:
+    """Scaled dot-product attention by rows: q [R * Q, H, D/H], k and v [R * S, H, D/H] to [R * Q, H, D/H]."""
+
+    def by_row(x: Tensor) -> Tensor:
+        return x.unflatten(0, (mask.rows, -1)).transpose(1, 2)
+
+    out = F.scaled_dot_product_attention(by_row(q), by_row(k), by_row(v), attn_mask=mask.same_document)
+    return out.transpose(1, 2).flatten(0, 1)

@@ -77,10 +77,13 @@ class Layer(nn.Module):
         self.mlp_out = nn.Linear(shape.intermediate, d)
         self.mlp_norm = nn.LayerNorm(d, eps=shape.norm_eps)
 
-    def forward(self, x_ND: Tensor, mask: DocumentMask) -> Tensor:
+    def forward(self, x_ND: Tensor, mask: DocumentMask, places: Tensor | None = None) -> Tensor:
+        """The states [N, D] after this layer, or those at `places` [K] alone, as many from each row: [K, D]."""
         n, d = x_ND.shape
-        qkv = self.qkv(x_ND).view(n, 3, self.heads, d // self.heads)
-        x_ND = self.attention_norm(x_ND + self.attention_out(attention(qkv, mask).reshape(n, d)))
+        q, k, v = self.qkv(x_ND).view(n, 3, self.heads, d // self.heads).unbind(1)
+        if places is not None:
+            x_ND, q, mask = x_ND.index_select(0, places), q.index_select(0, places), mask.of_queries(places)
+        x_ND = self.attention_norm(x_ND + self.attention_out(attention(q, k, v, mask).flatten(1)))
         return self.mlp_norm(x_ND + self.mlp_out(F.gelu(self.mlp_in(x_ND))))
 
 
@@ -124,21 +127,31 @@ class Encoder(nn.Module):
             self.word_embedding[self.shape.vocab_size :].zero_()
             self.decoder_bias[self.shape.vocab_size :].fill_(_NEVER)
 
-    def hidden(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor, seq_len: int, n_documents: int) -> Tensor:
-        """The last layer's states [N, D].
+    def hidden(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cu_seqlens: Tensor,
+        seq_len: int,
+        n_documents: int,
+        places: Tensor | None = None,
+    ) -> Tensor:
+        """The last layer's states [N, D], or those at `places` alone: [K, D].
 
         Args:
             tokens, positions: [N] int64.
             cu_seqlens: [C] int32 document boundaries, N repeated at the end.
             seq_len: S; documents do not cross multiples of it.
             n_documents: documents in the stream, known to the host.
+            places: [K] int64, as many from each row, row after row. The last layer then computes no more than those:
+                nothing else reaches the head.
         """
         mask = DocumentMask.of(cu_seqlens, len(tokens), seq_len, n_documents)
         x_ND = F.embedding(tokens, self.word_embedding) + F.embedding(positions, self.position_embedding)
         x_ND = self.embedding_norm(x_ND + self.type_embedding[0])
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             x_ND = layer(x_ND, mask)
-        return x_ND
+        return self.layers[-1](x_ND, mask, places)
 
     def logits(self, x_KD: Tensor) -> Tensor:
         """Vocabulary logits [K, V] of hidden states [K, D]."""
@@ -156,8 +169,7 @@ class Encoder(nn.Module):
         n_documents: int,
     ) -> Prediction:
         """The loss over masked positions [K] with labels [K] (IGNORED where a slot is unused), as sums."""
-        x_ND = self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents)
-        logits_KV = self.logits(x_ND.index_select(0, masked_positions))
+        logits_KV = self.logits(self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions))
         loss = F.cross_entropy(logits_KV.float(), labels, ignore_index=IGNORED, reduction="sum")
         correct = (logits_KV.detach().argmax(dim=-1) == labels).sum(dtype=torch.float32)
         return Prediction(loss, correct, (labels != IGNORED).sum(dtype=torch.float32))

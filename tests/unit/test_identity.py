@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from pretrain.identity import differences, identity_of
 
 from pretrain.config import Config
-from pretrain.identity import differences, identity_of
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
 

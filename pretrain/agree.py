@@ -1,0 +1,53 @@
+"""Steps of the set-up on which all ranks must agree: one rank's failure is everybody's, so that none waits for ever."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from data_prep.errors import UserError
+
+T = TypeVar("T")
+
+
+def together(function: Callable[[], T]) -> T:
+    """Run `function` on every rank; a collective.
+
+    Raises:
+        UserError: on every rank, if any raised one.
+        RuntimeError: on every other rank, if one raised something else, which it raises on.
+    """
+    result: Any = None
+    error: Exception | None = None
+    try:
+        result = function()
+    except Exception as found:
+        error = found
+    expected = isinstance(error, UserError)
+    said = str(error) if expected else f"rank {dist.get_rank()}: {type(error).__name__}: {error}" if error else None
+    everyone: list[tuple[str | None, bool]] = [(None, False)] * dist.get_world_size()
+    dist.all_gather_object(everyone, (said, expected))
+    if error and not expected:
+        raise error
+    for said, expected in everyone:
+        if said:
+            raise UserError(said) if expected else RuntimeError(said)
+    return result
+
+
+def check_equal(value: str, what: str) -> None:
+    """A collective.
+
+    Raises:
+        UserError: on every rank, unless `value` is the same on all of them.
+    """
+    values: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    if len(set(values)) > 1:
+        other = next(rank for rank, found in enumerate(values) if found != values[0])
+        raise UserError(f"rank {other} has another {what} than rank 0; give every node the same files")
+
+
+def on_main(function: Callable[[], T]) -> T | None:
+    """`together`, with the function run on rank 0 alone; None elsewhere."""
+    return together(lambda: function() if dist.get_rank() == 0 else None)
