@@ -173,6 +173,7 @@ def measure_maskwright(here: Path, data: Path, args: argparse.Namespace) -> Meas
         },
         "schedule": {"kind": "linear", "warmup_steps": LR_WARMUP},
         "train": {"steps": args.steps, "global_batch_size": BATCH_SIZE, "precision": "fp32"},
+        "zero": {"stage": 0},  # one process has nobody to share with
         "checkpoint": {"every_steps": never},
         "eval": {"every_steps": never},
         "track": {"uri": f"sqlite:///{here}/mlflow.db"},
