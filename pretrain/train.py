@@ -155,4 +155,11 @@ def _fail(folder: RunFolder | None, reason: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code == EXIT_CODES["failed"]:
+        # The process group and other threads are still alive; taking the interpreter down around them can abort it
+        # ("terminate called without an active exception"), which would hide the exit code.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
