@@ -154,21 +154,21 @@ def test_pruning_keeps_the_newest(tmp_path, keep):
     assert newest(tmp_path) == (4, [])
 
 
-def test_a_damaged_checkpoint_does_not_push_out_the_last_sound_one(folder):
-    """A resume passes over the damaged step 2 and, at step 1, saves step 2 anew: nothing sound is lost on the way."""
-    flip(folder / "step-00000002" / MODEL, 0)
-    commit(folder, 2, keep=2)
-    assert checkpoint.committed(folder) == [(2, folder / "step-00000002"), (1, folder / "step-00000001")]
-    assert newest(folder) == (2, [])
-
-
-def test_a_stale_later_checkpoint_does_not_push_out_the_new_one(folder):
-    """A run taken back to step 1 saves step 2 and step 3 while a damaged step 9 is the newest by name."""
-    shutil.move(folder / "step-00000002", folder / "step-00000009")
-    flip(folder / "step-00000009" / MODEL, 0)
-    path = commit(folder, 2, keep=1)
-    assert checkpoint.verify(path) is None
-    assert newest(folder)[0] == 2
+@pytest.mark.parametrize("later", [2, 9])
+def test_a_passed_over_checkpoint_does_not_push_out_a_sound_one(folder, later):
+    """A resume passes over a damaged later checkpoint and goes on from step 1: what it saves next is kept."""
+    if later != 2:
+        shutil.move(folder / "step-00000002", folder / f"step-{later:08d}")
+    flip(folder / f"step-{later:08d}" / MODEL, 0)
+    assert newest(folder)[0] == 1
+    for attempt in (1, 2):
+        checkpoint.set_aside(folder, 1)
+        path = commit(folder, 2, keep=1)
+        assert checkpoint.verify(path) is None
+        assert newest(folder) == (2, [])
+        assert (folder / f"step-{later:08d}.aside-1" / MODEL).exists(), "set aside, not deleted"
+        assert (folder / "step-00000002.aside-2").exists() == (attempt == 2 and later == 2)
+    assert checkpoint.committed(folder) == [(2, folder / "step-00000002")]
 
 
 def test_a_save_that_raises_leaves_the_previous_checkpoint(folder):
@@ -208,9 +208,9 @@ def test_sigkill_at_every_operation_of_a_commit(tmp_path):
         step, told = newest(copy)
         assert told == [], attempt
         steps.append(step)
-        commit(copy, 2, keep=1)
-        assert names(copy) == ["step-00000002"], attempt
-        assert newest(copy) == (2, [])
+        commit(copy, 3, keep=1)
+        assert names(copy) == ["step-00000003"], attempt
+        assert newest(copy) == (3, [])
     operations = " ".join(str(attempt["killed_at"]) for attempt in attempts)
     for seen in ("step-00000002.tmp", "model.pt", "manifest.json", "os.rename", "shutil.rmtree", "os.rmdir"):
         assert seen in operations, "the kills did not reach every phase"

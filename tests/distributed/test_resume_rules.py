@@ -1,6 +1,5 @@
 """From which checkpoint a run goes on, for every value of run.resume."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +7,21 @@ import pytest
 import torch.distributed as dist
 
 from data_prep.errors import UserError
-from pretrain import checkpoint, train
+from data_prep.format import Dataset
+from pretrain import checkpoint
 from pretrain.config import Config
+from pretrain.data.stream import Position
+from pretrain.resume import checkpoint_state, find_start, start_position
 from pretrain.run_folder import RunFolder
+from tests.datasets import make_dataset
 from tests.support.kill_commit import save
 
-IDENTITY = {"run.seed": 7, "masking.rate": 0.15}
+AT = Position(1, 0, 3)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Dataset:
+    return make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -24,13 +32,25 @@ def _group(tmp_path_factory):
     dist.destroy_process_group()
 
 
+def config_of(run: Path, steps: int = 100, stage: int = 1, seq_len: int = 128, rate: float = 0.15, **settings: Any):
+    return Config.model_validate(
+        {
+            "run": {"dir": str(run), **settings},
+            "data": {"train": "x", "seq_len": seq_len},
+            "train": {"steps": steps},
+            "masking": {"rate": rate},
+            "zero": {"stage": stage},
+        }
+    )
+
+
 @pytest.fixture
-def run(tmp_path) -> Path:
+def run(tmp_path, data) -> Path:
     """A run folder with checkpoints of steps 4 and 8."""
     folder = RunFolder(tmp_path / "run")
     folder.create()
     for step in (4, 8):
-        checkpoint.commit(folder.checkpoints, step, {"identity": IDENTITY}, save, keep=2)
+        checkpoint.commit(folder.checkpoints, step, checkpoint_state(config_of(folder.path), data, AT), save, keep=2)
     return folder.path
 
 
@@ -39,30 +59,38 @@ def damage(run: Path, step: int) -> None:
     path.write_bytes(path.read_bytes()[::-1])
 
 
-def start(run: Path, identity: dict[str, Any] = IDENTITY, steps: int = 100, **settings: Any) -> int | None:
+@pytest.fixture
+def start(data):
     """The step that a run would go on from; None for the beginning."""
-    values = {"run": {"dir": str(run), **settings}, "data": {"train": "x"}, "train": {"steps": steps}}
-    found = train._find_start(Config.model_validate(values), RunFolder(run), identity)
-    return found.step if found else None
+
+    def starter(run: Path, **settings: Any) -> int | None:
+        found = find_start(config_of(run, **settings), RunFolder(run), data)
+        return found.step if found else None
+
+    return starter
 
 
-def refusal(*arguments: Any, **settings: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        start(*arguments, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+@pytest.fixture
+def refusal(start):
+    def refused(run: Path, **settings: Any) -> str:
+        with pytest.raises(UserError) as caught:
+            start(run, **settings)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return refused
 
 
-def test_auto_and_required_take_the_newest_sound_one(run, capsys):
+def test_auto_and_required_take_the_newest_sound_one(run, start, capsys):
     assert start(run) == 8
     assert start(run, resume="required") == 8
     damage(run, 8)
     assert start(run) == 4
     assert start(run, resume="required") == 4
-    assert "step-00000008 is damaged and passed over" in capsys.readouterr().out
+    assert "step-00000008 is damaged and passed over" in capsys.readouterr().err
 
 
-def test_an_empty_run_starts_only_under_auto_and_never(tmp_path):
+def test_an_empty_run_starts_only_under_auto_and_never(tmp_path, start, refusal):
     RunFolder(tmp_path).create()
     assert start(tmp_path) is None
     assert start(tmp_path, resume="never") is None
@@ -70,32 +98,59 @@ def test_an_empty_run_starts_only_under_auto_and_never(tmp_path):
 
 
 @pytest.mark.parametrize("resume", ["auto", "required"])
-def test_all_damaged_never_starts_again(run, resume):
+def test_all_damaged_never_starts_again(run, refusal, resume):
     damage(run, 4)
     damage(run, 8)
     assert "no checkpoint is intact" in refusal(run, resume=resume)
 
 
-def test_never_refuses_what_exists(run):
+def test_never_refuses_what_exists(run, refusal):
     assert "step-00000008 exists although run.resume is never" in refusal(run, resume="never")
 
 
-def test_a_named_checkpoint(run, tmp_path):
+def test_a_named_checkpoint_of_this_run(run, start, refusal):
     four = run / "checkpoints/step-00000004"
     assert start(run, resume=str(four)) == 4
     damage(run, 4)
-    assert "named by run.resume is damaged" in refusal(run, resume=str(four))
-    assert "none/manifest.json cannot be used" in refusal(run, resume=str(tmp_path / "none"))
+    assert "named by run.resume cannot be used" in refusal(run, resume=str(four))
+    assert "none/manifest.json cannot be used" in refusal(run, resume=str(run / "checkpoints/none"))
 
 
-def test_changes_need_to_be_allowed(run):
-    changed = json.loads(json.dumps(IDENTITY)) | {"run.seed": 8}
-    message = refusal(run, changed)
-    assert "run.seed was 7 and is 8" in message
-    assert "masking" not in message
-    assert start(run, changed, allow_changes=True) == 8
+def test_a_run_that_went_back_goes_on_from_its_own_checkpoints(run, data, start):
+    four = run / "checkpoints/step-00000004"
+    checkpoint.set_aside(run / "checkpoints", 4)
+    state = checkpoint_state(config_of(run, resume=str(four)), data, AT)
+    checkpoint.commit(run / "checkpoints", 6, state, save, keep=2)
+    assert start(run, resume=str(four)) == 6
 
 
-def test_a_run_can_be_longer_but_not_shorter_than_its_checkpoint(run):
+def test_a_checkpoint_of_another_run_needs_trust(run, tmp_path, start, refusal):
+    RunFolder(tmp_path / "new").create()
+    four = str(run / "checkpoints/step-00000004")
+    assert "pass run.trust_checkpoint=true" in refusal(tmp_path / "new", resume=four)
+    assert start(tmp_path / "new", resume=four, trust_checkpoint=True) == 4
+
+
+def test_changes_need_to_be_allowed(run, start, refusal):
+    message = refusal(run, rate=0.3, seed=8)
+    assert "masking.rate was 0.15 and is 0.3" in message
+    assert "run.seed was 0 and is 8" in message
+    assert "seq_len" not in message
+    assert start(run, rate=0.3, seed=8, allow_changes=True) == 8
+
+
+def test_another_layout_is_refused_even_with_changes_allowed(run, refusal):
+    assert "zero.stage was 1 and is 2" in refusal(run, stage=2, allow_changes=True)
+
+
+def test_a_run_can_be_longer_but_not_shorter_than_its_checkpoint(run, start, refusal):
     assert start(run, steps=8) == 8
     assert "is past train.steps (7)" in refusal(run, steps=7)
+
+
+def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data):
+    found = checkpoint.read(run / "checkpoints/step-00000008")
+    assert start_position(found, config_of(run), data) == AT
+    assert start_position(found, config_of(run, rate=0.3), data) == AT
+    assert start_position(found, config_of(run, seq_len=64), data) == Position(AT.epoch + 1)
+    assert start_position(found, config_of(run, seed=3), data) == Position(AT.epoch + 1)

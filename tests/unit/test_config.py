@@ -21,6 +21,7 @@ OPTIONS = {
     "run.dir": "required",
     "run.seed": 0,
     "run.resume": "auto",
+    "run.trust_checkpoint": False,
     "run.allow_changes": False,
     "data.train": "required",
     "data.valid": None,
@@ -177,7 +178,7 @@ def test_missing_required_key_is_named(write, name):
         (["model.max_positions=64"], "model.max_positions (64) must be at least data.seq_len (128)"),
         (["masking.replacement={mask: 0.8, random: 0.3}"], "mask + random is 1.1; the two shares may add up to 1"),
         (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
-        (["track.uri=http://me:secret@host"], "a password does not belong in a config"),
+        (["track.uri=http://me:secret@host"], "passwords and tokens do not belong in a config"),
     ],
 )
 def test_cross_checks(write, overrides, wanted):
