@@ -28,6 +28,8 @@ from pretrain.resume import find_start, start_position
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
 from pretrain.signals import die_with_parent
 
+# What gloo and NCCL say when another rank is gone.
+_LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
 
@@ -48,6 +50,9 @@ def main() -> int:
     except UserError as error:
         _fail(folder, str(error))
     except Exception as error:
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER):
+            _fail(folder, "a process of the run died (killed, or out of memory?), which ends the others too")
+            return EXIT_CODES["failed"]
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if _fail(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):
             traceback.print_exc()

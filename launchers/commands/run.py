@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
@@ -62,8 +63,8 @@ def status(
         table = Table(show_header=False, box=None)
         table.add_row("state", found.state)
         table.add_row("step", f"{found.step} of {found.total_steps}")
-        table.add_row("reason", found.reason)
-        table.add_row("next", found.next_action)
+        table.add_row("reason", escape(found.reason))
+        table.add_row("next", escape(found.next_action))
         Console().print(table)
     if exit_code:
         sys.exit(EXIT_CODES[found.state])

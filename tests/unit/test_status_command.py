@@ -1,0 +1,44 @@
+"""`maskwright status` and `stop`, in this process."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from launchers.cli import app
+from pretrain.run_folder import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    found = RunFolder(tmp_path / "run")
+    found.create()
+    return found
+
+
+def test_a_reason_is_printed_as_it_is(folder):
+    folder.write_status("failed", 3, 10, "[/__w/gloo/pair.cc:553] closed [bold]", "run it again")
+    result = CliRunner().invoke(app, ["status", str(folder.path)])
+    assert result.exit_code == 0, result.exception
+    assert "[/__w/gloo/pair.cc:553] closed [bold]" in result.output
+
+
+@pytest.mark.parametrize(("state", "code"), [("completed", 0), ("stopped", 75), ("failed", 1)])
+def test_exit_code_is_the_run_s(folder, state, code):
+    folder.write_status(state, 10, 10, "because", "none")
+    assert CliRunner().invoke(app, ["status", str(folder.path), "--exit-code"]).exit_code == code
+
+
+def test_a_run_that_nobody_holds_has_failed(folder):
+    folder.write_status("running", 4, 10, "training", "none")
+    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    assert shown["state"] == "failed"
+    assert "after step 4" in shown["reason"]
+    CliRunner().invoke(app, ["stop", str(folder.path)])
+    assert not folder.stop.exists()
+    lock = folder.lock()
+    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    assert shown["state"] == "running"
+    CliRunner().invoke(app, ["stop", str(folder.path)])
+    assert folder.stop.exists()
+    lock.close()
