@@ -63,6 +63,9 @@ class RunFolder:
         """
         try:
             file = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open as long as the run)
+        except OSError as error:
+            raise UserError(f"{self.path}: the run folder cannot be written ({error.strerror})") from None
+        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
@@ -71,10 +74,8 @@ class RunFolder:
             raise UserError(
                 f"{self.path}: {holder} is training in this run folder; wait, stop it, or choose another run.dir"
             ) from None
-        except OSError as error:
-            raise UserError(
-                f"{self.path / '.lock'} cannot be locked ({error.strerror}); see docs/recovery.md"
-            ) from None
+        except OSError as error:  # some network file systems have no locks
+            print(f"warning: {self.path} cannot be locked ({error.strerror}); nothing keeps a second run out of it")
         file.truncate(0)
         job = f", Slurm job {os.environ['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in os.environ else ""
         file.write(f"process {os.getpid()} on {socket.gethostname()}{job}")
@@ -84,12 +85,14 @@ class RunFolder:
     def is_held(self) -> bool:
         """Whether a run, on this host or on another that shares the file system's locks, holds the folder."""
         try:
-            with open(self.path / ".lock") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            file = open(self.path / ".lock")  # noqa: SIM115 (closed below)
         except OSError:
             return False
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:  # held, or a file system without locks, where status.json must be believed
+                return True
         return False
 
     def write_status(self, state: State, step: int, total_steps: int, reason: str, next_action: str) -> None:

@@ -26,7 +26,7 @@ from pretrain.model.encoder import Encoder, encoder_shape
 from pretrain.reporting import Reporting
 from pretrain.resume import find_start, start_position
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
-from pretrain.signals import die_with_parent
+from pretrain.signals import die_with_parent, leave
 
 # What gloo and NCCL say when another rank is gone.
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
@@ -160,11 +160,4 @@ def _fail(folder: RunFolder | None, reason: str) -> bool:
 
 
 if __name__ == "__main__":
-    code = main()
-    if code == EXIT_CODES["failed"]:
-        # The process group and other threads are still alive; taking the interpreter down around them can abort it
-        # ("terminate called without an active exception"), which would hide the exit code.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    leave(main())

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from pretrain import checkpoint
+from pretrain.signals import leave
 
 
 def _save(folder: Path) -> None:
@@ -49,7 +50,8 @@ def main() -> None:
         agree(folder)
     elif what == "die":
         checkpoint.commit(folder, 3, {}, _save_and_die, keep=2)
-    dist.destroy_process_group()
+    dist.barrier()
+    leave(0)
 
 
 if __name__ == "__main__":

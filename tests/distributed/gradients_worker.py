@@ -16,6 +16,7 @@ from pretrain.engine import Engine, init_distributed
 from pretrain.masking.reference import TokenMasking
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.encoder import Encoder, EncoderShape
+from pretrain.signals import leave
 from tests.support.memory_blocks import MemoryBlocks
 
 SEQ_LEN, GLOBAL_ROWS = 32, 8
@@ -89,4 +90,5 @@ if __name__ == "__main__":
             result = gradients(stage, accumulation)
             if dist.get_rank() == 0:
                 np.savez(Path(sys.argv[1]) / f"zero{stage}-accumulation{accumulation}.npz", **result)
-    dist.destroy_process_group()
+    dist.barrier()
+    leave(0)

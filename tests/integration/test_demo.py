@@ -1,0 +1,30 @@
+"""`maskwright demo`, with fewer steps."""
+
+import json
+
+from tests.support import runs
+
+
+def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path):
+    few = ("train.steps=6", "eval.every_steps=6", "checkpoint.every_steps=6")
+    result = runs.maskwright("demo", "--dir", tmp_path, *few)
+    assert result.returncode == 0, result.stdout + result.stderr
+    run = tmp_path / "runs/demo"
+    assert runs.status(run)["state"] == "completed"
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+    model = run / "exports/step-00000006"
+    assert json.loads((model / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
+    for words in ("unigram entropy of the held-out text", "held-out loss", "Emerald [MASK]", "mlflow ui"):
+        assert words in result.stdout, words
+
+    again = runs.maskwright("demo", "--dir", tmp_path, *few)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "already finished" in again.stdout
+    assert runs.losses(run).keys() == set(range(1, 7))
+
+
+def test_demo_says_why_it_stopped(tmp_path):
+    result = runs.maskwright("demo", "--dir", tmp_path, "train.stepz=6")
+    assert result.returncode == 1
+    assert "train.stepz is not a key; did you mean train.steps?" in result.stderr
+    assert "Traceback" not in result.stderr
