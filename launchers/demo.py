@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import configs
 from data_prep.errors import UserError
@@ -80,11 +79,10 @@ def _fill_masks(model: Path, console: Console) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     fill: Any = pipeline("fill-mask", model=str(model), device="cpu")
-    table = Table("text", "the model's first choices", box=None)
     for sentence in SENTENCES:
         guesses = fill(sentence.replace("[MASK]", fill.tokenizer.mask_token), top_k=4)
-        table.add_row(escape(sentence), ", ".join(f"{g['token_str']} {g['score']:.0%}" for g in guesses))
-    console.print(table)
+        choices = ", ".join(f"{guess['token_str']} {guess['score']:.0%}" for guess in guesses)
+        console.print(f"{escape(sentence):<52}{escape(choices)}", soft_wrap=True)
 
 
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
