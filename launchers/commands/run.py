@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from data_prep.errors import UserError
+
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
 
 
@@ -39,6 +41,8 @@ def train(
         if path:
             Dataset(path)  # what is wrong is best said before any process starts
     processes = procs or max(1, gpu_count())
+    if 0 < gpu_count() < processes:
+        raise UserError(f"--procs {processes} needs as many GPUs, and {gpu_count()} are visible; lower --procs")
     BatchShape.of(parsed.train, processes)
     sys.exit(train_locally(config, parsed, overrides or [], processes))
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
@@ -19,12 +18,7 @@ OPTIMIZER = "deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt"
 STATE = {"position": [1, 2, 3], "identity": {"optim.lr": 5e-4, "data": "ä"}}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _group(tmp_path_factory):
-    store = tmp_path_factory.mktemp("store") / "store"
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("one_rank")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
@@ -24,12 +23,7 @@ def data(tmp_path_factory) -> Dataset:
     return make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _group(tmp_path_factory):
-    store = tmp_path_factory.mktemp("store") / "store"
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("one_rank")
 
 
 def config_of(run: Path, steps: int = 100, stage: int = 1, seq_len: int = 128, rate: float = 0.15, **settings: Any):
