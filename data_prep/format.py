@@ -40,7 +40,7 @@ INDEX_HEADER = np.dtype(
     ]
 )
 # Offsets are from the start of the tar to the first array element, past the tar and .npy headers; a checksum is
-# xxh3_64 of the array's bytes alone. words_offset is 0 where the block has no .words.npy.
+# xxh3_64 of the array's bytes alone (of ids: of the JSON). An offset is 0 where the block has no such member.
 BLOCK_RECORD = np.dtype(
     [
         ("task", "<u4"),
@@ -54,6 +54,9 @@ BLOCK_RECORD = np.dtype(
         ("tokens_xxh3", "<u8"),
         ("ends_xxh3", "<u8"),
         ("words_xxh3", "<u8"),
+        ("ids_offset", "<u8"),
+        ("ids_bytes", "<u8"),
+        ("ids_xxh3", "<u8"),
     ]
 )
 ENDS_DTYPE = np.dtype("<u4")
@@ -105,14 +108,22 @@ class ShardInfo:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """One input file: `documents` are those kept in this data set, `empty` and `quarantined` those left out."""
+    """One input (a file, as a rule), whose blocks carry the task numbers from `first_task` on, `tasks` of them.
+
+    `source` is the name that the user gave to the inputs of this kind, or empty. `documents`, `tokens` and `text_bytes`
+    (of UTF-8) are those in this data set. `left_out` counts, by reason, what no data set of the preparation has.
+    """
 
     name: str
+    source: str
     bytes: int
-    sha256: str
+    digest: str
+    first_task: int
+    tasks: int
     documents: int
-    empty: int
-    quarantined: int
+    tokens: int
+    text_bytes: int
+    left_out: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -152,9 +163,9 @@ def token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
-def xxh3(array: np.ndarray) -> int:
-    """xxh3_64 of a contiguous array's bytes."""
-    return xxhash.xxh3_64_intdigest(array.data)
+def xxh3(array: np.ndarray | bytes) -> int:
+    """xxh3_64 of bytes, or of a contiguous array's bytes."""
+    return xxhash.xxh3_64_intdigest(array if isinstance(array, bytes) else array.data)
 
 
 def fingerprint(tokenizer_sha256: str, dtype: np.dtype, tables: Iterable[np.ndarray]) -> str:
@@ -324,6 +335,15 @@ class Dataset:
         bits = self._array(shard, record, "words", np.dtype("u1"), -(-n_tokens // 8))
         self._check(block, "words", bits)
         return np.unpackbits(bits, count=n_tokens, bitorder="little").view(bool)
+
+    def ids(self, block: int) -> list[str | int] | None:
+        """The id that each document of a block has in its source; None if none were kept. Checked every time."""
+        shard, record = self._locate(block)
+        if not record["ids_offset"]:
+            return None
+        data = self._array(shard, record, "ids", np.dtype("u1"), int(record["ids_bytes"]))
+        self._check(block, "ids", data)
+        return json.loads(data.tobytes())
 
     def _locate(self, block: int) -> tuple[int, np.void]:
         if not 0 <= block < self.n_blocks:

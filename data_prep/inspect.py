@@ -45,6 +45,8 @@ def summary(dataset: Dataset) -> dict[str, Any]:
             "continuation_prefix": manifest.tokenizer.continuation_prefix,
         },
         "sources": len(manifest.sources),
-        "empty": sum(source.empty for source in manifest.sources),
-        "quarantined": sum(source.quarantined for source in manifest.sources),
+        "left_out": {
+            reason: sum(source.left_out.get(reason, 0) for source in manifest.sources)
+            for reason in sorted({reason for source in manifest.sources for reason in source.left_out})
+        },
     }

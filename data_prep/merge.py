@@ -71,10 +71,14 @@ def _sources(plan: Plan, records: Sequence[TaskRecord], split: str) -> list[Sour
         SourceInfo(
             name=source.name,
             bytes=source.bytes,
-            sha256=source.sha256,
+            source="",
+            digest=source.sha256,
+            first_task=record.task,
+            tasks=1,
             documents=record.documents(split),
-            empty=record.empty,
-            quarantined=record.quarantined,
+            tokens=sum(shard.tokens for shard in record.shards[split]),
+            text_bytes=0,
+            left_out={"empty": record.empty, "unreadable": record.quarantined},
         )
         for source, record in zip(plan.inputs, records, strict=True)
     ]

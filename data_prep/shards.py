@@ -5,12 +5,13 @@ import hashlib
 import io
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import orjson
 
 from data_prep.files import atomic_writer
 from data_prep.format import (
@@ -58,18 +59,33 @@ class _Hashing:
 
 
 @dataclass
+class _Pending:
+    """What will be the next block."""
+
+    n_tokens: int = 0
+    tokens: list[np.ndarray] = field(default_factory=list)
+    lengths: list[np.ndarray] = field(default_factory=list)
+    words: list[np.ndarray] = field(default_factory=list)
+    ids: list[str | int] = field(default_factory=list)
+
+
+@dataclass
 class _OpenShard:
     name: str
     tar: _Hashing
     records: list[np.ndarray] = field(default_factory=list)
     lengths: list[np.ndarray] = field(default_factory=list)
+    documents: int = 0
+    tokens: int = 0
+
+    def add(self, record: np.ndarray, lengths: np.ndarray) -> None:
+        self.records.append(record)
+        self.lengths.append(lengths)
+        self.documents += len(lengths)
+        self.tokens += int(record["tokens"])
 
     def totals(self) -> dict[str, int]:
-        return {
-            "blocks": len(self.records),
-            "documents": sum(len(lengths) for lengths in self.lengths),
-            "tokens": sum(int(record["tokens"]) for record in self.records),
-        }
+        return {"blocks": len(self.records), "documents": self.documents, "tokens": self.tokens}
 
 
 class ShardWriter:
@@ -90,8 +106,7 @@ class ShardWriter:
         self.shards: list[ShardInfo] = []
         self._folder, self._task, self._dtype = folder, task, dtype
         self._block_tokens, self._shard_bytes = block_tokens, shard_bytes
-        self._pending: dict[str, list[np.ndarray]] = {"tokens": [], "lengths": [], "words": []}
-        self._pending_tokens = 0
+        self._pending = _Pending()
         self._next_block = 0
         self._shard: _OpenShard | None = None
         self._stack = contextlib.ExitStack()
@@ -109,60 +124,75 @@ class ShardWriter:
         self._stack.__exit__(kind, error, trace)
 
     def _finish(self) -> None:
-        if self._pending_tokens:
+        if self._pending.n_tokens:
             self._close_block()
         self._close_shard()
 
-    def add(self, ids: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None = None) -> None:
-        """Append documents: ids [n_tokens] of one after the other, lengths [n_documents], word starts bool [n_tokens].
+    def add(
+        self,
+        tokens: np.ndarray,
+        lengths: np.ndarray,
+        word_starts: np.ndarray | None = None,
+        ids: Sequence[str | int] | None = None,
+    ) -> None:
+        """Append documents: tokens [n_tokens] of one after the other and lengths [n_documents] of each.
 
-        Word starts come with every document or with none. Raises ValueError for a document without tokens, and for an
-        id that the dtype cannot hold.
+        Word starts bool [n_tokens] and the documents' ids [n_documents] come with every document or with none. Raises
+        ValueError for a document without tokens, and for a token id that the dtype cannot hold.
         """
-        if len(ids) != lengths.sum() or not lengths.all():
+        if len(tokens) != lengths.sum() or not lengths.all():
             raise ValueError("the lengths do not add up to the tokens, or a document has no tokens")
-        if len(ids) and int(ids.max()) > np.iinfo(self._dtype).max:
-            raise ValueError(f"id {ids.max()} does not fit {self._dtype}")
-        ids, lengths, ends = ids.astype(self._dtype), lengths.astype("<u4"), np.cumsum(lengths)
+        if len(tokens) and int(tokens.max()) > np.iinfo(self._dtype).max:
+            raise ValueError(f"id {tokens.max()} does not fit {self._dtype}")
+        tokens, lengths, ends = tokens.astype(self._dtype, copy=False), lengths.astype("<u4"), np.cumsum(lengths)
         document = token = 0
         while document < len(lengths):
-            room = self._block_tokens - self._pending_tokens
+            room = self._block_tokens - self._pending.n_tokens
             stop = min(int(np.searchsorted(ends, token + room)) + 1, len(lengths))
-            self._pending["tokens"].append(ids[token : ends[stop - 1]])
-            self._pending["lengths"].append(lengths[document:stop])
+            end = int(ends[stop - 1])
+            self._pending.n_tokens += end - token
+            self._pending.tokens.append(tokens[token:end])
+            self._pending.lengths.append(lengths[document:stop])
             if word_starts is not None:
-                self._pending["words"].append(word_starts[token : ends[stop - 1]])
-            self._pending_tokens += int(ends[stop - 1]) - token
-            document, token = stop, int(ends[stop - 1])
-            if self._pending_tokens >= self._block_tokens:
+                self._pending.words.append(word_starts[token:end])
+            if ids is not None:
+                self._pending.ids.extend(ids[document:stop])
+            document, token = stop, end
+            if self._pending.n_tokens >= self._block_tokens:
                 self._close_block()
 
     def _close_block(self) -> None:
-        lengths = np.concatenate(self._pending["lengths"])
-        arrays = {"tokens": np.concatenate(self._pending["tokens"]), "ends": np.cumsum(lengths).astype(ENDS_DTYPE)}
-        if self._pending["words"]:
-            arrays["words"] = np.packbits(np.concatenate(self._pending["words"]), bitorder="little")
-        size = sum(array.nbytes for array in arrays.values())
+        pending, self._pending = self._pending, _Pending()
+        lengths = np.concatenate(pending.lengths)
+        members: dict[str, np.ndarray | bytes] = {
+            "ends": np.cumsum(lengths).astype(ENDS_DTYPE),
+            "tokens": np.concatenate(pending.tokens),
+        }
+        if pending.words:
+            members["words"] = np.packbits(np.concatenate(pending.words), bitorder="little")
+        if pending.ids:
+            members["ids"] = orjson.dumps(pending.ids)
+        size = sum(memoryview(member).nbytes for member in members.values())
         if self._shard is not None and self._shard.tar.bytes + size > self._shard_bytes:
             self._close_shard()
-        self._write_block(self._shard or self._open_shard(), arrays, lengths)
-        self._pending = {name: [] for name in self._pending}
-        self._pending_tokens = 0
+        self._write_block(self._shard or self._open_shard(), members, lengths)
         self._next_block += 1
 
-    def _write_block(self, shard: _OpenShard, arrays: dict[str, np.ndarray], lengths: np.ndarray) -> None:
+    def _write_block(self, shard: _OpenShard, members: dict[str, np.ndarray | bytes], lengths: np.ndarray) -> None:
         tar = shard.tar
         record = np.zeros((), BLOCK_RECORD)
         record["task"], record["number"] = self._task, self._next_block
-        record["documents"], record["tokens"] = len(lengths), len(arrays["tokens"])
-        record["first_document"] = sum(len(earlier) for earlier in shard.lengths)
-        for name in sorted(arrays):
-            payload = npy_bytes(arrays[name])
-            record[f"{name}_offset"] = tar.bytes + _TAR_BLOCK + len(payload) - arrays[name].nbytes
-            record[f"{name}_xxh3"] = xxh3(arrays[name])
-            tar.write(tar_member(f"{block_key(self._task, self._next_block)}.{name}.npy", payload))
-        shard.records.append(record)
-        shard.lengths.append(lengths)
+        record["documents"], record["tokens"] = len(lengths), lengths.sum()
+        record["first_document"] = shard.documents
+        for name, member in sorted(members.items()):
+            payload, suffix = (member, "json") if isinstance(member, bytes) else (npy_bytes(member), "npy")
+            size = memoryview(member).nbytes
+            record[f"{name}_offset"] = tar.bytes + _TAR_BLOCK + len(payload) - size
+            record[f"{name}_xxh3"] = xxh3(member)
+            if name == "ids":
+                record["ids_bytes"] = size
+            tar.write(tar_member(f"{block_key(self._task, self._next_block)}.{name}.{suffix}", payload))
+        shard.add(record, lengths)
 
     def _open_shard(self) -> _OpenShard:
         name = shard_name(self._task, len(self.shards))

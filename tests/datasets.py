@@ -24,14 +24,15 @@ def make_dataset(
     block_tokens: int = BLOCK_TOKENS,
     shard_bytes: int = SHARD_BYTES,
     word_starts: Iterable[np.ndarray] | None = None,
+    ids: Sequence[str | int] | None = None,
 ) -> Dataset:
     """Write token-id `documents` as a data set at `folder` (one task) and open it; there are no tokenizer files."""
     (folder / "shards").mkdir(parents=True)
     starts = iter(word_starts) if word_starts is not None else None
     with ShardWriter(folder / "shards", 0, token_dtype(vocab_size), block_tokens, shard_bytes) as writer:
-        for document in documents:
-            lengths = np.array([len(document)])
-            writer.add(np.asarray(document), lengths, next(starts) if starts is not None else None)
+        for number, document in enumerate(documents):
+            words = next(starts) if starts is not None else None
+            writer.add(np.asarray(document), np.array([len(document)]), words, [ids[number]] if ids else None)
     info = tokenizer_info(vocab_size, None if starts is not None else "##")
     write_manifest(folder, info, writer.shards, [])
     return Dataset(folder)

@@ -51,7 +51,8 @@ def test_round_trip(tmp_path_factory, documents, block_tokens, shard_bytes, wide
     vocab_size = 100_000 if wide else 65_536
     documents = [[token % vocab_size for token in document] for document in documents]
     words = [np.array(document) % 3 == 0 for document in documents] if with_words else None
-    dataset = make_dataset(folder / "a", documents, vocab_size, block_tokens, shard_bytes, words)
+    ids = [f"é{n}" if n % 2 else n for n in range(len(documents))] if with_words else None
+    dataset = make_dataset(folder / "a", documents, vocab_size, block_tokens, shard_bytes, words, ids)
     assert read_documents(dataset) == documents
     assert dataset.manifest.totals.documents == len(documents)
     assert dataset.manifest.totals.tokens == sum(map(len, documents))
@@ -63,6 +64,9 @@ def test_round_trip(tmp_path_factory, documents, block_tokens, shard_bytes, wide
         assert (starts is not None) == with_words
         if starts is not None:
             np.testing.assert_array_equal(starts, dataset.tokens(block) % 3 == 0)
+    found = [dataset.ids(block) for block in range(dataset.n_blocks)]
+    assert [id for part in found for id in part or []] == (ids or [])
+    assert (None in found) == (ids is None)
 
 
 @settings(max_examples=15, deadline=None)
