@@ -1,7 +1,7 @@
 """Leaving out duplicates across all tasks: each task is scanned, then one process resolves what each must drop.
 
 OUT/prep/scan/NNNNN.json        written last: the task's hash, and the SHA-256 of the arrays beside it
-OUT/prep/scan/NNNNN.hashes.npy  a hash of each document; .bands.npy what near duplicates have in common
+OUT/prep/scan/NNNNN.exact.npy   a hash of each document; .near.npy what near duplicates have in common
 OUT/prep/drop/NNNNN.exact.npy   places of the documents to drop, .near.npy likewise
 OUT/prep/drop.json              written last: the scans that were resolved
 
@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.cleaning import bands, document_hashes, resolve_exact, resolve_near
+from data_prep.cleaning.arrays import save_array
+from data_prep.cleaning.duplicates import document_hashes, resolve_exact
+from data_prep.cleaning.minhash import resolve_near, signatures
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, sha256_file, write_json
+from data_prep.files import sha256_file, write_json
 from data_prep.plan import Plan
 
 if TYPE_CHECKING:
@@ -47,11 +49,14 @@ def scan(bench: "Workbench", task: int, report: "Callable[[Progress], None]") ->
             texts = [document.text for document in batch]
             found["exact"].append(document_hashes(texts))
             if "near" in found:
-                found["near"].append(bands(texts, settings.near_threshold))
+                found["near"].append(signatures(texts, settings.near_threshold))
             count += len(batch)
             report(Progress(documents.rows.bytes_read, documents.rows.text_bytes, count))
+        found["exact"].append(document_hashes([]))
+        if "near" in found:
+            found["near"].append(signatures([], settings.near_threshold))
         for kind, parts in found.items():
-            _save(_scan_path(bench.out, task, kind), np.concatenate(parts) if parts else np.zeros((0, 2), "<u8"))
+            save_array(_scan_path(bench.out, task, kind), np.concatenate(parts))
         files = {kind: sha256_file(_scan_path(bench.out, task, kind)) for kind in found}
         write_json(_record_path(bench.out, task), {"hash": bench.plan.task_hash(task), "files": files})
     report(Progress(file_bytes=bench.plan.tasks[task].bytes))
@@ -68,23 +73,22 @@ def scanned(plan: Plan, task: int, out: Path) -> bool:
         return False
 
 
-def resolve(plan: Plan, out: Path) -> None:
-    """From the scans of all tasks to what each must drop, unless that has been done.
+def resolve(plan: Plan, out: Path) -> int:
+    """From the scans of all tasks to what each must drop, unless that has been done; returns how many documents.
 
     Raises UserError if a scan is missing.
     """
     missing = [task for task in range(len(plan.tasks)) if not scanned(plan, task, out)]
     if missing:
         raise UserError(f"{len(missing)} tasks are not scanned, the first being {missing[0]}; run `maskwright prep scan`.")
-    if resolved(plan, out):
-        return
-    (out / "prep" / "drop").mkdir(exist_ok=True)
-    resolvers = {"exact": resolve_exact, "near": resolve_near}
-    for kind in kinds(plan):
-        scans = [_scan_path(out, task, kind) for task in range(len(plan.tasks))]
-        for task, places in enumerate(resolvers[kind](scans)):
-            _save(_drop_path(out, task, kind), places)
-    write_json(out / "prep" / "drop.json", {"scans": _scans(plan, out)})
+    if not resolved(plan, out):
+        (out / "prep" / "drop").mkdir(exist_ok=True)
+        resolvers = {"exact": resolve_exact, "near": resolve_near}
+        for kind in kinds(plan):
+            scans = [_scan_path(out, task, kind) for task in range(len(plan.tasks))]
+            resolvers[kind](scans, [_drop_path(out, task, kind) for task in range(len(plan.tasks))])
+        write_json(out / "prep" / "drop.json", {"scans": _scans(plan, out)})
+    return sum(len(_dropped(plan, task, out)) for task in range(len(plan.tasks)))
 
 
 def resolved(plan: Plan, out: Path) -> bool:
@@ -142,9 +146,8 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _save(path: Path, array: np.ndarray) -> None:
-    with atomic_writer(path) as file:
-        np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
+def _dropped(plan: Plan, task: int, out: Path) -> set[int]:
+    return {place for kind in kinds(plan) for place in np.load(_drop_path(out, task, kind), allow_pickle=False).tolist()}
 
 
 def _record_path(out: Path, task: int) -> Path:

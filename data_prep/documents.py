@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from data_prep.cleaning import Contamination, clean
+from data_prep.cleaning.contamination import Grams, contaminated
+from data_prep.cleaning.text import clean
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.place import Place
@@ -54,7 +55,7 @@ class Documents:
     plan: Plan
     task: int
     place: Place
-    contamination: Contamination | None
+    evaluation: Grams | None
     quarantine: Quarantine | None = None
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -68,8 +69,8 @@ class Documents:
 
     def __iter__(self) -> Iterator[list[Document]]:
         for batch in _batches(self._clean()):
-            if self.contamination is not None:
-                bad = self.contamination.found_in([document.text for document in batch])
+            if self.evaluation is not None:
+                bad = contaminated([document.text for document in batch], self.evaluation)
                 self.left_out["contaminated"] += int(bad.sum())
                 batch = [document for document, out in zip(batch, bad, strict=True) if not out]
             if batch:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.cleaning import Cleaning
+from data_prep.cleaning.text import Cleaning
 from data_prep.errors import UserError
 from data_prep.files import write_json
 from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
@@ -47,7 +47,7 @@ class Task:
 class Settings:
     """What decides the output besides inputs and tokenizer; `valid_fraction` of the documents go to OUT/valid.
 
-    `evaluation_sha256` is that of the n-grams that documents must not contain (OUT/prep/evaluation.npz), if any.
+    `evaluation_sha256` is that of the n-grams that documents must not contain (OUT/prep/evaluation.npy), if any.
     """
 
     reading: Options = field(default_factory=Options)
@@ -159,7 +159,7 @@ def plan_path(out: Path) -> Path:
 
 def evaluation_path(out: Path) -> Path:
     """Where the n-grams that documents must not contain are kept."""
-    return out / "prep" / "evaluation.npz"
+    return out / "prep" / "evaluation.npy"
 
 
 def read_plan(out: Path) -> Plan:

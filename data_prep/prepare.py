@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from data_prep import deduplicate
-from data_prep.cleaning import Contamination
+from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
 from data_prep.errors import UserError
 from data_prep.files import fsync_folder, sha256_file
 from data_prep.format import Dataset, Manifest
@@ -40,7 +40,7 @@ class Request:
     out: Path
     settings: Settings = field(default_factory=Settings)
     evaluation: Sequence[Path] = ()
-    evaluation_ngram: int = 13
+    evaluation_ngram: int = NGRAM_WORDS
     task_bytes: int | None = None
     strict: bool = False
     cache: Path = CACHE
@@ -65,21 +65,21 @@ def prepare(request: Request, workers: int, show: Show = show_nothing) -> Prepar
     out = request.out
     describe(request.tokenizer)  # refused before anything is written
     with _explained(out), _locked(out):
-        plan = make_plan(request)
+        plan, notes = make_plan(request)
         if (manifests := _finished(plan, out)) is not None:
-            return Prepared(manifests, 0, [])
+            return Prepared(manifests, 0, notes)
         if deduplicate.kinds(plan):
             tasks = range(len(plan.tasks))
             run_tasks(deduplicate.scan, _largest_first(plan, tasks), out, workers, _shown(show, "scan", plan, tasks))
             deduplicate.resolve(plan, out)
         done = {task for task in range(len(plan.tasks)) if read_record(plan, task, out)}
         records = _do(plan, list(range(len(plan.tasks))), out, workers, show)
-        notes = sorted({record.note for record in records if record.note})
+        notes += notes_of(records)
         return Prepared(_merge_or_clear(plan, records, out), len(plan.tasks) - len(done), notes)
 
 
-def plan_only(request: Request) -> Plan:
-    """Make or extend the plan of OUT, and do nothing of it."""
+def plan_only(request: Request) -> tuple[Plan, list[str]]:
+    """Make or extend the plan of OUT, and do nothing of it; also returns notes."""
     describe(request.tokenizer)
     with _explained(request.out), _locked(request.out):
         return make_plan(request)
@@ -90,6 +90,12 @@ def scan_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_
     with _explained(out):
         plan = _checked(out, tasks)
         run_tasks(deduplicate.scan, tasks, out, workers, _shown(show, "scan", plan, tasks))
+
+
+def resolve_tasks(out: Path) -> int:
+    """Find what each task must drop, when all are scanned; returns how many documents that is."""
+    with _explained(out), _locked(out):
+        return deduplicate.resolve(read_plan(out), out)
 
 
 def do_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_nothing) -> list[TaskRecord]:
@@ -107,8 +113,7 @@ def merge_tasks(out: Path, workers: int) -> Prepared:
         if missing:
             names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
             raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
-        notes = sorted({record.note for record in records if record.note})
-        return Prepared(_merge_or_clear(plan, records, out), 0, notes)
+        return Prepared(_merge_or_clear(plan, records, out), 0, notes_of(records))
 
 
 def incomplete(out: Path, stage: str) -> list[int]:
@@ -118,13 +123,13 @@ def incomplete(out: Path, stage: str) -> list[int]:
     return [task for task in range(len(plan.tasks)) if not done(plan, task, out)]
 
 
-def make_plan(request: Request) -> Plan:
-    """The plan of OUT with all inputs of the request; afterwards OUT has all that a task needs.
+def make_plan(request: Request) -> tuple[Plan, list[str]]:
+    """The plan of OUT with all inputs of the request, and notes; afterwards OUT has all that a task needs.
 
     Raises UserError if an input cannot be read, or OUT was begun with other settings.
     """
     out, cache = request.out, LocalCache(request.cache, request.cache_bytes)
-    settings = _with_evaluation(request)
+    settings, notes = _with_evaluation(request)
     plan = open_plan(out, describe(request.tokenizer), settings)
     examined = [examine(one, cache) for one in request.inputs]
     plan, locations = extend(plan, request.inputs, examined, request.task_bytes)
@@ -136,17 +141,25 @@ def make_plan(request: Request) -> Plan:
         (out / split / "shards").mkdir(exist_ok=True)
         fsync_folder(out / split)
     write_plan(plan, out)  # last: who finds a plan finds all that belongs to it
-    return plan
+    return plan, notes
 
 
-def _with_evaluation(request: Request) -> Settings:
-    """The settings, with the n-grams of the evaluation files saved in OUT/prep."""
+def _with_evaluation(request: Request) -> tuple[Settings, list[str]]:
+    """The settings, with the n-grams of the evaluation files saved in OUT/prep; and notes for the user."""
     if not request.evaluation:
-        return request.settings
+        return request.settings, []
+    texts = (text for file in request.evaluation for text in evaluation_texts(file))
+    least = min(MIN_WORDS, request.evaluation_ngram)
+    grams, skipped = evaluation_grams(texts, request.evaluation_ngram, least)
     path = evaluation_path(request.out)
-    contamination = Contamination.of_files(request.evaluation, request.evaluation_ngram)
-    contamination.save(path)
-    return replace(request.settings, evaluation_sha256=sha256_file(path))
+    grams.save(path)
+    note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
+    return replace(request.settings, evaluation_sha256=sha256_file(path)), [note] if skipped else []
+
+
+def notes_of(records: Sequence[TaskRecord]) -> list[str]:
+    """Why tasks went without a faster encoder."""
+    return sorted({record.note for record in records if record.note})
 
 
 def _do(plan: Plan, tasks: Sequence[int], out: Path, workers: int, show: Show) -> list[TaskRecord]:

@@ -13,9 +13,9 @@ import xxhash
 from tokenizers import Tokenizer
 
 from data_prep import deduplicate
-from data_prep.cleaning import Contamination
+from data_prep.cleaning.contamination import Grams
 from data_prep.documents import Document, Documents, Quarantine, quarantine_path
-from data_prep.encode import Encoder, Encoders
+from data_prep.encoding import Encoder, Encoders
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
 from data_prep.format import ShardInfo, token_dtype
@@ -82,13 +82,13 @@ class Workbench:
         return Encoders(self.tokenizer, self.plan.tokenizer)
 
     @cached_property
-    def contamination(self) -> Contamination | None:
+    def evaluation(self) -> Grams | None:
         if self.plan.settings.evaluation_sha256 is None:
             return None
         path = evaluation_path(self.out)
         if not path.is_file() or sha256_file(path) != self.plan.settings.evaluation_sha256:
             raise UserError(f"{path} is missing or damaged; run the same `maskwright prep` command again.")
-        return Contamination.load(path)
+        return Grams.load(path)
 
     @cached_property
     def forbidden(self) -> np.ndarray:
@@ -105,7 +105,7 @@ class Workbench:
         found = Found(planned.source, self.place.locations[unit.input], planned.kind)
         if planned.kind != "hub" and examine(found, self.place.open_cache()).digest != planned.digest:
             raise UserError(f"{found.location} has changed since it was planned; run the same command again.")
-        return Documents(self.plan, task, self.place, self.contamination, quarantine)
+        return Documents(self.plan, task, self.place, self.evaluation, quarantine)
 
 
 def record_path(out: Path, task: int) -> Path:
