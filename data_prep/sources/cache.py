@@ -12,13 +12,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import xxhash
 
 from data_prep.errors import UserError
 from data_prep.sources.base import is_url, shown
-from data_prep.sources.remote import Identity, Remote, identity, open_remote, remote_errors
+from data_prep.sources.remote import Identity, Remote, identity, open_remote, remote_errors, true_error
 
 T = TypeVar("T")
 ATTEMPTS = 5
@@ -74,9 +74,9 @@ class LocalCache:
         part = path.with_suffix(".part")
 
         def fetch() -> None:
-            # A size that is not told is found out by the download itself, and checked against the bound after it.
-            self._reserve(lock, known.size or 0, location)
-            remote.fs.get_file(remote.path, str(part))
+            # A size that is not told is found out by the download, which takes all the room there may be.
+            self._reserve(lock, self.max_bytes if known.size is None else known.size, location)
+            remote.fs.get_file(remote.path, str(part), callback=self._limit(location))
             size = part.stat().st_size
             if known.size is not None and size != known.size:
                 raise OSError(f"{size} of its {known.size} bytes arrived")
@@ -92,16 +92,34 @@ class LocalCache:
             os.ftruncate(lock, 0)
             raise
 
+    def _limit(self, location: str) -> Any:
+        """An fsspec callback that ends a download larger than the bound."""
+        from fsspec.callbacks import Callback
+
+        refuse = self._refuse
+
+        class Limit(Callback):
+            def relative_update(self, inc: int = 1) -> None:
+                super().relative_update(inc)
+                refuse(self.value, location)
+
+        return Limit()
+
+    def _refuse(self, size: int, location: str) -> None:
+        if size > self.max_bytes:
+            raise UserError(
+                f"{shown(location)} has {size} bytes or more, and the cache may hold {self.max_bytes}; raise its bound."
+            )
+
     def _retried(self, action: Callable[[], T]) -> T:
         """Transient failures are tried again, each time after twice the wait."""
         for attempt in range(ATTEMPTS):
             try:
                 return action()
-            except _LASTING:
-                raise
-            except Exception as error:
+            except Exception as raised:
+                error = true_error(raised)
                 status = getattr(error, "status", 500)
-                lasting = isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)
+                lasting = isinstance(error, _LASTING) or (400 <= status < 500 and status not in (408, 429))
                 if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
                     raise UserError(f"The disk of the cache folder {self.folder} is full.") from error
                 if lasting or attempt == ATTEMPTS - 1:
@@ -111,10 +129,7 @@ class LocalCache:
 
     def _reserve(self, lock: int, size: int, location: str) -> None:
         """Write `size` into the lock file once the sum of all sizes leaves room for it."""
-        if size > self.max_bytes:
-            raise UserError(
-                f"{shown(location)} has {size} bytes, more than the cache may hold ({self.max_bytes}); raise its bound."
-            )
+        self._refuse(size, location)
         give_up = time.monotonic() + self.wait_seconds
         while True:
             with _locked(self.folder / "room", fcntl.LOCK_EX) as room:

@@ -5,6 +5,7 @@ files), and nothing is stored.
 """
 
 import contextlib
+import functools
 import os
 import re
 import zlib
@@ -81,6 +82,7 @@ def resolve(value: str) -> str:
     return hub._replace(split=hub.split or splits[0]).location
 
 
+@functools.lru_cache(maxsize=4)  # a worker reads many ranges of one data set
 def _load(location: str) -> tuple[_Hub, Any]:
     """A datasets.Dataset or, streaming, IterableDataset."""
     import datasets

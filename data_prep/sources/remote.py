@@ -78,12 +78,23 @@ def remote_errors(url: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except FileNotFoundError as error:
-        raise UserError(f"{shown(url)} does not exist, or is not visible with your credentials.") from error
-    except PermissionError as error:
-        raise UserError(f"No permission to read {shown(url)}; check the credentials that fsspec finds.") from error
-    except Exception as error:
-        raise UserError(f"{shown(url)} cannot be read: {_first_line(error)}") from error
+    except Exception as raised:
+        error = true_error(raised)
+        if isinstance(error, FileNotFoundError):
+            message = f"{shown(url)} does not exist, or is not visible with your credentials."
+        elif isinstance(error, PermissionError):
+            message = f"No permission to read {shown(url)}; check the credentials that fsspec finds."
+        else:
+            message = f"{shown(url)} cannot be read: {_first_line(error)}"
+        raise UserError(message) from raised
+
+
+def true_error(error: Exception) -> BaseException:
+    """What went wrong where fsspec's HTTP says "not found" of any failure."""
+    cause = error.__cause__
+    if isinstance(error, FileNotFoundError) and cause is not None and getattr(cause, "status", None) != 404:
+        return cause
+    return error
 
 
 def _first_line(error: BaseException) -> str:

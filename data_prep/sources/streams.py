@@ -44,9 +44,9 @@ def decompressed_chunks(file: BinaryIO, compression: str, counts: Counts) -> Ite
             if frame.eof:
                 frame = new_frame()
                 data = data.lstrip(b"\0")  # gzip files may be padded
-            if chunk:
-                counts.text_bytes += len(chunk)
-                yield chunk
+            for start in range(0, len(chunk), _CHUNK_BYTES):
+                yield chunk[start : start + _CHUNK_BYTES]
+            counts.text_bytes += len(chunk)
     if inside:
         raise EOFError("it ends within compressed data")
 

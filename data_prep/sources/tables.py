@@ -14,6 +14,7 @@ from data_prep.errors import UserError
 from data_prep.sources.base import Counts, Options, Row, shown, too_long
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # of an arrow stream
 _DAMAGE = (pa.ArrowException, OSError)  # pyarrow raises either for damaged bytes
 
 
@@ -204,8 +205,8 @@ def _arrow_batches(source: Any, options: Options, location: str) -> Iterator[pa.
         yield from map(reader.get_batch, range(reader.num_record_batches))
         return
     yield from reader
-    source.seek(source.size() - 4)
-    if source.read(4) != bytes(4):  # pyarrow takes a file cut between batches for a whole one
+    source.seek(source.size() - len(_END))
+    if source.read(len(_END)) != _END:  # pyarrow takes a file cut between batches for a whole one
         raise pa.ArrowInvalid("it ends without the mark of the end")
 
 
