@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from data_prep.errors import UserError
-from launchers.commands import data, demo, launch, run, track
+from launchers.commands import data, dataset, demo, launch, run, track
 
 app = typer.Typer(
     name="maskwright",
@@ -17,6 +17,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data.tokenizer_app, name="tokenizer")
+for finished in (dataset.info, dataset.show, dataset.verify):
+    data.prep_app.command()(finished)
 app.add_typer(data.prep_app, name="prep")
 for command in (demo.demo, run.train, run.status, run.stop, run.export):
     app.command()(command)
