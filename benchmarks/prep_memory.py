@@ -51,7 +51,9 @@ def main() -> None:
                 out = Path(folder) / f"out-{copies}-{len(options)}"
                 command = ["prep", "run", "--input", text, "--tokenizer", args.tokenizer, "--out", out, *options]
                 parent, worker, seconds = peaks([sys.executable, "-m", "launchers.cli", *map(str, command)])
-                lines.append(f"| {way} | {copies} x | {size / 1e6:,.0f} | {worker:,.0f} | {parent:,.0f} | {seconds:,.0f} |")
+                lines.append(
+                    f"| {way} | {copies} x | {size / 1e6:,.0f} | {worker:,.0f} | {parent:,.0f} | {seconds:,.0f} |"
+                )
                 print(lines[-1], flush=True)
     table = "\n".join(lines)
     report = f"""# Memory of preparing text

@@ -1,12 +1,11 @@
 """`maskwright tokenizer` and `maskwright prep`."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -39,7 +38,6 @@ MoreInputs = Annotated[
     list[str] | None, typer.Argument(metavar="[F...]", help="More inputs, as from a glob that the shell expands.")
 ]
 TextField = Annotated[str, typer.Option(help="The JSON field that holds a document's text.")]
-DataFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A data set folder.", show_default=False)]
 
 
 @tokenizer_app.command("train")
@@ -156,52 +154,6 @@ def prep_run(
     if empty or quarantined:
         where = f" (see {out / 'quarantine'})" if quarantined else ""
         typer.echo(f"left out: {empty:,} empty documents, {quarantined:,} unreadable rows{where}", err=True)
-
-
-@prep_app.command("verify")
-def prep_verify(folder: DataFolder) -> None:
-    """Read every byte of a data set and name all damage; exit 1 if there is any.
-
-    Example: `maskwright prep verify data/books`
-    """
-    from data_prep.format import read_manifest
-    from data_prep.verify import verify
-
-    problems = 0
-    for problem in verify(folder):
-        typer.echo(problem)
-        problems += 1
-    if problems:
-        raise UserError(f"{folder} is damaged: {problems} problems; restore the files or prepare the data set again.")
-    totals = read_manifest(folder).totals
-    typer.echo(f"{folder}: sound, {totals.documents:,} documents, {totals.tokens:,} tokens, {totals.blocks:,} blocks")
-
-
-@prep_app.command("info")
-def prep_info(
-    folder: DataFolder, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
-) -> None:
-    """Show what a data set holds: counts, document lengths, tokenizer, unigram entropy (nats a token).
-
-    Example: `maskwright prep info data/books --json`
-    """
-    from data_prep.format import Dataset
-    from data_prep.inspect import summary
-
-    facts = summary(Dataset(folder))
-    if as_json:
-        typer.echo(json.dumps(facts, indent=1))
-        return
-    for name, value in facts.items():
-        typer.echo(f"{name.replace('_', ' '):<16} {_readable(value)}")
-
-
-def _readable(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_readable(part)}" for name, part in value.items())
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _cores() -> int:

@@ -133,7 +133,16 @@ def test_cleaning_is_counted(tmp_path, tokenizer):
     rows = [*kept, kept[3], kept[4] + " ", long, short, repeated, f"the others {evaluated} blades", "\uff54he \ufb01n."]
     (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
     (tmp_path / "evaluation.tsv").write_text(f"1\t{evaluated}\n0\ttoo short\n")
-    run = ["prep", "run", "--input", f"books={tmp_path / 'a.jsonl'}", "--tokenizer", tokenizer, "--out", tmp_path / "out"]
+    run = [
+        "prep",
+        "run",
+        "--input",
+        f"books={tmp_path / 'a.jsonl'}",
+        "--tokenizer",
+        tokenizer,
+        "--out",
+        tmp_path / "out",
+    ]
     run += ["--normalize", "nfkc", "--min-characters", "6", "--max-characters", "2000", "--drop-repetitive"]
     run += ["--deduplicate", "exact", "--decontaminate", tmp_path / "evaluation.tsv"]
     result = maskwright(*run)

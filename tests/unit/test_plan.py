@@ -75,7 +75,7 @@ def test_an_input_that_is_gone_or_changed_is_refused(now):
 def test_an_empty_file_has_no_task():
     plan, locations = extend(EMPTY, found("a", "b"), examined(0, 5))
     assert [task.input for task in plan.tasks] == [1]
-    assert plan.tasks_of_inputs() == [range(0), range(0, 1)]
+    assert plan.tasks_of_inputs() == [range(0), range(1)]
     assert len(locations) == 2
 
 
