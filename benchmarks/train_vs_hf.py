@@ -31,7 +31,9 @@ from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format import Dataset  # noqa: E402
-from data_prep.sources import find_inputs  # noqa: E402
+from data_prep.place import CACHE, CACHE_BYTES  # noqa: E402
+from data_prep.sample import Sample  # noqa: E402
+from data_prep.sources import LocalCache, Options, find_inputs  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.journal import read_journal  # noqa: E402
 
@@ -95,12 +97,11 @@ def write_text(inputs: list[str], documents: int, out: Path) -> Path:
     """The first documents of the inputs as one .jsonl that both sides read."""
     written = 0
     with open(out, "w", encoding="utf-8") as file:
-        for path in find_inputs(inputs):
-            for row in Source(path):
-                if row.reason or written == documents:
-                    continue
-                file.write(json.dumps({"text": row.text}) + "\n")
-                written += 1
+        for text in Sample(find_inputs(inputs), Options(), 10**12, LocalCache(CACHE, CACHE_BYTES)):
+            if written == documents:
+                break
+            file.write(json.dumps({"text": text}) + "\n")
+            written += 1
     if written < documents:
         raise UserError(f"the input has {written} documents; --documents asks for {documents}")
     return out

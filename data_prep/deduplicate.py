@@ -106,7 +106,7 @@ class Drop:
         self.sha256 = drop_sha256(plan, task, out)
         self._seen = 0
         try:
-            self._places = {kind: np.load(_drop_path(out, task, kind), allow_pickle=False) for kind in kinds(plan)}
+            self._places = {kind: _drop(task, kind, out) for kind in kinds(plan)}
         except (OSError, ValueError) as error:
             raise UserError(
                 f"The duplicates of task {task} are not known ({error}); run `maskwright prep resolve`."
@@ -151,9 +151,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _dropped(plan: Plan, task: int, out: Path) -> set[int]:
-    return {
-        place for kind in kinds(plan) for place in np.load(_drop_path(out, task, kind), allow_pickle=False).tolist()
-    }
+    return {place for kind in kinds(plan) for place in _drop(task, kind, out).tolist()}
+
+
+def _drop(task: int, kind: str, out: Path) -> np.ndarray:
+    return np.load(_drop_path(out, task, kind), allow_pickle=False)
 
 
 def _record_path(out: Path, task: int) -> Path:

@@ -41,7 +41,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 
 def is_abandoned(temporary: Path) -> bool:
-    """Whether no process is writing this file of atomic_writer: its process has ended, or it is old and of another host."""
+    """Whether a file of atomic_writer has no writer any more: one of this host by its process, others by their age."""
     pid = temporary.name.split(".")[-2]
     if pid.isdecimal() and temporary.name.endswith(f".{socket.gethostname()}.{pid}.tmp"):
         try:

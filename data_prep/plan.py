@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
     if examined.unit_bytes is None:
         count = max(1, math.ceil(examined.bytes / task_bytes)) if examined.bytes else 0
         ends = [examined.bytes * part // count for part in range(count + 1)] if count else []
-        return [(first, last, last - first) for first, last in zip(ends, ends[1:], strict=False)]
+        return [(first, last, last - first) for first, last in pairwise(ends)]
     ranges = []
     first = size = 0
     for unit, unit_bytes in enumerate(examined.unit_bytes):

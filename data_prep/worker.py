@@ -110,6 +110,9 @@ class Workbench:
             raise UserError(f"{found.location} has changed since it was planned; run the same command again.")
         return Documents(self.plan, task, self.place, self.evaluation, quarantine)
 
+    def _digest(self, found: Found) -> str:
+        return examine(found, self.place.open_cache(), self.plan.settings.reading).digest
+
 
 def record_path(out: Path, task: int) -> Path:
     return out / "prep" / "tasks" / f"{task:05d}.json"

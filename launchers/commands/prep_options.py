@@ -27,7 +27,8 @@ TextField = Annotated[str, typer.Option(help="The field of a document's text; a.
 Separator = Annotated[
     str,
     typer.Option(
-        help="What ends a document of a .txt file: a blank line, each line, only the end of the file, or a line of this text."
+        metavar="blank|line|file|TEXT",
+        help="What ends a document of a .txt file: a blank line, any line, the file's end, or a line of this text.",
     ),
 ]
 Cache = Annotated[
@@ -119,8 +120,8 @@ def request(
 
 def with_request(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose options are those of `request` and then its own; it is called with the request itself."""
-    ours = inspect.signature(request, eval_str=True).parameters
-    own = [one for name, one in inspect.signature(command, eval_str=True).parameters.items() if name != "asked"]
+    ours = inspect.signature(request).parameters
+    own = [one for name, one in inspect.signature(command).parameters.items() if name != "asked"]
 
     def run(**options: Any) -> None:
         command(request(**{name: options.pop(name) for name in ours}), **options)

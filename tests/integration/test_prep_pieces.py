@@ -87,7 +87,8 @@ def test_lines_of_the_quarantine_count_from_the_file_s_beginning(tmp_path, token
     rows[3] = rows[0]
     (tmp_path / "b.jsonl").write_bytes(b"\n".join(rows))
     run = ["prep", "run", "--input", tmp_path / "b.jsonl", "--tokenizer", tokenizer, "--out", tmp_path / "b"]
-    assert "b.jsonl line 100: invalid JSON" in refused(*run, "--strict", "--task-mb", "0.002", "--workers", "1")
+    refusal = refused(*run, "--strict", "--task-mb", "0.002")
+    assert any(f"b.jsonl line {line}: invalid JSON" in refusal for line in (100, 251, 300)), refusal
     assert maskwright(*run, "--task-mb", "0.002").returncode == 0
 
 
@@ -130,21 +131,12 @@ def test_the_split_is_stable_when_inputs_are_added(tmp_path, tokenizer):
 def test_cleaning_is_counted(tmp_path, tokenizer):
     kept, evaluated = texts(0, 30), "some little meaning of others by the curved blades never mind the meaning others"
     long, short, repeated = "never " * 500, "mind", "\n".join(["the same line of words again"] * 40)
-    rows = [*kept, kept[3], kept[4] + " ", long, short, repeated, f"the others {evaluated} blades", "\uff54he \ufb01n."]
+    rows = [*kept, kept[3], kept[4] + " ", long, short, repeated, f"the others {evaluated} blades", "\uff54he \uff4fthers."]
     (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
     (tmp_path / "evaluation.tsv").write_text(f"1\t{evaluated}\n0\ttoo short\n")
-    run = [
-        "prep",
-        "run",
-        "--input",
-        f"books={tmp_path / 'a.jsonl'}",
-        "--tokenizer",
-        tokenizer,
-        "--out",
-        tmp_path / "out",
-    ]
-    run += ["--normalize", "nfkc", "--min-characters", "6", "--max-characters", "2000", "--drop-repetitive"]
-    run += ["--deduplicate", "exact", "--decontaminate", tmp_path / "evaluation.tsv"]
+    run = ["prep", "run", "--input", f"books={tmp_path / 'a.jsonl'}", "--tokenizer", tokenizer]
+    run += ["--out", tmp_path / "out", "--normalize", "nfkc", "--min-characters", "6", "--max-characters", "2000"]
+    run += ["--drop-repetitive", "--deduplicate", "exact", "--decontaminate", tmp_path / "evaluation.tsv"]
     result = maskwright(*run)
     assert result.returncode == 0, result.stderr
     assert "evaluation texts have fewer than 8 words" in result.stderr
@@ -153,7 +145,7 @@ def test_cleaning_is_counted(tmp_path, tokenizer):
     assert left_out["repetitive"] >= 1
     assert "1 contaminated" in result.stderr
     assert Dataset(tmp_path / "out").manifest.sources[0].source == "books"
-    assert "the fin." in documents(tmp_path / "out")
+    assert "the others." in documents(tmp_path / "out")
     assert summary(Dataset(tmp_path / "out"))["documents"] == len(documents(tmp_path / "out"))
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_ranks(module: str, world_size: int, *arguments: str, timeout: float = 300) -> None:
-    """`python -m module arguments...` as `world_size` ranks; fails with their output if one of them does, or leaves shared memory."""
+    """`python -m module arguments...` as `world_size` ranks; fails if one of them does, or leaves shared memory."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,5 +1,7 @@
 """The plan: cutting inputs into tasks, growing without touching what is there, refusing what does not fit."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ def test_byte_ranges_cover_a_file_and_are_balanced(size, task_bytes):
         byte for first, last, _ in ranges for byte in (first, last)
     )
     assert sum(last - first for first, last, _ in ranges) == sum(parts for *_, parts in ranges) == size
-    assert all(first == before[1] for before, (first, *_) in zip(ranges, ranges[1:], strict=False))
+    assert all(first == before[1] for before, (first, *_) in pairwise(ranges))
     lengths = {last - first for first, last, _ in ranges}
     assert not lengths or (max(lengths) <= task_bytes and max(lengths) - min(lengths) <= 1)
 
