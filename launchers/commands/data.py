@@ -76,8 +76,8 @@ def tokenizer_train(
 class _Texts:
     """Documents from the beginnings of all inputs, as often as they are iterated over, the same each time.
 
-    Each input gives a share of `sample_bytes` (UTF-8) by the size of its file; what a short one leaves goes to those
-    after it, so that a corpus smaller than the sample is read whole. Of more inputs than MIN_SHARE bytes each allow,
+    Each input gives a share of `sample_bytes` (UTF-8) by the size of its file, but MIN_SHARE if that is more; what a
+    short one leaves goes to those after it. So a corpus smaller than the sample is read whole, and of too many inputs
     evenly spread ones are read. After an iteration, `text_bytes` were given, and `cut` tells whether there were more.
     """
 
@@ -85,18 +85,23 @@ class _Texts:
 
     def __init__(self, paths: list[Path], text_field: str, sample_bytes: int) -> None:
         self.text_field, self.sample_bytes = text_field, sample_bytes
-        count = min(len(paths), max(1, sample_bytes // self.MIN_SHARE))
-        self.paths = [paths[number * len(paths) // count] for number in range(count)]
-        self.left_out = count < len(paths)
+        # Multiples of the golden ratio modulo 1 are evenly spread, wherever one stops.
+        order = sorted(range(len(paths)), key=lambda number: number * 0.618033988749895 % 1)
+        self.paths = [paths[number] for number in order]
         self.rejected, self.first_reason = 0, ""
         self.text_bytes, self.cut = 0, False
 
     def __iter__(self) -> Iterator[str]:
-        self.rejected, self.text_bytes, self.cut = 0, 0, self.left_out
+        self.rejected, self.text_bytes, self.cut = 0, 0, False
         sizes = [path.stat().st_size for path in self.paths]
-        for number, path in enumerate(self.paths):
+        rest = sum(sizes)
+        for path, size in zip(self.paths, sizes, strict=True):
             left = self.sample_bytes - self.text_bytes
-            yield from self._beginning(path, left * sizes[number] // max(1, sum(sizes[number:])))
+            if not left:
+                self.cut = True
+                return
+            yield from self._beginning(path, min(left, max(self.MIN_SHARE, left * size // max(1, rest))))
+            rest -= size
 
     def _beginning(self, path: Path, share: int) -> Iterator[str]:
         from data_prep.sources import Source
@@ -106,14 +111,15 @@ class _Texts:
                 self.rejected += 1
                 self.first_reason = self.first_reason or f"{path} line {row.line}: {row.reason}"
                 continue
-            text = row.text.encode()[:share].decode(errors="ignore") if len(row.text) * 4 > share else row.text
-            size = len(text.encode())
-            self.cut = self.cut or len(text) < len(row.text)
-            if not text and row.text:
+            data = row.text.encode()
+            if len(data) > share:
+                self.cut = True
+                data = data[:share]
+            share -= len(data)
+            self.text_bytes += len(data)
+            yield data.decode(errors="ignore")
+            if self.cut and not share:
                 return
-            share -= size
-            self.text_bytes += size
-            yield text
 
 
 @prep_app.command("run")
