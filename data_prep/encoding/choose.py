@@ -87,7 +87,7 @@ class Encoders:
         return GigatokenEncoder(self._settings, self._rule)
 
     def _fail(self, error: BaseException) -> None:
-        self._failure = str(error) or type(error).__name__
+        self._failure = str(error).partition("\n")[0] or type(error).__name__
 
 
 class _Guarded:

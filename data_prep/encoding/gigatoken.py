@@ -67,9 +67,9 @@ class DistinctWords:
         word = starts[inside]
         if not len(word):
             return
-        # Tokens are weighed by their place only in that the first counts otherwise: enough to tell words apart.
-        mixed = _mixed(ids[inside] + (word.astype(np.uint64) << np.uint64(32)))
-        hashes = np.add.reduceat(mixed, np.flatnonzero(word))
+        (begin,) = np.nonzero(word)
+        place = np.arange(len(word)) - np.repeat(begin, np.diff(begin, append=len(word)))
+        hashes = np.add.reduceat(_mixed(ids[inside] | place.astype(np.uint64) << np.uint64(32)), begin)
         self._cells[_mixed(hashes) & np.uint64(len(self._cells) - 1)] = True
         self._unchecked += len(hashes)
         if self._unchecked > self._limit // 8:

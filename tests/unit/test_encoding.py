@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import orjson
@@ -12,7 +13,7 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from data_prep.encoding import Encoders, base, choose
 from data_prep.encoding.bytelevel import ByteLevelWords
@@ -69,91 +70,112 @@ def demo_texts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def corpus() -> list[str]:
-    return demo_texts()
+    return demo_texts()[::4]
 
 
-def wordpiece(corpus, pre_tokenizer) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizer
-    trainer = trainers.WordPieceTrainer(vocab_size=1500, special_tokens=SPECIALS, show_progress=False)
-    tokenizer.train_from_iterator(corpus, trainer)
-    return tokenizer
-
-
-def byte_level(corpus, prefix=False, normalizer=None, added=(), use_regex=True) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
+def trained(model, trainer, pre_tokenizer, corpus, normalizer=None) -> dict[str, Any]:
+    """The JSON of a small tokenizer."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
     if normalizer:
         tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=use_regex)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator([*corpus[:150], *[MIXED * 3] * 20], trainer)
+    return json.loads(tokenizer.to_str())
+
+
+def wordpiece(corpus) -> dict[str, Any]:
+    trainer = trainers.WordPieceTrainer(vocab_size=1500, special_tokens=SPECIALS, show_progress=False)
+    model, normalizer = models.WordPiece(unk_token="<unk>"), normalizers.BertNormalizer()
+    return trained(model, trainer, pre_tokenizers.BertPreTokenizer(), corpus, normalizer)
+
+
+def byte_level(corpus, use_regex=True) -> dict[str, Any]:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=2000, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator([*corpus, *[MIXED * 3] * 20], trainer)
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in added])
-    return tokenizer
+    pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+    return trained(models.BPE(), trainer, pre_tokenizer, corpus if use_regex else corpus[:20])
 
 
-def unigram(corpus, pre_tokenizer) -> Tokenizer:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizer
+def unigram(corpus) -> dict[str, Any]:
     trainer = trainers.UnigramTrainer(
         vocab_size=600, special_tokens=SPECIALS, unk_token="<unk>", initial_alphabet=["▁"], show_progress=False
     )
-    tokenizer.train_from_iterator(corpus[:100], trainer)
-    return tokenizer
+    return trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(), corpus[:80], normalizers.NFKC())
 
 
-def sentencepiece_bpe(corpus, whole: bool) -> Tokenizer:
-    """As Llama 2's: with `whole` no pre-tokenizer, spaces become marks in the normalizer, and bytes for the rest."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+def sentencepiece_bpe(corpus) -> dict[str, Any]:
+    """With bytes for characters outside the vocabulary."""
     trainer = trainers.BpeTrainer(
         vocab_size=1200,
         special_tokens=[*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))],
         initial_alphabet=["▁"],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(corpus[:300], trainer)
-    state = json.loads(tokenizer.to_str())
+    state = trained(models.BPE(), trainer, pre_tokenizers.Metaspace(), corpus)
     state["model"] |= {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True}
     state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] in SPECIALS]
-    if whole:
-        state["pre_tokenizer"] = None
-        replace = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-        state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace]}
-    return Tokenizer.from_str(json.dumps(state))
+    return state
 
 
-BUILDERS = {
-    "bert": lambda corpus: wordpiece(corpus, pre_tokenizers.BertPreTokenizer()),
-    "wordpiece-words": lambda corpus: wordpiece(corpus, pre_tokenizers.Whitespace()),
-    "bpe": byte_level,
-    "bpe-prefix": lambda corpus: byte_level(corpus, prefix=True),
-    "bpe-nfc-added": lambda corpus: byte_level(corpus, normalizer=normalizers.NFC(), added=["  ", "    ", "|||IP|||"]),
-    "bpe-prefix-added": lambda corpus: byte_level(corpus, prefix=True, added=["  ", "|||IP|||"]),
-    "bpe-lowercase": lambda corpus: byte_level(corpus, normalizer=normalizers.Lowercase()),
-    "bpe-whole": lambda corpus: byte_level(corpus[:50], use_regex=False),
-    "unigram": lambda corpus: unigram(corpus, pre_tokenizers.Metaspace()),
-    "unigram-words": lambda corpus: unigram(
-        corpus, pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    ),
-    "sentencepiece-bpe": lambda corpus: sentencepiece_bpe(corpus, whole=False),
-    "sentencepiece-whole": lambda corpus: sentencepiece_bpe(corpus, whole=True),
-}
-FOLLOW_WORD_IDS = [name for name in BUILDERS if "whole" not in name]
-FAST = {"bert": "nanotoken", **{name: "gigatoken" for name in BUILDERS if name.startswith(("bpe", "sentencepiece"))}}
+def changed(state: dict[str, Any], added=(), **components) -> dict[str, Any]:
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    for name, component in components.items():
+        setattr(tokenizer, name, component)
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in added])
+    return json.loads(tokenizer.to_str())
+
+
+def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
+    bert, bpe, pieces, sentencepiece = wordpiece(corpus), byte_level(corpus), unigram(corpus), sentencepiece_bpe(corpus)
+    prefix = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    marks = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])  # as Llama 2's
+    return {
+        "bert": bert,
+        "wordpiece-words": changed(bert, pre_tokenizer=pre_tokenizers.Whitespace()),
+        "bpe": bpe,
+        "bpe-prefix": changed(bpe, pre_tokenizer=prefix),
+        "bpe-nfc-added": changed(
+            bpe, normalizer=normalizers.NFC(), added=["  ", "    ", "|||IP|||"]
+        ),  # as ModernBERT's
+        "bpe-prefix-added": changed(bpe, pre_tokenizer=prefix, added=["  ", "|||IP|||"]),
+        "bpe-lowercase": changed(bpe, normalizer=normalizers.Lowercase()),
+        "bpe-whole": byte_level(corpus, use_regex=False),
+        "unigram": pieces,
+        "unigram-words": changed(pieces, pre_tokenizer=words),
+        "sentencepiece-bpe": sentencepiece,
+        "sentencepiece-whole": changed(sentencepiece, normalizer=marks) | {"pre_tokenizer": None},
+    }
+
+
+NAMES = [
+    "bert",
+    "wordpiece-words",
+    "bpe",
+    "bpe-prefix",
+    "bpe-nfc-added",
+    "bpe-prefix-added",
+    "bpe-lowercase",
+    "bpe-whole",
+]
+NAMES += ["unigram", "unigram-words", "sentencepiece-bpe", "sentencepiece-whole"]
+FOLLOW_WORD_IDS = [name for name in NAMES if "whole" not in name]
+FAST = {"bert": "nanotoken", "sentencepiece-bpe": "gigatoken", "sentencepiece-whole": "gigatoken"}
+FAST |= dict.fromkeys(("bpe", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added"), "gigatoken")
+SLOW = {"wordpiece-words": "nanotoken is not used: its vocabulary does not tell where words begin"}
+SLOW |= {"bpe-lowercase": "gigatoken is not used: Unsupported normalizer type: Lowercase", "unigram": ""}
+SLOW |= {"bpe-whole": "gigatoken is not used: its ids differ from the tokenizers library's", "unigram-words": ""}
 
 
 @pytest.fixture(scope="module")
 def tokenizers(corpus, tmp_path_factory) -> dict[str, SimpleNamespace]:
     """By name: the tokenizer as loaded from its folder, its description, and its encoders."""
     made = {}
-    for name, build in BUILDERS.items():
+    for name, state in all_tokenizers(corpus).items():
         folder = tmp_path_factory.mktemp(name)
-        build(corpus).save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer.json").write_text(json.dumps(state))
         roles = dict(zip(("cls", "pad", "sep", "unk", "mask"), SPECIALS, strict=True))
         config = {f"{role}_token": token for role, token in roles.items()}
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
@@ -192,15 +214,15 @@ def check(made: SimpleNamespace, encoder, texts: list[str], follows: bool) -> No
         assert starts.tolist() == expected_starts
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_real_text(tokenizers, corpus, name):
-    made, texts = tokenizers[name], corpus[:150] if "unigram" in name else corpus[:400]
+    made, texts = tokenizers[name], corpus[-200:]
     encoder, _ = made.encoders.choose(texts)
     check(made, encoder, texts, name in FOLLOW_WORD_IDS)
 
 
-@pytest.mark.parametrize("name", BUILDERS)
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40, deadline=None)
 @given(texts=TEXTS)
 @example(
     texts=["", "it's", "'", "", "s", "'re", "'r", "e", "'l x", " 's", "\n's", "\n\n 's", "a \n", "a\n\n|||IP|||b", ""]
@@ -213,20 +235,16 @@ def test_any_text(tokenizers, name, texts):
     check(made, made.encoders._library, texts, name in FOLLOW_WORD_IDS)
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_fastest_is_chosen(tokenizers, corpus, name):
     encoder, note = tokenizers[name].encoders.choose(corpus)
-    if name in FAST:
-        pytest.importorskip(FAST[name])
-        assert (encoder.name, note) == (FAST[name], "")
-    elif name == "wordpiece-words":
-        assert encoder.name == "tokenizers"
-        assert "not tell where words begin" in note
-    else:
-        assert (encoder.name, note) == ("tokenizers", "")
+    package = FAST.get(name) or SLOW[name].partition(" ")[0]
+    if package:
+        pytest.importorskip(package)
+    assert (encoder.name, note) == (FAST.get(name, "tokenizers"), SLOW.get(name, ""))
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25, deadline=None)
 @given(texts=TEXTS)
 def test_pieces_do_not_change_the_encoding(tokenizers, name, texts):
@@ -240,7 +258,7 @@ def test_pieces_do_not_change_the_encoding(tokenizers, name, texts):
 
 
 def test_long_texts_are_cut():
-    cut = base.cut_pattern(json.loads(byte_level(["a"]).to_str()))
+    cut = base.cut_pattern(byte_level(["a"]))
     seen: list[list[str]] = []
 
     def encode(texts):
@@ -249,13 +267,12 @@ def test_long_texts_are_cut():
         return np.zeros(lengths.sum(), np.uint32), lengths, None
 
     _, lengths, _ = base.encode_in_chunks(["one two\nthree", "", "four five"], cut, encode, size=4)
-    assert seen == [["one two"], ["\nthree"], ["", "four five"]]
+    assert seen == [["one two"], ["\nthree"], ["", "four"], [" five"]]
     assert lengths.tolist() == [13, 0, 9]
 
 
-@pytest.mark.parametrize("whole", ["sentencepiece-whole", "bpe-whole"])
-def test_words_of_tokenizers_that_split_nowhere(tokenizers, whole):
-    made = tokenizers[whole]
+def test_words_of_a_tokenizer_that_splits_nowhere(tokenizers):
+    made = tokenizers["sentencepiece-whole"]
     encoder, _ = made.encoders.choose([MIXED])
     text = "the cat\nand  the\tdog of course"
     ids, _, starts = encoder([text])
@@ -264,8 +281,7 @@ def test_words_of_tokenizers_that_split_nowhere(tokenizers, whole):
     for id, start in zip(ids, starts, strict=True):
         words += [""] * int(start)
         words[-1] += made.tokenizer.id_to_token(int(id))
-    plain = [word.replace("▁", " ").replace("Ġ", " ").replace("<0x0A>", "\n").replace("<0x09>", "\t") for word in words]
-    plain = [word.replace("Ċ", "\n").replace("ĉ", "\t").strip(" ") for word in plain]
+    plain = [word.replace("▁", " ").replace("<0x0A>", "\n").replace("<0x09>", "\t").strip(" ") for word in words]
     assert [word for word in plain if word] == ["the", "cat", "\n", "and", "the", "\t", "dog", "of", "course"]
 
 
@@ -285,7 +301,7 @@ def test_word_rules_are_those_meant(tokenizers):
 def test_every_character_has_the_class_that_the_pattern_gives_it(tokenizers):
     """All code points but surrogates, each alone between letters, so that a wrong class moves a boundary."""
     made = tokenizers["bpe"]
-    points = [*range(0x3400), *range(0x3400, 0xD800, 97), *range(0xE000, 0x20000), *range(0x20000, 0x110000, 997)]
+    points = [*range(0x3400), *range(0x3400, 0xD800, 97), *range(0xE000, 0x110000, 97)]
     texts = ["".join(f"{chr(point)}a{chr(point)} " for point in points[at::8]) for at in range(8)]
     check(made, made.encoders._library, texts, True)
 
@@ -300,10 +316,9 @@ def test_the_prefix_tells_word_starts_only_where_no_word_can_begin_with_it(token
 
 
 def test_other_patterns_are_left_to_the_library(corpus, tmp_path):
-    tokenizer = byte_level(corpus[:50])
     digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    tokenizer.pre_tokenizer = digits
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    state = changed(byte_level(corpus[:20]), pre_tokenizer=digits)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
     made = SimpleNamespace(tokenizer=load(tmp_path), info=describe(tmp_path))
     encoder, note = Encoders(made.tokenizer, made.info).choose(corpus[:20])
     assert encoder.name == "tokenizers"
