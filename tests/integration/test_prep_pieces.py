@@ -131,7 +131,7 @@ def test_the_split_is_stable_when_inputs_are_added(tmp_path, tokenizer):
 def test_cleaning_is_counted(tmp_path, tokenizer):
     kept, evaluated = texts(0, 30), "some little meaning of others by the curved blades never mind the meaning others"
     long, short, repeated = "never " * 500, "mind", "\n".join(["the same line of words again"] * 40)
-    rows = [*kept, kept[3], kept[4] + " ", long, short, repeated, f"the others {evaluated} blades", "\uff54he \uff4fthers."]
+    rows = [*kept, kept[3], long, short, repeated, f"the others {evaluated} blades", "\uff54he \uff4fthers."]
     (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
     (tmp_path / "evaluation.tsv").write_text(f"1\t{evaluated}\n0\ttoo short\n")
     run = ["prep", "run", "--input", f"books={tmp_path / 'a.jsonl'}", "--tokenizer", tokenizer]

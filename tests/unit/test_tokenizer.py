@@ -14,8 +14,9 @@ import pytest
 from data_prep.encoding import Encoders
 from data_prep.encoding.huggingface import HuggingFaceEncoder
 from data_prep.errors import UserError
+from data_prep.sample import Sample
+from data_prep.sources import LocalCache, Options, find_inputs
 from data_prep.tokenizer import FILES, copy_files, describe, fetch, load, train
-from launchers.commands.data import _Texts
 
 TEXTS = [
     "The curved blades, by Carolyn Wells. ",
@@ -203,19 +204,24 @@ def test_an_unknown_hub_tokenizer_is_refused(tmp_path, monkeypatch):
             fetch("owner/name", tmp_path / "into")
 
 
+def sample_of(paths: list[Path], sample_bytes: int) -> Sample:
+    inputs = find_inputs(list(map(str, paths)))
+    return Sample(inputs, Options(), sample_bytes, LocalCache(paths[0].parent / "cache", 1000))
+
+
 def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypatch):
     paths = []
     for number, count in enumerate((400, 100, 1, 100)):
         paths.append(tmp_path / f"{number}.jsonl")
         paths[-1].write_text("".join(json.dumps({"text": f"{number} é {row:06}"}) + "\n" for row in range(count)))
     size = len("0 é 000000".encode())
-    whole = _Texts(paths, "text", 10**6)
+    whole = sample_of(paths, 10**6)
     texts = list(whole)
     assert (len(texts), whole.text_bytes, whole.cut) == (601, 601 * size, False)
-    monkeypatch.setattr(_Texts, "MIN_SHARE", size)
-    exact = _Texts(paths, "text", 601 * size)
+    monkeypatch.setattr("data_prep.sample.MIN_SHARE", size)
+    exact = sample_of(paths, 601 * size)
     assert (len(list(exact)), exact.cut) == (601, False)
-    sample = _Texts(paths, "text", 60 * size)
+    sample = sample_of(paths, 60 * size)
     texts = list(sample)
     assert list(sample) == texts
     assert sample.cut
@@ -223,6 +229,6 @@ def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypa
     counts = Counter(text[:1] for text in texts)
     assert 38 <= counts["0"] <= 41
     assert min(counts["1"], counts["3"]) >= 9
-    few = _Texts(paths, "text", 2 * size)
+    few = sample_of(paths, 2 * size)
     assert [text[:1] for text in few] == ["0", "0", "2"]
     assert few.cut
