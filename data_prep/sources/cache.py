@@ -119,10 +119,10 @@ class LocalCache:
             except Exception as raised:
                 error = true_error(raised)
                 status = getattr(error, "status", 500)
-                lasting = isinstance(error, _LASTING) or (400 <= status < 500 and status not in (408, 429))
+                refused = isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)
                 if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
                     raise UserError(f"The disk of the cache folder {self.folder} is full.") from error
-                if lasting or attempt == ATTEMPTS - 1:
+                if refused or isinstance(error, _LASTING) or attempt == ATTEMPTS - 1:
                     raise
                 time.sleep(self.backoff_seconds * 2**attempt)
         raise AssertionError("unreachable")

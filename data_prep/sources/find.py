@@ -56,7 +56,10 @@ def _locations(value: str) -> list[str]:
             with remote_errors(value):
                 return _remote(value, remote)
         value = remote.path
-    return _local(value)
+    try:
+        return _local(value)
+    except OSError as error:
+        raise UserError(f"{error.filename or value} cannot be read: {error.strerror}.") from error
 
 
 def _local(value: str) -> list[str]:
@@ -83,7 +86,10 @@ def _remote(url: str, remote: Remote) -> list[str]:
     else:
         found = _remote_folder(url, remote)
     if not found:
-        raise UserError(f"No input file at {shown(url)}; give the URL of a file, a folder or a glob pattern.")
+        raise UserError(
+            f"No input file at {shown(url)}; give the URL of a folder, a glob pattern or a file; inputs end in "
+            f"{', '.join(SUFFIXES)}."
+        )
     return [remote.url(name) for name in found]
 
 
@@ -91,10 +97,7 @@ def _remote_folder(url: str, remote: Remote) -> list[str]:
     fs, root = remote.fs, remote.path.rstrip("/") + "/"
     if root == "/":
         root = ""
-    names = fs.find(root)
-    if names == [remote.path]:  # a file, of no type that we read
-        raise UserError(f"{shown(url)} is of an unknown type; inputs end in {', '.join(SUFFIXES)}.")
-    inside = [name.removeprefix(root) for name in names]
+    inside = [name.removeprefix(root) for name in fs.find(root)]
     return [root + name for name in readable_files(shown(url), inside, lambda name: fs.cat_file(root + name))]
 
 
@@ -114,7 +117,10 @@ def readable_files(folder: str, names: list[str], read: Callable[[str], bytes]) 
             there = ", ".join(f"{folder.rstrip('/')}/{prefix}{split}" for split in splits or [])
             raise UserError(f"{folder} holds a saved DatasetDict; give one of its splits: {there or 'none is listed'}.")
         if base == "state.json" and (files := _json(read(name)).get("_data_files")) is not None:
-            listed[prefix] = {prefix + file["filename"] for file in files}
+            try:
+                listed[prefix] = {prefix + file["filename"] for file in files}
+            except (TypeError, KeyError) as error:
+                raise UserError(f"{name} in {folder} is not what save_to_disk writes: no list of files.") from error
             if missing := sorted(listed[prefix] - present):
                 raise UserError(f"{folder} is incomplete: its {name} lists {missing[0]}, which is not there.")
     return sorted(

@@ -13,9 +13,9 @@ MAX_DOCUMENT_BYTES = 64 << 20
 class Rows(Counts):
     """The rows of units [first, last) of an input, in order; while iterating, its counts are running totals.
 
-    `bytes_read` ends at the range's bytes (as `examine` tells them), `lines` at the number of lines or table rows
-    that the range owns: the line in the file is that of the row plus the lines of earlier ranges. Raises UserError
-    for an input that cannot be opened.
+    `bytes_read` ends at the range's bytes as `examine` tells them (of the Hub: the bytes of its columns), `lines` at
+    the number of lines or table rows that the range owns: the line in the file is that of the row plus the lines of
+    earlier ranges. Raises UserError for an input that cannot be opened.
     """
 
     def __init__(

@@ -1,6 +1,8 @@
 """Documents of Arrow tables: row groups of .parquet files, record batches of .arrow files, any other batches."""
 
 import contextlib
+import mmap
+import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -180,14 +182,23 @@ def arrow_units(path: str, options: Options, location: str) -> tuple[int, ...]:
     """Bytes of the text column in each record batch. Raises UserError, for a truncated file too."""
     sizes: list[int] = []
     try:
-        with pa.memory_map(path) as source:
-            for batch in _arrow_batches(source, options, location):
-                sizes.append(_column(batch, options.text_field).nbytes)
+        source, _ = _mapped(path)
+        for batch in _arrow_batches(source, options, location):
+            sizes.append(_column(batch, options.text_field).nbytes)
     except _DAMAGE as error:
         raise UserError(
             f"{shown(location)} is not a whole arrow file, after {len(sizes)} record batches: {_sentence(error)}."
         ) from error
     return tuple(sizes)
+
+
+def _mapped(path: str) -> tuple[pa.NativeFile, mmap.mmap]:
+    """A file to read without copies, and its mapping."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise pa.ArrowInvalid("it is empty")
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.BufferReader(pa.py_buffer(mapping)), mapping
 
 
 def _arrow_batches(source: Any, options: Options, location: str) -> Iterator[pa.RecordBatch]:
@@ -214,14 +225,16 @@ def read_arrow(
     path: Path, location: str, whole: bool, first: int, last: int, options: Options, max_bytes: int, counts: Counts
 ) -> Iterator[Row]:
     """Rows of the record batches [first, last), or of all where the file is one unit (`whole`)."""
-    with pa.memory_map(str(path)) as source:
-        try:
-            batches = _arrow_batches(source, options, location)
-            for batch in islice(batches, None if last > first else 0) if whole else islice(batches, first, last):
-                yield from batch_rows(batch, options, max_bytes, counts)
-                size = _column(batch, options.text_field).nbytes
-                counts.bytes_read = source.tell() if whole else counts.bytes_read + size
-        except _DAMAGE as error:
-            yield Row(counts.lines + 1, "", f"the file is damaged or truncated from here on: {_sentence(error)}")
-        if whole and last > first:
-            counts.bytes_read = source.size()
+    size = path.stat().st_size
+    try:
+        source, mapping = _mapped(str(path))
+        batches = _arrow_batches(source, options, location)
+        for batch in islice(batches, None if last > first else 0) if whole else islice(batches, first, last):
+            yield from batch_rows(batch, options, max_bytes, counts)
+            read = _column(batch, options.text_field).nbytes
+            counts.bytes_read = source.tell() if whole else counts.bytes_read + read
+            mapping.madvise(mmap.MADV_DONTNEED)  # else what has been read counts as this process's memory
+    except _DAMAGE as error:
+        yield Row(counts.lines + 1, "", f"the file is damaged or truncated from here on: {_sentence(error)}")
+    if whole and last > first:
+        counts.bytes_read = size

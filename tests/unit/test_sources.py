@@ -261,6 +261,19 @@ def test_the_ranges_of_any_cut_are_the_whole(tmp_path_factory, drawn, how, max_b
         assert part.lines == sum(cuts[-2] <= start for start in starts if data)
 
 
+@pytest.mark.parametrize("blank", [b"   ", b"    "])
+def test_a_blank_line_over_the_limit_ends_no_document_for_any_cut(tmp_path, blank):
+    data = b"a\n" + blank + b"\nb\n\n" + blank + b"\nc"
+    path = write(tmp_path / "a.txt", data)
+    whole = list(open_all(path, max_bytes=3))
+    assert [row.text for row in whole] == (["a", "b", "c"] if len(blank) == 3 else ["", ""])
+    for cut in range(len(data) + 1):
+        found, cache = Found("", str(path), "txt"), LocalCache(tmp_path, 0)
+        first, second = (open_rows(found, *span, Options(), cache, 3) for span in ((0, cut), (cut, len(data))))
+        before = list(first)
+        assert before + [row._replace(line=row.line + first.lines) for row in second] == whole
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.sampled_from(["blank", "line", "---", "file"]))
 def test_txt_against_a_plain_implementation(tmp_path_factory, pieces, separator):
@@ -298,8 +311,8 @@ def test_digest_is_of_the_content_alone(tmp_path):
     }.items():
         for folder in ("one", "two"):
             (tmp_path / folder).mkdir(exist_ok=True)
-            (tmp_path / folder / name).write_bytes(data)
-        one, two = (examine(found, cache) for found in find_inputs([tmp_path / "one" / name, tmp_path / "two" / name]))
+            (tmp_path / folder / f"{folder}-{name}").write_bytes(data)
+        one, two = (examine(*find_inputs([tmp_path / folder / f"{folder}-{name}"]), cache) for folder in ("one", "two"))
         assert one == two
         assert (one.bytes, one.unit_bytes) == (len(data), None)
         digests.add(one.digest)

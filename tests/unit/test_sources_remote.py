@@ -1,6 +1,8 @@
 """Finding inputs; URLs, and the cache between them and the readers, with real servers and several processes."""
 
+import concurrent.futures
 import contextlib
+import fcntl
 import functools
 import gzip
 import http.server
@@ -18,6 +20,7 @@ import pytest
 
 from data_prep.errors import UserError
 from data_prep.sources import LocalCache, Options, examine, find_inputs, open_rows
+from data_prep.sources import cache as cache_module
 from data_prep.sources.remote import Identity
 
 
@@ -172,9 +175,9 @@ def test_http_errors_are_sentences_without_secrets(web, cache):
     for path, words in {
         "/none.jsonl?signature=abc": "none.jsonl does not exist",
         "/forbidden.jsonl?signature=abc": "forbidden.jsonl cannot be read: the server answered 403",
-        "/none/": "No input file at .*none/",
+        "/none/": "No input file at .*none/;",
         "/*.parquet": "No input file at",
-        "/notes.md": "unknown type",
+        "/notes.md": "No input file at .*notes.md;",
     }.items():
         with pytest.raises(UserError, match=words) as caught:
             find_inputs([web.url + path])
@@ -259,6 +262,8 @@ def test_a_server_that_tells_neither_size_nor_version(web, cache):
     with pytest.raises(UserError, match="and the cache may hold 1048576"):
         texts(found, small)
     assert not list(small.folder.glob("*.part"))
+    with pytest.raises(UserError, match="and the cache may hold 1048576"):
+        small._limit("http://x/a.txt").relative_update(2 << 20)
 
 
 def test_a_file_of_another_size_than_told_is_refused(web, cache, monkeypatch):
@@ -329,11 +334,37 @@ def run_processes(cache_folder, url, bound, uses, files, count=3):
             assert process.wait(60) == 0, process.stderr.read().decode()
 
 
-def test_one_of_several_processes_downloads(web, tmp_path):
+def test_one_of_several_users_downloads(web, cache, monkeypatch):
     (web.folder / "a.txt").write_bytes(b"a" * 1000)
-    web.delay = 0.5
-    run_processes(tmp_path / "cache", web.url, 5000, 1, 1)
+    none_there, locked = threading.Barrier(4), cache_module._locked
+
+    def all_want_to_download(path, mode):
+        if mode == fcntl.LOCK_EX and path.suffix == ".lock":
+            none_there.wait(10)
+        return locked(path, mode)
+
+    def use(_):
+        with cache.local(f"{web.url}/a.txt") as path:
+            return path.read_bytes()
+
+    monkeypatch.setattr(cache_module, "_locked", all_want_to_download)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(use, range(4))) == [b"a" * 1000] * 4
     assert web.gets == ["/a.txt"]
+
+
+def test_a_lock_on_a_file_removed_meanwhile_does_not_count(tmp_path, monkeypatch):
+    path = tmp_path / "a.lock"
+    with cache_module._locked(path, fcntl.LOCK_SH) as lock:
+        assert lock is not None
+
+    def flock_too_late(descriptor, mode):
+        path.unlink()
+        path.touch()
+
+    monkeypatch.setattr(fcntl, "flock", flock_too_late)
+    with cache_module._locked(path, fcntl.LOCK_SH) as lock:
+        assert lock is None
 
 
 def test_processes_that_evict_each_others_files(web, tmp_path):

@@ -194,6 +194,9 @@ def test_save_to_disk(tmp_path):
     (tmp_path / "corpus" / "saved" / "data-00001-of-00002.arrow").unlink()
     with pytest.raises(UserError, match=r"incomplete: its .*state\.json lists .*data-00001-of-00002\.arrow"):
         find_inputs([tmp_path / "corpus"])
+    (tmp_path / "corpus" / "saved" / "state.json").write_text('{"_data_files": [3]}')
+    with pytest.raises(UserError, match=r"state\.json in .* is not what save_to_disk writes"):
+        find_inputs([tmp_path / "corpus"])
 
 
 def test_a_saved_dataset_dict_is_refused_with_its_splits(tmp_path):
