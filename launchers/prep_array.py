@@ -120,6 +120,7 @@ def render(stage: Stage, array: PrepArray, folder: Path) -> str:
         python=shlex.quote(str(array.python)),
         working_dir=shlex.quote(str(array.working_dir)),
         list=shlex.quote(str(folder / f"{stage.name}.txt")),
+        workers='--workers "$SLURM_CPUS_PER_TASK"' if stage.name != "resolve" else "",
     )
 
 

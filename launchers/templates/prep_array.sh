@@ -28,4 +28,4 @@ echo "job ${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID (start $((${SLURM_RESTART_C
 
 cd @{working_dir}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # one process a core
-exec "$python" -m launchers.cli prep @{command} "$out" "${tasks[@@]}" --workers "$SLURM_CPUS_PER_TASK"
+exec "$python" -m launchers.cli prep @{command} "$out" "${tasks[@@]}" @{workers}

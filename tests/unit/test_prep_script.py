@@ -101,10 +101,10 @@ def test_stages_wait_for_each_other() -> None:
 def test_directives_ask_for_what_was_asked() -> None:
     array = dataclasses.replace(ARRAY, partition="cpu", account="me", time="2:00:00", mem="3G")
     common = ['partition="cpu"', 'account="me"', 'time="2:00:00"', 'mem="3G"', "nodes=1", "ntasks=1"]
-    for stage, name, log, cpus in ((TASKS, "x-task", "%A_%a", 3), (MERGE, "x-merge", "%j", 1)):
+    for stage, name, log in ((TASKS, "x-task", "%A_%a"), (MERGE, "x-merge", "%j")):
         lines = [line for line in render(stage, array, Path("/f")).splitlines() if line.startswith("#SBATCH")]
         own = [f'job-name="{name}"', f'output="/shared/data/x/prep/slurm/{log}.log"']
-        wanted = [*own, *common, f"cpus-per-task={cpus}", "requeue", "open-mode=append"]
+        wanted = [*own, *common, "cpus-per-task=3", "requeue", "open-mode=append"]
         assert lines == [f"#SBATCH --{option}" for option in wanted]
 
 
@@ -137,7 +137,7 @@ def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.
 
 def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
     folder = next_folder(nasty)
-    write_scripts([TASKS, MERGE], nasty, folder)
+    write_scripts([TASKS, Stage("resolve", []), MERGE], nasty, folder)
     for arguments, index, numbers in (([], "1", "01"), (["0"], "2", "79"), (["1"], "1", "79")):
         result = run_script(folder / "task.sh", *arguments, SLURM_ARRAY_TASK_ID=index)
         heading, called = result.stdout.split("\n", 1)
@@ -145,9 +145,10 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
         expected = ["-m", "launchers.cli", "prep", "task", str(nasty.out), *numbers, "--workers", "3"]
         assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
         assert not result.stderr
-    called = run_script(folder / "merge.sh").stdout.split("\n", 1)[1]
-    expected = ["-m", "launchers.cli", "prep", "merge", str(nasty.out)]
-    assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
+    for step, more in (("resolve", []), ("merge", ["--workers", "3"])):
+        called = run_script(folder / f"{step}.sh").stdout.split("\n", 1)[1]
+        expected = ["-m", "launchers.cli", "prep", step, str(nasty.out), *more]
+        assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
     assert not list(nasty.out.parent.rglob("pwned"))
 
 
