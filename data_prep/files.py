@@ -5,9 +5,13 @@ import hashlib
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+
+ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
 
 
 def fsync_folder(folder: Path) -> None:
@@ -35,6 +39,23 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
         fsync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_abandoned(temporary: Path) -> bool:
+    """Whether no process is writing this file of atomic_writer: its process has ended, or it is old and of another host."""
+    pid = temporary.name.split(".")[-2]
+    if pid.isdecimal() and temporary.name.endswith(f".{socket.gethostname()}.{pid}.tmp"):
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+    try:
+        return time.time() - temporary.stat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        return False
 
 
 def write_json(path: Path, value: Any) -> None:
