@@ -188,6 +188,6 @@ def submit_all(planned: Sequence[Job], folder: Path) -> dict[str, list[str]]:
                 file.write(f"{job.stage} {job_id}\n")
                 file.flush()
     except BaseException:
-        cancel(job_id for stage in ids.values() for job_id in stage)
+        cancel([job_id for stage in ids.values() for job_id in stage])
         raise
     return ids

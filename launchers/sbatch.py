@@ -1,9 +1,10 @@
 """What all batch scripts share: the templates' language, sbatch's quoting, and the calls of Slurm's programs."""
 
 import re
+import shutil
 import string
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -55,6 +56,12 @@ def log_pattern(folder: Path, name: str) -> str:
     return f"{folder}/".replace("%", "%%") + name
 
 
+def check_available() -> None:
+    """Raise UserError where there is no sbatch."""
+    if shutil.which("sbatch") is None:
+        raise UserError("sbatch was not found: run this on a login node of a Slurm cluster")
+
+
 def submit(script: Path, options: Sequence[str] = (), arguments: Sequence[str] = ()) -> str:
     """Hand the script to sbatch, `sbatch OPTIONS SCRIPT ARGUMENTS`, and return the job's id.
 
@@ -75,9 +82,10 @@ def submit(script: Path, options: Sequence[str] = (), arguments: Sequence[str] =
     return result.stdout.strip().split(";")[0]
 
 
-def cancel(job_ids: Iterable[str]) -> None:
+def cancel(job_ids: Sequence[str]) -> None:
     """Cancel jobs of this user; those that have ended are left as they are."""
-    subprocess.run(["scancel", "--quiet", *job_ids], capture_output=True)
+    if job_ids:
+        subprocess.run(["scancel", "--quiet", *job_ids], capture_output=True)
 
 
 def still_queued(job_ids: Sequence[str]) -> list[str]:

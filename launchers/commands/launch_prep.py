@@ -24,7 +24,7 @@ from launchers.prep_array import (
     tasks_per_element,
     write_scripts,
 )
-from launchers.sbatch import max_array_size
+from launchers.sbatch import check_available, max_array_size
 
 if TYPE_CHECKING:
     from data_prep.plan import Plan
@@ -77,6 +77,7 @@ def prep(
     if dry_run:
         _print_all(stages, planned, array, folder)
         return
+    check_available()
     refuse_while_queued(array)
     write_scripts(stages, array, folder)
     _report(stages, submit_all(planned, folder), array)
