@@ -19,7 +19,7 @@ from tests.cluster.cluster import Cluster, slurm_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = 'it\'s a $(touch pwned) "run" 100%A_%a'  # every quoting on the way has to hold
-WORDS = "the curved blades by carolyn wells never mind others some little meaning".split()
+WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
 MAX_ARRAY_SIZE = 11
 
 

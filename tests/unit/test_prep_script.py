@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
+from data_prep.prepare import Request, plan_only
+from data_prep.sources import find_inputs
+from data_prep.tokenizer import train
 from launchers.prep_array import (
     MOST_ELEMENTS,
     Job,
@@ -27,6 +31,7 @@ from launchers.prep_array import (
 )
 from launchers.sbatch import max_array_size
 
+ROOT = Path(__file__).resolve().parents[2]
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
 ARRAY = PrepArray(
     out=Path("/shared/data/x"),
@@ -218,3 +223,56 @@ def test_the_size_of_arrays_is_the_cluster_s(slurm: Path) -> None:
     assert max_array_size() == 1001
     program(slurm, "scontrol", "echo 'MailProg = /x'; echo 'MaxArraySize            = 20001'; echo 'MaxDBDMsgs = 3'")
     assert max_array_size() == 20001
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Path:
+    """A folder with the plan of three tasks."""
+    (tmp_path / "text").mkdir()
+    for name in "abc":
+        (tmp_path / "text" / f"{name}.jsonl").write_text('{"text": "little meaning"}\n')
+    train(["little meaning"], "wordpiece", 60, tmp_path / "tok")
+    request = Request(find_inputs([tmp_path / "text"]), tmp_path / "tok", tmp_path / "set")
+    plan_only(request)
+    return tmp_path / "set"
+
+
+def launch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launchers.cli", "launch", "prep", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"PATH": "/nowhere"})
+
+
+def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path) -> None:
+    before = sorted(planned.rglob("*"))
+    result = launch(planned, "--cpus", "2", "--tasks-per-job", "2", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    folder = planned / "prep" / "slurm" / "submission-0001"
+    assert f"# {folder}/task.txt: 2 lines of task numbers, the first 0 1" in result.stdout
+    assert "#SBATCH --cpus-per-task=2" in result.stdout
+    assert f"job1=$(sbatch --parsable --array=1-2 {folder}/task.sh 0)" in result.stdout
+    assert f"job2=$(sbatch --parsable --dependency=afterany:$job1 {folder}/merge.sh)" in result.stdout
+    assert sorted(planned.rglob("*")) == before
+
+
+def test_no_slurm_is_one_sentence_and_writes_nothing(planned: Path) -> None:
+    result = launch(planned)
+    assert result.returncode == 1
+    assert "login node" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (planned / "prep" / "slurm").exists()
+
+
+@pytest.mark.parametrize("arguments, words", [(["--job-name", "a\nb"], "job-name"), (["--mem", ""], "mem")])
+def test_bad_options_are_one_sentence(planned: Path, arguments: list[str], words: str) -> None:
+    result = launch(planned, *arguments, "--dry-run")
+    assert result.returncode == 1
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
+    result = launch(tmp_path)
+    assert result.returncode == 1
+    assert "prep plan" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
