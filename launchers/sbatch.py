@@ -22,7 +22,7 @@ class Template(string.Template):
     @classmethod
     def load(cls, name: str) -> "Template":
         """The template of that file name in launchers/templates."""
-        return cls(resources.files("launchers").joinpath("templates", name).read_text(encoding="utf-8"))
+        return cls(resources.files("launchers").joinpath(f"templates/{name}").read_text(encoding="utf-8"))
 
 
 def directives(options: Mapping[str, str | None]) -> str:
