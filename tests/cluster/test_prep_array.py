@@ -19,12 +19,12 @@ from tests.cluster.cluster import Cluster, slurm_cluster
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = 'it\'s a $(touch pwned) "run" 100%A_%a'  # every quoting on the way has to hold
 WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
-MAX_ARRAY_SIZE = 11
+MAX_ARRAY_SIZE = 6
 
 
 @pytest.fixture(scope="module")
 def small_arrays(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with arrays of at most ten elements. (`cluster` skips where there can be none.)"""
+    """A cluster with arrays of at most five elements. (`cluster` skips where there can be none.)"""
     with slurm_cluster(tmp_path_factory.mktemp("small"), nodes=2, max_array_size=MAX_ARRAY_SIZE) as running:
         yield running
 
@@ -117,14 +117,14 @@ def running(cluster: Cluster, stage: str, least: int) -> dict[str, str]:
 def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / NASTY, files=40)
     corpus.prep("plan", corpus.out)
-    printed = corpus.launch(small_arrays, "--tasks-per-job", "2", "--job-name", NASTY)
+    printed = corpus.launch(small_arrays, "--tasks-per-job", "4", "--job-name", NASTY)
     first, second = corpus.ids("task")
     (merge,) = corpus.ids("merge")
-    assert f"task as job {first} {second}: 40 tasks in 20 array elements" in printed
+    assert f"task as job {first} {second}: 40 tasks in 10 array elements" in printed
     assert f"scancel {first} {second} {merge}" in printed
-    assert corpus.lists("task") == [[n, n + 1] for n in range(0, 40, 2)]
+    assert corpus.lists("task") == [list(range(n, n + 4)) for n in range(0, 40, 4)]
 
-    small_arrays.run("scancel", f"{second}_[9-10]")  # waiting
+    small_arrays.run("scancel", f"{second}_[4-5]")  # they wait: eight others take all cores
     killed, cancelled, requeued = list(begun := running(small_arrays, "task", 3))[:3]
     small_arrays.run("kill", "-KILL", begun[killed])
     small_arrays.run("scancel", cancelled)
@@ -137,14 +137,14 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Clust
     assert "start 2" in corpus.log(requeued)
     missing = incomplete(corpus.out, "task")
     lists = corpus.lists("task")
-    lines = {name: lists[int(name.split("_")[1]) - 1 + 10 * name.startswith(f"{second}_")] for name in begun}
-    assert {36, 37, 38, 39, lines[killed][-1], lines[cancelled][-1]} <= set(missing)
-    assert set(missing) <= {36, 37, 38, 39, *lines[killed], *lines[cancelled]}
+    lines = {name: lists[int(name.split("_")[1]) - 1 + 5 * name.startswith(f"{second}_")] for name in begun}
+    assert {*range(32, 40), lines[killed][-1], lines[cancelled][-1]} <= set(missing)
+    assert set(missing) <= {*range(32, 40), *lines[killed], *lines[cancelled]}
     assert f"{len(missing)} of 40 tasks" in log
     assert ", ".join(map(str, missing)) in log
     assert not (corpus.out / "manifest.json").exists()
 
-    corpus.launch(small_arrays, "--tasks-per-job", "2")
+    corpus.launch(small_arrays, "--tasks-per-job", "4")
     assert [task for line in corpus.lists("task") for task in line] == missing
     state, log = corpus.wait(small_arrays, 120)
     assert state == "COMPLETED", log
