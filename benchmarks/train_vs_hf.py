@@ -31,8 +31,7 @@ from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format import Dataset  # noqa: E402
-from data_prep.place import CACHE, CACHE_BYTES  # noqa: E402
-from data_prep.sources import LocalCache, Options, examine, find_inputs, open_all  # noqa: E402
+from data_prep.sources import find_inputs  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.journal import read_journal  # noqa: E402
 

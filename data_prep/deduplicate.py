@@ -80,7 +80,9 @@ def resolve(plan: Plan, out: Path) -> int:
     """
     missing = [task for task in range(len(plan.tasks)) if not scanned(plan, task, out)]
     if missing:
-        raise UserError(f"{len(missing)} tasks are not scanned, the first being {missing[0]}; run `maskwright prep scan`.")
+        raise UserError(
+            f"{len(missing)} tasks are not scanned, the first being {missing[0]}; run `maskwright prep scan`."
+        )
     if not resolved(plan, out):
         (out / "prep" / "drop").mkdir(exist_ok=True)
         resolvers = {"exact": resolve_exact, "near": resolve_near}
@@ -106,7 +108,9 @@ class Drop:
         try:
             self._places = {kind: np.load(_drop_path(out, task, kind), allow_pickle=False) for kind in kinds(plan)}
         except (OSError, ValueError) as error:
-            raise UserError(f"The duplicates of task {task} are not known ({error}); run `maskwright prep resolve`.") from error
+            raise UserError(
+                f"The duplicates of task {task} are not known ({error}); run `maskwright prep resolve`."
+            ) from error
 
     def apply(self, batch: "list[Document]", left_out: Counter[str]) -> "list[Document]":
         """The documents of the next batch that stay; the others are counted."""
@@ -147,7 +151,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _dropped(plan: Plan, task: int, out: Path) -> set[int]:
-    return {place for kind in kinds(plan) for place in np.load(_drop_path(out, task, kind), allow_pickle=False).tolist()}
+    return {
+        place for kind in kinds(plan) for place in np.load(_drop_path(out, task, kind), allow_pickle=False).tolist()
+    }
 
 
 def _record_path(out: Path, task: int) -> Path:

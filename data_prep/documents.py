@@ -1,7 +1,7 @@
 """The documents of one task: read, cleaned, and what is left out counted and named."""
 
 import contextlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.place import Place
 from data_prep.plan import Plan
-from data_prep.sources import Found, Rows, first_line, open_rows
+from data_prep.sources import Found, Rows, open_rows
 
 BATCH_CHARACTERS = 1 << 20
 
@@ -62,10 +62,11 @@ class Documents:
     def __post_init__(self) -> None:
         unit = self.plan.tasks[self.task]
         self.input = self.plan.inputs[unit.input]
-        self.found = Found(self.input.source, self.place.locations[unit.input], self.input.kind)
-        self.rows: Rows = open_rows(
-            self.found, unit.first, unit.last, self.plan.settings.reading, self.place.open_cache()
-        )
+        self.rows = self._open(unit.first, unit.last)
+
+    def _open(self, first: int, last: int) -> Rows:
+        found = Found(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
+        return open_rows(found, first, last, self.plan.settings.reading, self.place.open_cache())
 
     def __iter__(self) -> Iterator[list[Document]]:
         for batch in _batches(self._clean()):
@@ -79,8 +80,11 @@ class Documents:
     def reject(self, line: int, reason: str) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""
         if self.place.strict:
-            line += first_line(self.found, self.plan.tasks[self.task].first, self.place.open_cache())
-            raise UserError(f"{self.found.location} line {line}: {reason}; mend it, or run without --strict.")
+            before = self._open(0, self.plan.tasks[self.task].first)
+            deque(before, maxlen=0)
+            raise UserError(
+                f"{self.input.name} line {before.lines + line}: {reason}; mend it, or prepare without --strict."
+            )
         self.left_out["unreadable"] += 1
         if self.quarantine is not None:
             self.quarantine.write({"file": self.input.name, "line": line, "reason": reason})

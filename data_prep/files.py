@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-
 ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
 
 

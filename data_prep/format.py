@@ -11,6 +11,7 @@ import hashlib
 import json
 import mmap
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
@@ -20,7 +21,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from data_prep.checks import check_index, document_ids, typed
 from data_prep.errors import DamagedData, UserError
+from data_prep.files import sha256_file
 
 FORMAT = "maskwright-blocks"
 FORMAT_VERSION = 1
@@ -28,6 +31,8 @@ BLOCK_TOKENS = 1 << 18  # a block closes with the document that reaches this man
 SHARD_BYTES = 256 << 20  # a shard closes before the block that would pass this size
 INDEX_MAGIC = b"MWBLOCKS"
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
+MAX_VOCABULARY = 1 << 24
+MAX_MANIFEST_BYTES = 1 << 30
 MAX_OPEN_SHARDS = 128  # each mapped file costs a file descriptor, of which a process has about a thousand
 
 INDEX_HEADER = np.dtype(
@@ -61,6 +66,10 @@ BLOCK_RECORD = np.dtype(
     ]
 )
 ENDS_DTYPE = np.dtype("<u4")
+# Manifests come from other people too: what these do not allow is never opened, so no reader leaves the folder.
+_SHARD_NAME = re.compile(r"[0-9]{5,10}-[0-9]{5,10}\.tar")
+_TOKENIZER_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9_-]{1,20})?\.(json|txt|model)")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -209,6 +218,19 @@ def read_index(data: bytes | mmap.mmap) -> tuple[np.void, np.ndarray, np.ndarray
     return header, table, np.frombuffer(data, "<u4", documents, lengths_offset)
 
 
+def shard_index(data: bytes | mmap.mmap, shard: ShardInfo, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Block table [blocks] and document lengths uint32 [documents] of a shard's index, views of `data`.
+
+    Raises ValueError saying what is wrong with it, with itself or against the manifest.
+    """
+    header, table, lengths = read_index(data)
+    for name in ("blocks", "documents", "tokens"):
+        if header[name] != getattr(shard, name):
+            raise ValueError(f"it has {header[name]} {name}, the manifest has {getattr(shard, name)}")
+    check_index(header, table, lengths, dtype.itemsize, shard.bytes)
+    return table, lengths
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a data set folder; raises UserError where there is none or it does not follow the format."""
     path = folder / "manifest.json"
@@ -221,45 +243,62 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} holds no finished data set (no manifest.json); run `maskwright prep run` to its end."
         )
     try:
-        raw = json.loads(path.read_bytes())
-        version = raw["format_version"]
-        if raw["format"] != FORMAT:
-            raise ValueError(f"its format is {raw['format']!r}")
-        return _parse_manifest(raw) if version == FORMAT_VERSION else _refuse_version(path, version)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedData(f"{path} is not a valid manifest: {error}; prepare the data set again.") from error
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ValueError(f"it has more than {MAX_MANIFEST_BYTES} bytes")
+        return _parse_manifest(path, json.loads(path.read_bytes()))
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except ValueError as error:
+        reason = str(error)
+    raise DamagedData(f"{path} is not a valid manifest: {reason}; prepare the data set again.")
 
 
-def _refuse_version(path: Path, version: Any) -> Manifest:
-    raise UserError(
-        f"{path} has format version {version}, this Maskwright reads version {FORMAT_VERSION}; prepare the data again."
-    )
-
-
-def _parse_manifest(raw: dict[str, Any]) -> Manifest:
-    nested = {
-        "tokenizer": _parse(TokenizerInfo, raw["tokenizer"]),
-        "totals": _parse(Totals, raw["totals"]),
-        "shards": [_parse(ShardInfo, shard) for shard in raw["shards"]],
-        "sources": [_parse(SourceInfo, source) for source in raw["sources"]],
-    }
-    manifest = Manifest(**{**raw, **nested})
+def _parse_manifest(path: Path, raw: Any) -> Manifest:
+    if type(raw) is not dict or raw.get("format") != FORMAT:
+        raise ValueError(f"its format is {reprlib.repr(raw.get('format') if type(raw) is dict else raw)}, not {FORMAT}")
+    if (version := raw.get("format_version")) != FORMAT_VERSION:
+        raise UserError(
+            f"{path} has format version {reprlib.repr(version)}, this Maskwright reads version {FORMAT_VERSION}; "
+            "prepare the data again."
+        )
+    manifest: Manifest = typed(Manifest, raw, "")
+    _check_tokenizer(manifest.tokenizer)
     if manifest.dtype != token_dtype(manifest.tokenizer.vocab_size).name:
         raise ValueError(f"dtype {manifest.dtype!r} does not go with a vocabulary of {manifest.tokenizer.vocab_size}")
+    names = set()
     for shard in manifest.shards:
-        if not re.fullmatch(r"\d{5,}-\d{5,}\.tar", shard.name):
-            raise ValueError(f"{shard.name!r} is not a shard's name")
+        if not _SHARD_NAME.fullmatch(shard.name) or shard.name in names:
+            raise ValueError(f"{reprlib.repr(shard.name)} is not a shard's name, or there are two such shards")
+        names.add(shard.name)
+        for digest in (shard.sha256, shard.index_sha256):
+            _check_digest(digest, shard.name)
+    for source in manifest.sources:
+        if source.first_task + source.tasks > 1 << 32:
+            raise ValueError(f"{reprlib.repr(source.name)} has the tasks from {source.first_task} on, {source.tasks}")
     for field in fields(Totals):
         if getattr(manifest.totals, field.name) != sum(getattr(shard, field.name) for shard in manifest.shards):
             raise ValueError(f"the shards' {field.name} do not add up to the total")
     return manifest
 
 
-def _parse(cls: Any, raw: dict[str, Any]) -> Any:
-    for field in fields(cls):
-        if field.type in (int, str) and type(raw[field.name]) is not field.type:
-            raise TypeError(f"{field.name} is {raw[field.name]!r}")
-    return cls(**raw)
+def _check_tokenizer(info: TokenizerInfo) -> None:
+    if not 0 < info.vocab_size <= MAX_VOCABULARY:
+        raise ValueError(f"tokenizer.vocab_size is {info.vocab_size}, not from 1 to {MAX_VOCABULARY}")
+    if not set(SPECIAL_NAMES) - {"unk"} <= set(info.special_ids) <= set(SPECIAL_NAMES):
+        raise ValueError(f"tokenizer.special_ids are of {reprlib.repr(list(info.special_ids))}, not {SPECIAL_NAMES}")
+    for id in (*info.special_ids.values(), *info.all_special_ids):
+        if id >= info.vocab_size:
+            raise ValueError(f"the special id {id} is not in the vocabulary of {info.vocab_size}")
+    _check_digest(info.sha256, "the tokenizer")
+    for name, digest in info.files.items():
+        if not _TOKENIZER_FILE.fullmatch(name):
+            raise ValueError(f"{reprlib.repr(name)} is not a name for a tokenizer's file")
+        _check_digest(digest, name)
+
+
+def _check_digest(digest: str, name: str) -> None:
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError(f"{reprlib.repr(digest)} for {name} is not a SHA-256 in hexadecimal")
 
 
 def tokenizer_digest(folder: Path, names: Iterable[str]) -> tuple[str, dict[str, str]]:
@@ -285,7 +324,7 @@ class Dataset:
         self._first_block = np.cumsum([0] + [len(table) for table in self._tables])
         self.n_blocks = int(self._first_block[-1])
         self._verified = np.zeros(self.n_blocks, dtype=bool)
-        self._map = functools.lru_cache(MAX_OPEN_SHARDS)(_map_file)
+        self._map = functools.lru_cache(MAX_OPEN_SHARDS)(map_file)
         found = fingerprint(self.manifest.tokenizer.sha256, self.dtype, self._tables)
         if found != self.manifest.fingerprint:
             raise DamagedData(
@@ -294,6 +333,11 @@ class Dataset:
 
     def __reduce__(self) -> tuple[type["Dataset"], tuple[Path]]:
         return Dataset, (self.path,)
+
+    @property
+    def table(self) -> np.ndarray:
+        """The records of all blocks, BLOCK_RECORD [n_blocks], a copy."""
+        return np.concatenate(self._tables) if self._tables else np.zeros(0, BLOCK_RECORD)
 
     def key(self, block: int) -> str:
         """WebDataset key of a block."""
@@ -351,7 +395,12 @@ class Dataset:
             return None
         data = self._array(shard, record, "ids", np.dtype("u1"), int(record["ids_bytes"]))
         self._check(block, "ids", data)
-        return json.loads(data.tobytes())
+        try:
+            return document_ids(data.tobytes(), int(record["documents"]))
+        except ValueError as error:
+            raise DamagedData(
+                f"{self._file(self.shard(block).name)}: the ids of {self.key(block)}: {error}."
+            ) from error
 
     def _locate(self, block: int) -> tuple[int, np.void]:
         if not 0 <= block < self.n_blocks:
@@ -381,17 +430,12 @@ class Dataset:
         index = self._file(index_name(shard.name))
         _check_size(self._file(shard.name), shard.bytes)
         _check_size(index, shard.index_bytes)
-        data = index.read_bytes()
-        found = hashlib.sha256(data).hexdigest()
-        if found != shard.index_sha256:
+        if (found := sha256_file(index)) != shard.index_sha256:
             raise DamagedData(f"{index} is damaged: its SHA-256 is {found}, the manifest has {shard.index_sha256}.")
         try:
-            header, table, _ = read_index(data)
+            table, _ = shard_index(map_file(index), shard, self.dtype)
         except ValueError as error:
-            raise DamagedData(f"{index} is damaged: {error}.") from error
-        for name in ("blocks", "documents", "tokens"):
-            if header[name] != getattr(shard, name):
-                raise DamagedData(f"{index} has {header[name]} {name}, the manifest has {getattr(shard, name)}.")
+            raise DamagedData(f"{index} is damaged: {error}; prepare the data set again.") from error
         return table.copy()
 
 
@@ -404,6 +448,7 @@ def _check_size(path: Path, expected: int) -> None:
         )
 
 
-def _map_file(path: Path) -> mmap.mmap:
+def map_file(path: Path) -> mmap.mmap:
+    """A file's bytes, read as they are asked for; raises OSError, and ValueError for an empty file."""
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

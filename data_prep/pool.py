@@ -2,16 +2,14 @@
 
 import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any, TypeVar
 
 from data_prep.errors import UserError
+from data_prep.processes import start_worker
 from data_prep.worker import Progress, Workbench
 
 Result = TypeVar("Result")
@@ -70,16 +68,8 @@ def _start_worker(out: Path, counters: Any) -> None:
     global _bench, _counters
     _counters = counters
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    start_worker()
     _bench = Workbench(out)
-
-
-def _die_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
 
 
 def _work(work: Work, task: int, slot: int) -> Any:

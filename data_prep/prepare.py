@@ -21,7 +21,7 @@ from data_prep.plan import Plan, Settings, evaluation_path, extend, open_plan, r
 from data_prep.pool import run_tasks
 from data_prep.sources import Found, LocalCache, examine
 from data_prep.tokenizer import copy_files, describe
-from data_prep.worker import Progress, TaskRecord, read_record, run_task, verified_record
+from data_prep.worker import Progress, TaskRecord, Workbench, read_record, run_task, verified_record
 
 Show = Callable[[str, Progress, int], None]
 """Gets a stage's name, its totals and the bytes of all its input."""
@@ -131,7 +131,7 @@ def make_plan(request: Request) -> tuple[Plan, list[str]]:
     out, cache = request.out, LocalCache(request.cache, request.cache_bytes)
     settings, notes = _with_evaluation(request)
     plan = open_plan(out, describe(request.tokenizer), settings)
-    examined = [examine(one, cache) for one in request.inputs]
+    examined = [examine(one, cache, settings.reading) for one in request.inputs]
     plan, locations = extend(plan, request.inputs, examined, request.task_bytes)
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)

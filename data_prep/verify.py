@@ -1,149 +1,255 @@
 """The deep check of a data set: reads every byte and says all that is wrong, not only the first thing."""
 
-import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from data_prep import tokenizer
+from data_prep.checks import block_keys, document_ids
+from data_prep.errors import UserError
 from data_prep.files import sha256_file
-from data_prep.format import Manifest, ShardInfo, block_key, fingerprint, read_index, read_manifest, xxh3
+from data_prep.format import (
+    BLOCK_RECORD,
+    ENDS_DTYPE,
+    Manifest,
+    ShardInfo,
+    SourceInfo,
+    TokenizerInfo,
+    block_key,
+    fingerprint,
+    map_file,
+    read_manifest,
+    shard_index,
+    xxh3,
+)
+from data_prep.processes import ordered_map
+from data_prep.tar_check import tar_problem
 
-_NPY_HEADER_BYTES = 128
+_CHUNK = 1 << 20  # tokens looked at together
+
+Progress = Callable[[int, int], None]
 
 
-def verify(folder: Path) -> Iterator[str]:
-    """A line for each problem, naming shard and block; none for a sound data set.
+def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> Iterator[str]:
+    """A line for each problem, naming shard and block; none for a sound data set. Problems come in manifest order.
 
     Checks checksums of tars, indexes, blocks and tokenizer files; the tars' members against the indexes; document ends
-    against lengths; that ids are below the vocabulary size and none is a pad, cls, sep or mask. Raises UserError where
-    the folder has no readable manifest.
+    against lengths; ids against documents; that tokens are below the vocabulary size and none is a pad, cls, sep or
+    mask; the inputs' counts; the fingerprint; and that no other files lie beside. `workers` processes each take a shard
+    at a time; `progress` is told the bytes read and those of the data set. Nothing is written, unpacked or executed.
+
+    Raises:
+        UserError: where the folder has no readable manifest, or a worker process dies.
     """
     manifest = read_manifest(folder)
-    yield from _tokenizer_problems(folder / "tokenizer", manifest)
+    yield from _tokenizer_problems(folder / "tokenizer", manifest.tokenizer)
+    check = _ShardCheck(folder / "shards", manifest.tokenizer, manifest.dtype)
+    reports = ordered_map(check, manifest.shards, workers)
     tables = []
-    for shard in manifest.shards:
-        path, index = folder / "shards" / shard.name, folder / "shards" / shard.index_name
-        sound = True
-        for file, size, digest in ((path, shard.bytes, shard.sha256), (index, shard.index_bytes, shard.index_sha256)):
-            for problem in _file_problems(file, size, digest):
-                sound = False
-                yield problem
-        if index.is_file() and sha256_file(index) == shard.index_sha256:
-            data = index.read_bytes()
-            tables.append(read_index(data)[1])
-            if path.is_file():
-                yield from _shard_problems(path, shard, data, manifest, tar_is_sound=sound)
-    found = fingerprint(manifest.tokenizer.sha256, np.dtype(manifest.dtype), tables)
-    if len(tables) == len(manifest.shards) and found != manifest.fingerprint:
-        yield f"manifest.json: the fingerprint is {manifest.fingerprint} but the indexes give {found}"
-    listed = {shard.name for shard in manifest.shards}
-    for path in sorted((folder / "shards").glob("*.tar")):
-        if path.name not in listed:
-            yield f"{path.name}: not in the manifest"
+    done, total = 0, sum(shard.bytes for shard in manifest.shards)
+    for shard, report in zip(manifest.shards, reports, strict=True):
+        yield from report.problems
+        if report.table is not None:
+            tables.append(report.table)
+        done += shard.bytes
+        if progress:
+            progress(done, total)
+    if len(tables) == len(manifest.shards):
+        yield from _whole_problems(manifest, tables)
+    known = {name for shard in manifest.shards for name in (shard.name, shard.index_name)}
+    yield from _strangers(folder / "shards", known)
 
 
-def _tokenizer_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
-    for name, digest in manifest.tokenizer.files.items():
-        path = folder / Path(name).name
+@dataclass
+class _Report:
+    """What is wrong with a shard, and its block table [blocks] if that can be read."""
+
+    problems: list[str] = field(default_factory=list)
+    table: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class _ShardCheck:
+    """The check of one shard, in a form that can be sent to another process."""
+
+    folder: Path
+    tokenizer: TokenizerInfo
+    dtype: str
+
+    def __call__(self, shard: ShardInfo) -> _Report:
+        tar, index = self.folder / shard.name, self.folder / shard.index_name
+        tar_is_wrong = _file_problem(tar, shard.bytes, shard.sha256)
+        index_is_wrong = _file_problem(index, shard.index_bytes, shard.index_sha256)
+        report = _Report([problem for problem in (tar_is_wrong, index_is_wrong) if problem])
+        if index_is_wrong:
+            return report
+        dtype = np.dtype(self.dtype).newbyteorder("<")
+        try:
+            table, lengths = shard_index(map_file(index), shard, dtype)
+        except ValueError as error:
+            report.problems.append(f"{shard.index_name}: {error}")
+            return report
+        report.table = table.copy()
+        try:
+            content = np.frombuffer(map_file(tar), "u1") if tar.stat().st_size else np.zeros(0, "u1")
+        except OSError:
+            return report  # it is missing or cannot be read, as has been said
+        report.problems += [f"{shard.name}{line}" for line in self._content_problems(content, table, lengths, dtype)]
+        return report
+
+    def _content_problems(
+        self, tar: np.ndarray, table: np.ndarray, lengths: np.ndarray, dtype: np.dtype
+    ) -> Iterator[str]:
+        lost = _end_of_blocks(table, dtype) > len(tar)
+        if lost.any():
+            documents, tokens = (int(table[lost][name].sum()) for name in ("documents", "tokens"))
+            first = table[lost][0]
+            yield (
+                f": {lost.sum()} of {len(table)} blocks ({documents} documents, {tokens} tokens) lie beyond the end of "
+                f"the file, from block {block_key(first['task'], first['number'])} on"
+            )
+        for record in table[~lost]:
+            first = int(record["first_document"])
+            part = lengths[first : first + int(record["documents"])]
+            for problem in self._block_problems(tar, record, part, dtype):
+                yield f" block {block_key(record['task'], record['number'])}: {problem}"
+        if wrong := tar_problem(tar, table, dtype):
+            yield f": {wrong}"
+
+    def _block_problems(self, tar: np.ndarray, record: np.void, lengths: np.ndarray, dtype: np.dtype) -> Iterator[str]:
+        documents, tokens = int(record["documents"]), int(record["tokens"])
+        arrays = {
+            "tokens": _array(tar, record, "tokens", dtype, tokens),
+            "ends": _array(tar, record, "ends", ENDS_DTYPE, documents),
+        }
+        if record["words_offset"]:
+            arrays["words"] = _array(tar, record, "words", np.dtype("u1"), -(-tokens // 8))
+        elif self.tokenizer.continuation_prefix is None:
+            yield "it has no word starts, and the vocabulary does not tell them"
+        if record["ids_offset"]:
+            arrays["ids"] = _array(tar, record, "ids", np.dtype("u1"), int(record["ids_bytes"]))
+        damaged = set()
+        for name, array in arrays.items():
+            if (found := xxh3(array)) != record[f"{name}_xxh3"]:
+                damaged.add(name)
+                yield f"the {name} have checksum {found:016x} instead of {int(record[f'{name}_xxh3']):016x}"
+        if "ends" not in damaged and not np.array_equal(np.cumsum(lengths, dtype=np.uint64), arrays["ends"]):
+            yield "the document ends do not go with the document lengths of the index"
+        if "ids" in arrays.keys() - damaged:
+            try:
+                document_ids(arrays["ids"].tobytes(), documents)
+            except ValueError as error:
+                yield f"the ids are not valid: {error}"
+        if "tokens" not in damaged:
+            yield from self._token_problems(arrays["tokens"])
+
+    def _token_problems(self, tokens: np.ndarray) -> Iterator[str]:
+        specials = {name: self.tokenizer.special_ids[name] for name in ("pad", "cls", "sep", "mask")}
+        largest, counts = 0, dict.fromkeys(specials, 0)
+        for start in range(0, len(tokens), _CHUNK):
+            part = tokens[start : start + _CHUNK]
+            largest = max(largest, int(part.max()))
+            for name, id in specials.items():
+                counts[name] += np.count_nonzero(part == id)
+        if largest >= self.tokenizer.vocab_size:
+            yield f"id {largest} is not in the vocabulary of {self.tokenizer.vocab_size}"
+        for name, count in counts.items():
+            if count:
+                yield f"{count} {name} tokens in the documents"
+
+
+def _array(tar: np.ndarray, record: np.void, name: str, dtype: np.dtype, count: int) -> np.ndarray:
+    start = int(record[f"{name}_offset"])
+    return tar[start : start + count * dtype.itemsize].view(dtype)
+
+
+def _end_of_blocks(table: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Where the last member of each block ends, int64 [blocks]."""
+    tokens, documents = table["tokens"].astype(np.int64), table["documents"].astype(np.int64)
+    sizes = {"tokens": dtype.itemsize * tokens, "ends": 4 * documents, "words": -(-tokens // 8)}
+    sizes["ids"] = table["ids_bytes"].astype(np.int64)
+    ends = [
+        np.where(table[f"{name}_offset"], table[f"{name}_offset"].astype(np.int64) + size, 0)
+        for name, size in sizes.items()
+    ]
+    return np.max(ends, axis=0)
+
+
+def _file_problem(path: Path, size: int, digest: str) -> str | None:
+    try:
+        if not path.is_file():
+            return f"{path.name}: missing"
+        if (found := path.stat().st_size) != size:
+            return f"{path.name}: {found} bytes instead of {size}"
+        if (hashed := sha256_file(path)) != digest:
+            return f"{path.name}: SHA-256 {hashed} instead of {digest}"
+    except OSError as error:
+        return f"{path.name}: it cannot be read: {error.strerror}"
+    return None
+
+
+def _tokenizer_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
+    sound = bool(info.files)
+    for name, digest in info.files.items():
+        path = folder / name
         if not path.is_file():
             yield f"tokenizer/{name}: missing"
         elif sha256_file(path) != digest:
             yield f"tokenizer/{name}: the file is not the one the data was made with (SHA-256 differs)"
+        else:
+            continue
+        sound = False
+    yield from (f"tokenizer/{line}" for line in _strangers(folder, set(info.files)))
+    if sound:
+        yield from _description_problems(folder, info)
 
 
-def _file_problems(path: Path, size: int, digest: str) -> Iterator[str]:
-    if not path.is_file():
-        yield f"{path.name}: missing"
-    elif path.stat().st_size != size:
-        yield f"{path.name}: {path.stat().st_size} bytes instead of {size}"
-    elif (found := sha256_file(path)) != digest:
-        yield f"{path.name}: SHA-256 {found} instead of {digest}"
-
-
-def _shard_problems(
-    path: Path, shard: ShardInfo, index: bytes, manifest: Manifest, tar_is_sound: bool
-) -> Iterator[str]:
-    header, table, lengths = read_index(index)
-    for name in ("blocks", "documents", "tokens"):
-        if header[name] != getattr(shard, name):
-            yield f"{shard.index_name}: {header[name]} {name}, the manifest has {getattr(shard, name)}"
-    data = np.memmap(path, "u1", "r")
-    dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    for record in table:
-        first, documents = int(record["first_document"]), int(record["documents"])
-        for problem in _block_problems(data, record, lengths[first : first + documents], dtype, manifest):
-            yield f"{shard.name} block {block_key(record['task'], record['number'])}: {problem}"
-    # A damaged tar has been named already, block by block; its headers matter only if the manifest vouches for them.
-    if tar_is_sound:
-        yield from _member_problems(path, shard, table, dtype)
-
-
-def _block_problems(
-    data: np.ndarray, record: np.void, lengths: np.ndarray, dtype: np.dtype, manifest: Manifest
-) -> Iterator[str]:
-    tokens = _array(data, record, "tokens", dtype, int(record["tokens"]))
-    ends = _array(data, record, "ends", np.dtype("<u4"), int(record["documents"]))
-    arrays = {"tokens": tokens, "ends": ends}
-    if record["words_offset"]:
-        arrays["words"] = _array(data, record, "words", np.dtype("u1"), -(-int(record["tokens"]) // 8))
-    elif manifest.tokenizer.continuation_prefix is None:
-        yield "it has no word starts, and the vocabulary does not tell them"
-    damaged = False
-    for name, array in arrays.items():
-        if array is None:
-            damaged = True
-            yield f"the {name} lie beyond the end of the file"
-        elif (found := xxh3(array)) != record[f"{name}_xxh3"]:
-            damaged = True
-            yield f"the {name} have checksum {found:016x} instead of {int(record[f'{name}_xxh3']):016x}"
-    if damaged or tokens is None or ends is None:
-        return
-    if not np.array_equal(np.cumsum(lengths, dtype=np.uint64), ends):
-        yield "the document ends do not go with the document lengths of the index"
-    if lengths.sum() != record["tokens"] or not lengths.all():
-        yield f"the document lengths do not add up to {record['tokens']} tokens, or one is 0"
-    if len(tokens):
-        yield from _id_problems(tokens, manifest)
-
-
-def _id_problems(tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
-    info = manifest.tokenizer
-    if (largest := int(tokens.max())) >= info.vocab_size:
-        yield f"id {largest} is not in the vocabulary of {info.vocab_size}"
-    for name in ("pad", "cls", "sep", "mask"):
-        if count := int((tokens == info.special_ids[name]).sum()):
-            yield f"{count} {name} tokens in the documents"
-
-
-def _member_problems(path: Path, shard: ShardInfo, table: np.ndarray, dtype: np.dtype) -> Iterator[str]:
-    expected = []
-    for record in table:
-        key = block_key(record["task"], record["number"])
-        sizes = {"ends": 4 * int(record["documents"]), "tokens": dtype.itemsize * int(record["tokens"])}
-        if record["words_offset"]:
-            sizes["words"] = -(-int(record["tokens"]) // 8)
-        for name, size in sizes.items():
-            offset = int(record[f"{name}_offset"]) - _NPY_HEADER_BYTES
-            expected.append((f"{key}.{name}.npy", offset, size + _NPY_HEADER_BYTES))
+def _description_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
+    """Where the manifest says other things of the tokenizer than its files."""
     try:
-        with tarfile.open(path, "r:") as tar:
-            found = [(member.name, member.offset_data, member.size) for member in tar if member.isreg()]
-            others = [member.name for member in tar if not member.isreg()]
-    except tarfile.TarError as error:
-        yield f"{shard.name}: not a readable tar: {error}"
+        found = tokenizer.describe(folder)
+    except UserError as error:
+        yield f"tokenizer: {error}"
         return
-    if others:
-        yield f"{shard.name}: {others[0]!r} is not a regular file"
-    for have, want in zip(found, expected, strict=False):
-        if have != want:
-            yield f"{shard.name}: member {have} where the index has {want} (name, offset, bytes)"
-            return
-    if len(found) != len(expected):
-        yield f"{shard.name}: {len(found)} members where the index has {len(expected)}"
+    for name in ("sha256", "vocab_size", "special_ids", "all_special_ids", "continuation_prefix"):
+        said, right = getattr(info, name), getattr(found, name)
+        if said != right:
+            yield f"manifest.json: the tokenizer's {name} is {said!r}, its files say {right!r}"
 
 
-def _array(data: np.ndarray, record: np.void, name: str, dtype: np.dtype, count: int) -> np.ndarray | None:
-    start = int(record[f"{name}_offset"])
-    part = data[start : start + count * dtype.itemsize]
-    return part.view(dtype) if len(part) == count * dtype.itemsize else None
+def _whole_problems(manifest: Manifest, tables: list[np.ndarray]) -> Iterator[str]:
+    found = fingerprint(manifest.tokenizer.sha256, np.dtype(manifest.dtype), tables)
+    if found != manifest.fingerprint:
+        yield f"manifest.json: the fingerprint is {manifest.fingerprint} but the indexes give {found}"
+    table = np.concatenate([*tables, np.zeros(0, BLOCK_RECORD)])
+    if len(np.unique(block_keys(table))) < len(table):
+        yield "manifest.json: two blocks have the same key"
+    yield from _source_problems(manifest.sources, table)
+
+
+def _source_problems(sources: list[SourceInfo], table: np.ndarray) -> Iterator[str]:
+    """Where the inputs' counts are not those of the blocks of their tasks."""
+    order = np.argsort(table["task"], kind="stable")
+    tasks = table["task"][order]
+    sums = {
+        name: np.concatenate([[0], np.cumsum(table[name][order].astype(np.int64))]) for name in ("documents", "tokens")
+    }
+    covered = 0
+    for source in sources:
+        first, last = np.searchsorted(tasks, [source.first_task, source.first_task + source.tasks])
+        covered += last - first
+        for name, upto in sums.items():
+            if (found := upto[last] - upto[first]) != getattr(source, name):
+                yield f"manifest.json: {source.name!r} has {getattr(source, name)} {name}, its blocks have {found}"
+    if sources and covered != len(table):
+        yield f"manifest.json: the inputs' tasks have {covered} blocks, the shards {len(table)}"
+
+
+def _strangers(folder: Path, known: set[str]) -> Iterator[str]:
+    """Names in a folder that the manifest does not give; what an interrupted writer leaves begins with a dot."""
+    if folder.is_dir():
+        for name in sorted(path.name for path in folder.iterdir()):
+            if name not in known and not (name.startswith(".") and name.endswith(".tmp")):
+                yield f"{name if name.isprintable() else ascii(name)}: not in the manifest"

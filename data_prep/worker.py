@@ -103,7 +103,10 @@ class Workbench:
         unit = self.plan.tasks[task]
         planned = self.plan.inputs[unit.input]
         found = Found(planned.source, self.place.locations[unit.input], planned.kind)
-        if planned.kind != "hub" and examine(found, self.place.open_cache()).digest != planned.digest:
+        if (
+            planned.kind != "hub"
+            and examine(found, self.place.open_cache(), self.plan.settings.reading).digest != planned.digest
+        ):
             raise UserError(f"{found.location} has changed since it was planned; run the same command again.")
         return Documents(self.plan, task, self.place, self.evaluation, quarantine)
 
@@ -157,9 +160,7 @@ def run_task(bench: Workbench, task: int, report: Callable[[Progress], None]) ->
         write_json(record_path(bench.out, task), asdict(record))
     splits = bench.plan.splits
     report(
-        Progress(
-            bench.plan.tasks[task].bytes, 0, sum(map(record.documents, splits)), sum(map(record.tokens, splits))
-        )
+        Progress(bench.plan.tasks[task].bytes, 0, sum(map(record.documents, splits)), sum(map(record.tokens, splits)))
     )
     return record
 

@@ -1,12 +1,11 @@
 """`maskwright tokenizer` and `maskwright prep`."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -39,7 +38,6 @@ MoreInputs = Annotated[
     list[str] | None, typer.Argument(metavar="[F...]", help="More inputs, as from a glob that the shell expands.")
 ]
 TextField = Annotated[str, typer.Option(help="The JSON field that holds a document's text.")]
-DataFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A data set folder.", show_default=False)]
 
 
 @tokenizer_app.command("train")
@@ -51,6 +49,9 @@ def tokenizer_train(
     vocab_size: Annotated[int, typer.Option(min=1, help="Tokens, special ones included.")] = 30_522,
     lowercase: Annotated[bool, typer.Option(help="Lower-case the text (wordpiece only).")] = True,
     text_field: TextField = "text",
+    sample_mb: Annotated[
+        int, typer.Option(min=1, help="Megabytes of text to learn from, taken from all inputs by their sizes.")
+    ] = 1000,
 ) -> None:
     """Train a WordPiece or byte-level BPE tokenizer, saved for `AutoTokenizer.from_pretrained`.
 
@@ -61,32 +62,56 @@ def tokenizer_train(
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
-    texts = _Texts(find_inputs([*input, *(more or [])]), text_field)
+    texts = _Texts(find_inputs([*input, *(more or [])]), text_field, sample_mb * 10**6)
     size = tokenizer.train(texts, kind.value, vocab_size, out, lowercase)
     if texts.rejected:
         typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
     note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""
-    typer.echo(f"{out}: {kind.value} tokenizer with {size} tokens{note}")
+    source = f"a sample of {texts.text_bytes / 1e6:,.0f} MB" if texts.cut else f"{texts.text_bytes / 1e6:,.1f} MB"
+    typer.echo(f"{out}: {kind.value} tokenizer with {size} tokens{note}, learnt from {source} of text")
 
 
 class _Texts:
-    """The documents of all inputs, as often as they are iterated over."""
+    """Documents from the beginnings of all inputs, as often as they are iterated over, the same each time.
 
-    def __init__(self, paths: list[Path], text_field: str) -> None:
-        self.paths, self.text_field = paths, text_field
+    Each input gives a share of `sample_bytes` (UTF-8) by the size of its file; what a short one leaves goes to those
+    after it, so that a corpus smaller than the sample is read whole. Of more inputs than MIN_SHARE bytes each allow,
+    evenly spread ones are read. After an iteration, `text_bytes` were given, and `cut` tells whether there were more.
+    """
+
+    MIN_SHARE = 1_000_000
+
+    def __init__(self, paths: list[Path], text_field: str, sample_bytes: int) -> None:
+        self.text_field, self.sample_bytes = text_field, sample_bytes
+        count = min(len(paths), max(1, sample_bytes // self.MIN_SHARE))
+        self.paths = [paths[number * len(paths) // count] for number in range(count)]
+        self.left_out = count < len(paths)
         self.rejected, self.first_reason = 0, ""
+        self.text_bytes, self.cut = 0, False
 
     def __iter__(self) -> Iterator[str]:
+        self.rejected, self.text_bytes, self.cut = 0, 0, self.left_out
+        sizes = [path.stat().st_size for path in self.paths]
+        for number, path in enumerate(self.paths):
+            left = self.sample_bytes - self.text_bytes
+            yield from self._beginning(path, left * sizes[number] // max(1, sum(sizes[number:])))
+
+    def _beginning(self, path: Path, share: int) -> Iterator[str]:
         from data_prep.sources import Source
 
-        self.rejected = 0
-        for path in self.paths:
-            for row in Source(path, self.text_field):
-                if not row.reason:
-                    yield row.text
-                    continue
+        for row in Source(path, self.text_field):
+            if row.reason:
                 self.rejected += 1
                 self.first_reason = self.first_reason or f"{path} line {row.line}: {row.reason}"
+                continue
+            text = row.text.encode()[:share].decode(errors="ignore") if len(row.text) * 4 > share else row.text
+            size = len(text.encode())
+            self.cut = self.cut or len(text) < len(row.text)
+            if not text and row.text:
+                return
+            share -= size
+            self.text_bytes += size
+            yield text
 
 
 @prep_app.command("run")
@@ -129,52 +154,6 @@ def prep_run(
     if empty or quarantined:
         where = f" (see {out / 'quarantine'})" if quarantined else ""
         typer.echo(f"left out: {empty:,} empty documents, {quarantined:,} unreadable rows{where}", err=True)
-
-
-@prep_app.command("verify")
-def prep_verify(folder: DataFolder) -> None:
-    """Read every byte of a data set and name all damage; exit 1 if there is any.
-
-    Example: `maskwright prep verify data/books`
-    """
-    from data_prep.format import read_manifest
-    from data_prep.verify import verify
-
-    problems = 0
-    for problem in verify(folder):
-        typer.echo(problem)
-        problems += 1
-    if problems:
-        raise UserError(f"{folder} is damaged: {problems} problems; restore the files or prepare the data set again.")
-    totals = read_manifest(folder).totals
-    typer.echo(f"{folder}: sound, {totals.documents:,} documents, {totals.tokens:,} tokens, {totals.blocks:,} blocks")
-
-
-@prep_app.command("info")
-def prep_info(
-    folder: DataFolder, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
-) -> None:
-    """Show what a data set holds: counts, document lengths, tokenizer, unigram entropy (nats a token).
-
-    Example: `maskwright prep info data/books --json`
-    """
-    from data_prep.format import Dataset
-    from data_prep.inspect import summary
-
-    facts = summary(Dataset(folder))
-    if as_json:
-        typer.echo(json.dumps(facts, indent=1))
-        return
-    for name, value in facts.items():
-        typer.echo(f"{name.replace('_', ' '):<16} {_readable(value)}")
-
-
-def _readable(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_readable(part)}" for name, part in value.items())
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _cores() -> int:

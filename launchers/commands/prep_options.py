@@ -26,9 +26,14 @@ MoreInputs = Annotated[
 TextField = Annotated[str, typer.Option(help="The field of a document's text; a.b is b in a.")]
 Separator = Annotated[
     str,
-    typer.Option(help="What ends a document of a .txt file: a blank line, each line, only the end of the file, or a line of this text."),
+    typer.Option(
+        help="What ends a document of a .txt file: a blank line, each line, only the end of the file, or a line of this text."
+    ),
 ]
-Cache = Annotated[Path | None, typer.Option(metavar="DIR", help="Where remote inputs are kept meanwhile.", show_default="~/.cache/maskwright")]
+Cache = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where remote inputs are kept meanwhile.", show_default="~/.cache/maskwright"),
+]
 CacheGB = Annotated[float, typer.Option(min=0.001, help="Most gigabytes to keep there.")]
 
 
@@ -68,7 +73,9 @@ def request(
     deduplicate: Annotated[
         Deduplicate, typer.Option(help="Keep the first of equal (exact) or nearly equal (near) documents.")
     ] = Deduplicate.none,
-    near_threshold: Annotated[float, typer.Option(min=0.1, max=1, help="Jaccard similarity that is nearly equal.")] = 0.8,
+    near_threshold: Annotated[
+        float, typer.Option(min=0.1, max=1, help="Jaccard similarity that is nearly equal.")
+    ] = 0.8,
     decontaminate: Annotated[
         list[Path] | None,
         typer.Option(metavar="F...", help="Leave out documents that share text with these evaluation files."),

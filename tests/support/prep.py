@@ -10,7 +10,9 @@ from data_prep.prepare import Prepared, Request, prepare
 from data_prep.sources import find_inputs
 
 
-def request(paths: Sequence[Path], tokenizer: Path, out: Path, settings: Settings | None = None, **more: Any) -> Request:
+def request(
+    paths: Sequence[Path], tokenizer: Path, out: Path, settings: Settings | None = None, **more: Any
+) -> Request:
     return Request(find_inputs(list(map(str, paths))), tokenizer, out, settings or Settings(), **more)
 
 

@@ -1,0 +1,47 @@
+"""Work shared out to processes that never outlive the one that started them."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, parent_process
+from typing import TypeVar
+
+from data_prep.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def ordered_map(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
+    """function(item) of each item, in order, computed by at most `workers` processes, or here if one is enough.
+
+    Raises UserError if a process is killed.
+    """
+    workers = min(workers, len(items))
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker)
+    try:
+        yield from pool.map(function, items)
+    except BrokenProcessPool as error:
+        raise UserError("A worker process was killed, maybe for want of memory; use fewer --workers.") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def start_worker() -> None:
+    """Prepare a process of a pool: Ctrl-C, which reaches the whole group, is left to the parent to decide upon."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)

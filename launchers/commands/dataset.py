@@ -1,0 +1,182 @@
+"""`maskwright prep info`, `prep show` and `prep verify`: what is in a finished data set, and whether it is sound."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from data_prep.errors import UserError
+
+if TYPE_CHECKING:
+    from data_prep.format import Dataset
+
+DataFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A data set folder.", show_default=False)]
+
+PLAIN_SECONDS = 10  # between progress lines where there is no terminal
+PACKED_WINDOWS = 4  # packed for the estimate of fill
+
+
+def info(
+    folder: DataFolder,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the figures.")] = None,
+    seq_len: Annotated[
+        list[int] | None,
+        typer.Option(min=3, metavar="N", help="Row length to give the fill for; may be repeated.  [128 512 1024 8192]"),
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="Most frequent tokens to list.")] = 20,
+) -> None:
+    """Show what a data set holds: counts by source, document lengths, fill of rows, most frequent tokens.
+
+    Reads every token. Entropy is in nats a token. Fill is the share of slots that are not padding, [CLS] and [SEP]
+    being counted as filled.
+
+    Example: `maskwright prep info data/books --seq-len 128 --seq-len 512 --png books.png`
+    """
+    from data_prep.format import Dataset
+    from data_prep.inspect import SEQ_LENS, summary
+    from data_prep.picture import draw
+    from launchers.commands.facts import print_facts
+
+    if png is not None and not png.resolve().parent.is_dir():
+        raise UserError(f"There is no folder {png.resolve().parent} to write {png.name} to.")
+    dataset = Dataset(folder)
+    with _ProgressLine("tokens") as progress:
+        facts = summary(dataset, seq_len or SEQ_LENS, top, progress)
+    for row in facts["fill"]:
+        row["packed"] = packed_fill(dataset, row["seq_len"])
+    if png is not None:
+        draw(facts, png, folder.name or str(folder.resolve()))
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+    else:
+        print_facts(facts, str(folder))
+
+
+def packed_fill(dataset: "Dataset", seq_len: int, windows: int = PACKED_WINDOWS) -> float:
+    """Share of slots that are not padding in rows packed as for training, from `windows` windows of random blocks."""
+    import numpy as np
+
+    from pretrain.config import DataConfig
+    from pretrain.data.packing import SPECIALS_PER_PIECE, best_fit_decreasing, cut
+
+    window_blocks = DataConfig.model_fields["window_blocks"].default
+    blocks = np.random.default_rng(0).permutation(dataset.n_blocks)[: windows * window_blocks]
+    filled = rows = 0
+    for window in np.split(blocks, range(window_blocks, len(blocks), window_blocks)):
+        lengths = np.concatenate([dataset.document_lengths(int(block)) for block in window]).astype(np.int64)
+        sizes = -np.sort(-cut(lengths, seq_len - SPECIALS_PER_PIECE)[1]) + SPECIALS_PER_PIECE
+        filled += int(sizes.sum())
+        rows += int(best_fit_decreasing(sizes, seq_len).max()) + 1
+    return filled / (rows * seq_len)
+
+
+def show(
+    folder: DataFolder,
+    number: Annotated[int, typer.Argument(metavar="N", help="Number of the document, from 0.", show_default=False)],
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show the tokens, a line for each word.")] = False,
+) -> None:
+    """Print a document as the data set's own tokenizer decodes it.
+
+    Example: `maskwright prep show data/books 1234`
+    """
+    from data_prep.format import Dataset
+    from data_prep.show import document
+
+    found = document(Dataset(folder), number)
+    origin = " ".join(part for part in (found.input, f"({found.source})" if found.source else "") if part)
+    head = {
+        "document": f"{found.number:,}",
+        "block": f"{found.key}, document {found.place:,} of it",
+        "shard": found.shard,
+        "source": origin or "not recorded",
+        **({} if found.id is None else {"id": str(found.id)}),
+        "tokens": f"{len(found.ids):,}",
+        "words": f"{int(found.word_starts.sum()):,}",
+    }
+    for name, value in head.items():
+        typer.echo(f"{name:<10}{_printable(value)}")
+    typer.echo()
+    if not tokens:
+        typer.echo(_printable(found.text, keep="\n\t"))
+        return
+    words: list[list[str]] = []
+    for id, token, starts in zip(found.ids.tolist(), found.tokens, found.word_starts.tolist(), strict=True):
+        if starts or not words:
+            words.append([])
+        words[-1].append(f"{_printable(token)} ({id})")
+    for word in words:
+        typer.echo("  ".join(word))
+
+
+def verify(
+    folder: DataFolder,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+) -> None:
+    """Read every byte of a data set and name all damage; exit 1 if there is any.
+
+    Example: `maskwright prep verify data/books`
+    """
+    from data_prep.format import read_manifest
+    from data_prep.verify import verify as problems_of
+
+    problems = 0
+    with _ProgressLine("bytes") as progress:
+        for problem in problems_of(folder, workers or _cores(), progress):
+            typer.echo(_printable(problem))
+            problems += 1
+    if problems:
+        lines = "1 problem" if problems == 1 else f"{problems} problems"
+        raise UserError(f"{folder} is damaged: {lines}; restore the files or prepare the data set again.")
+    totals = read_manifest(folder).totals
+    typer.echo(f"{folder}: sound, {totals.documents:,} documents, {totals.tokens:,} tokens, {totals.blocks:,} blocks")
+
+
+def _printable(text: str, keep: str = "") -> str:
+    """The text with control characters spelled out: other people's data shall not steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _cores() -> int:
+    """Cores that this process may use: what a scheduler grants, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _ProgressLine:
+    """How far a pass over the data is: a live line on a terminal, else a plain line now and then, on stderr."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
+        console = Console(stderr=True)
+        live = console.is_terminal and sys.stdout.isatty()
+        self._bar = Progress(*columns, console=console, transient=True) if live else None
+        self._task = self._bar.add_task("", total=None) if self._bar else None
+        self._begin = self._printed = time.monotonic()
+
+    def __enter__(self) -> "_ProgressLine":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        line = f"{done / 1e6 / max(now - self._begin, 1e-9):,.0f} million {self._unit}/s"
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total, description=escape(line))
+        elif now - self._printed >= PLAIN_SECONDS:
+            self._printed = now
+            typer.echo(f"{done / total:4.0%} {line}", err=True)
