@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from data_prep.errors import UserError
-from launchers.commands import dataset, demo, launch, prep, run, tokenizer, track
+from launchers.commands import dataset, demo, launch, launch_prep, prep, run, tokenizer, track
 
 app = typer.Typer(
     name="maskwright",
@@ -23,6 +23,7 @@ app.add_typer(prep.prep_app, name="prep")
 for command in (demo.demo, run.train, run.status, run.stop, run.export):
     app.command()(command)
 app.add_typer(track.track_app, name="track")
+launch.launch_app.command()(launch_prep.prep)
 app.add_typer(launch.launch_app, name="launch")
 
 
