@@ -62,11 +62,16 @@ def scan(bench: "Workbench", task: int, report: "Callable[[Progress], None]") ->
     report(Progress(file_bytes=bench.plan.tasks[task].bytes))
 
 
+def recorded(plan: Plan, task: int, out: Path) -> bool:
+    """Whether a task has the record of a scan."""
+    return _read(_record_path(out, task)).get("hash") == plan.task_hash(task)
+
+
 def scanned(plan: Plan, task: int, out: Path) -> bool:
     """Whether the scan of a task is there and sound."""
-    record = _read(_record_path(out, task))
-    if not record or record["hash"] != plan.task_hash(task):
+    if not recorded(plan, task, out):
         return False
+    record = _read(_record_path(out, task))
     try:
         return all(sha256_file(_scan_path(out, task, kind)) == digest for kind, digest in record["files"].items())
     except OSError:

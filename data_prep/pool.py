@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,11 +24,11 @@ _TICK_SECONDS = 0.2
 def run_tasks(work: Work, tasks: Sequence[int], out: Path, workers: int, on_progress: OnProgress) -> list[Any]:
     """The results of `work`, a function of a module, for these tasks of OUT's plan; started in the order given.
 
-    `on_progress` gets the totals over the tasks several times a second. Raises UserError for a killed worker, and
-    whatever `work` raises.
+    `on_progress` gets the totals over the tasks several times a second. One worker is this process itself. Raises
+    UserError for a killed worker, and whatever `work` raises.
     """
-    if not tasks:
-        return []
+    if min(workers, len(tasks)) <= 1:
+        return _run_here(work, tasks, out, on_progress)
     spawn = multiprocessing.get_context("spawn")
     # Without a lock, which a killed worker would keep.
     counters: Any = spawn.RawArray("q", _SLOTS * len(tasks) + 1)
@@ -50,6 +51,21 @@ def run_tasks(work: Work, tasks: Sequence[int], out: Path, workers: int, on_prog
                     "command again, with fewer --workers if it repeats itself."
                 ) from error
             raise
+
+
+def _run_here(work: Work, tasks: Sequence[int], out: Path, on_progress: OnProgress) -> list[Any]:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    bench = Workbench(out)
+    seen = {task: Progress() for task in tasks}
+
+    def reporter(task: int) -> Callable[[Progress], None]:
+        def report(progress: Progress) -> None:
+            seen[task] = progress if progress.text_bytes else replace(progress, text_bytes=seen[task].text_bytes)
+            on_progress(Progress(*(sum(column) for column in zip(*map(astuple, seen.values()), strict=True))))
+
+        return report
+
+    return [work(bench, task, reporter(task)) for task in tasks]
 
 
 def _sum(counters: Any) -> Progress:

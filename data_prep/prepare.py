@@ -21,7 +21,7 @@ from data_prep.plan import Plan, Settings, evaluation_path, extend, open_plan, r
 from data_prep.pool import run_tasks
 from data_prep.sources import Found, LocalCache, examine
 from data_prep.tokenizer import copy_files, describe
-from data_prep.worker import Progress, TaskRecord, Workbench, read_record, run_task, verified_record
+from data_prep.worker import Progress, TaskRecord, Workbench, read_record, record_path, run_task, verified_record
 
 Show = Callable[[str, Progress, int], None]
 """Gets a stage's name, its totals and the bytes of all its input."""
@@ -66,7 +66,7 @@ def prepare(request: Request, workers: int, show: Show = show_nothing) -> Prepar
     describe(request.tokenizer)  # refused before anything is written
     with _explained(out), _locked(out):
         plan, notes = make_plan(request)
-        if (manifests := _finished(plan, out)) is not None:
+        if (manifests := finished(plan, out)) is not None:
             return Prepared(manifests, 0, notes)
         if deduplicate.kinds(plan):
             tasks = range(len(plan.tasks))
@@ -99,9 +99,17 @@ def resolve_tasks(out: Path) -> int:
 
 
 def do_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_nothing) -> list[TaskRecord]:
-    """Do these tasks of a plan; any number of processes and machines may do tasks of one plan at once."""
+    """Do these tasks of a plan; any number of processes and machines may do tasks of one plan at once.
+
+    A task that fails does not keep the others from being done; then raises UserError, saying why the first has failed.
+    """
     with _explained(out):
-        return _do(_checked(out, tasks), tasks, out, workers, show)
+        plan = _checked(out, tasks)
+        results = run_tasks(_attempt, tasks, out, workers, _shown(show, "task", plan, tasks))
+    failed = [(task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, str)]
+    if failed:
+        raise UserError(f"{len(failed)} of {len(tasks)} tasks failed, the first being {failed[0][0]}: {failed[0][1]}")
+    return results
 
 
 def merge_tasks(out: Path, workers: int) -> Prepared:
@@ -111,6 +119,8 @@ def merge_tasks(out: Path, workers: int) -> Prepared:
         records = run_tasks(_verify, range(len(plan.tasks)), out, workers, lambda progress: None)
         missing = [str(task) for task, record in enumerate(records) if record is None]
         if missing:
+            for task in missing:  # what is damaged is to be done again
+                record_path(out, int(task)).unlink(missing_ok=True)
             names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
             raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
         return Prepared(_merge_or_clear(plan, records, out), 0, notes_of(records))
@@ -119,7 +129,7 @@ def merge_tasks(out: Path, workers: int) -> Prepared:
 def incomplete(out: Path, stage: str) -> list[int]:
     """The tasks of a stage ("scan" or "task") that have no record of the plan's; their files are not read."""
     plan = read_plan(out)
-    done: Callable[[Plan, int, Path], object] = deduplicate.scanned if stage == "scan" else read_record
+    done: Callable[[Plan, int, Path], object] = deduplicate.recorded if stage == "scan" else read_record
     return [task for task in range(len(plan.tasks)) if not done(plan, task, out)]
 
 
@@ -186,6 +196,14 @@ def _checked(out: Path, tasks: Sequence[int]) -> Plan:
     return plan
 
 
+def _attempt(bench: Workbench, task: int, report: Callable[[Progress], None]) -> TaskRecord | str:
+    """The record, or why the task failed."""
+    try:
+        return run_task(bench, task, report)
+    except UserError as error:
+        return str(error)
+
+
 def _verify(bench: Workbench, task: int, report: Callable[[Progress], None]) -> TaskRecord | None:
     return verified_record(bench.plan, task, bench.out)
 
@@ -214,7 +232,7 @@ def _explained(out: Path) -> Iterator[None]:
         ) from error
 
 
-def _finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:
+def finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:
     """The manifests, if they are there and of all inputs of the plan."""
     try:
         manifests = {out / split: Dataset(out / split).manifest for split in plan.splits}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import UserError
 from launchers.prep_array import (
     Job,
     PrepArray,
@@ -27,7 +26,7 @@ from launchers.prep_array import (
 from launchers.sbatch import check_available, max_array_size
 
 if TYPE_CHECKING:
-    from data_prep.plan import Plan
+    pass
 
 
 def prep(
@@ -91,7 +90,7 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[Stage]
     """
     from data_prep.deduplicate import resolved
     from data_prep.plan import read_plan
-    from data_prep.prepare import incomplete
+    from data_prep.prepare import finished, incomplete
 
     plan = read_plan(array.out)
 
@@ -107,20 +106,9 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[Stage]
             stages.append(Stage("resolve", []))
     if tasks := incomplete(array.out, "task"):
         stages.append(stage("task", tasks))
-    if stages or not _merged(plan, array.out):
+    if stages or finished(plan, array.out) is None:
         stages.append(Stage("merge", []))
     return stages
-
-
-def _merged(plan: "Plan", out: Path) -> bool:
-    """Whether there is a sound data set of all the plan's tasks; a plan that has grown has more."""
-    from data_prep.format import Dataset
-
-    try:
-        sources = [Dataset(out / split).manifest.sources for split in plan.splits]
-    except UserError:
-        return False
-    return all(sum(source.tasks for source in given) == len(plan.tasks) for given in sources)
 
 
 def _print_all(stages: list[Stage], planned: list[Job], array: PrepArray, folder: Path) -> None:
