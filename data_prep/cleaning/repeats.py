@@ -63,52 +63,54 @@ def resolve(
         raise ValueError(f"{len(key_files)} key files and {len(drop_files)} drop files")
     if not key_files:
         return np.zeros(0, dtype=np.int64)
-    arrays = _mapped(key_files)
-    ends = np.cumsum([len(array) for array in arrays])
+    shapes = _shapes(key_files)
+    ends = np.cumsum([rows for rows, _ in shapes])
     with tempfile.TemporaryFile(dir=drop_files[0].parent) as scratch:
         dropped = np.memmap(scratch, dtype=bool, mode="w+", shape=(max(1, int(ends[-1])),))
-        _mark(arrays, dropped, any_column, max(2, max_bytes // _BYTES_A_KEY), report or (lambda _: None))
-        counts = np.zeros(len(arrays), dtype=np.int64)
-        for task, array in enumerate(arrays):
-            indices = np.flatnonzero(dropped[ends[task] - len(array) : ends[task]])
+        n_keys = sum(rows * (columns if any_column else 1) for rows, columns in shapes)
+        capacity = max(2, max_bytes // _BYTES_A_KEY)
+        passes = -(-2 * n_keys // capacity) or 1
+        for number in range(passes):
+            bounds = (number << 64) // passes, ((number + 1) << 64) // passes - 1
+            current = _Pass(dropped, capacity)
+            for task, path in enumerate(key_files):
+                _add_file(current, path, int(ends[task]) - shapes[task][0], bounds, any_column)
+                if report:
+                    report((number + (task + 1) / len(key_files)) / passes)
+            current.compact()
+        counts = np.zeros(len(shapes), dtype=np.int64)
+        for task, (rows, _) in enumerate(shapes):
+            indices = np.flatnonzero(dropped[ends[task] - rows : ends[task]])
             save_array(drop_files[task], indices.astype(np.uint32))
             counts[task] = len(indices)
     return counts
 
 
-def _mapped(paths: Sequence[Path]) -> list[np.ndarray]:
-    arrays = [load_uint64(path) for path in paths]
-    width = arrays[0].shape[1]
-    for path, array in zip(paths, arrays, strict=True):
-        if array.shape[1] != width:
-            raise DamagedData(f"{path} has {array.shape[1]} columns instead of {width}; delete it and rerun.")
-    return arrays
+def _shapes(paths: Sequence[Path]) -> list[tuple[int, int]]:
+    shapes = [load_uint64(path).shape for path in paths]
+    width = shapes[0][1]
+    for path, (_, columns) in zip(paths, shapes, strict=True):
+        if columns != width:
+            raise DamagedData(f"{path} has {columns} columns instead of {width}; delete it and rerun.")
+    return shapes
 
 
-def _mark(arrays: list[np.ndarray], dropped: np.ndarray, any_column: bool, capacity: int, report: Report) -> None:
-    """Set `dropped`, bool [n_documents], in passes over the arrays that hold about `capacity` keys each."""
-    documents = sum(map(len, arrays))
-    width = arrays[0].shape[1]
-    passes = -(-2 * documents * (width if any_column else 1) // capacity) or 1
-    rows = max(1, min(_ROWS, capacity // (4 * width)))  # all of them may fall into one pass
-    for number in range(passes):
-        bounds = (number << 64) // passes, ((number + 1) << 64) // passes - 1
-        current, start = _Pass(dropped, capacity), 0
-        for array in arrays:
-            for first in range(0, len(array), rows):
-                keys, owners = _in_range(array[first : first + rows], bounds, any_column)
-                current.add(keys, owners + (start + first))
-            start += len(array)
-            report((number + start / max(1, documents)) / passes)
-        current.compact()
+def _add_file(current: "_Pass", path: Path, first: int, bounds: tuple[int, int], any_column: bool) -> None:
+    """Add a file's keys within `bounds`; `first` is its first document. It is mapped only here: one at a time."""
+    array = load_uint64(path)
+    rows = max(1, min(_ROWS, current.capacity // (4 * array.shape[1])))  # all of them may fall into one pass
+    for start in range(0, len(array), rows):
+        keys, owners = _in_range(array[start : start + rows], bounds, any_column)
+        current.add(keys, owners + (first + start))
 
 
 def _in_range(rows: np.ndarray, bounds: tuple[int, int], any_column: bool) -> tuple[np.ndarray, np.ndarray]:
     """Keys [n, columns] whose first element lies within `bounds`, and the rows [n] that have them."""
     low, high = np.uint64(bounds[0]), np.uint64(bounds[1])
     if any_column:
-        owners, columns = np.nonzero((rows >= max(low, np.uint64(1))) & (rows <= high))
-        return rows[owners, columns][:, None], owners
+        elements = rows.reshape(-1)
+        places = np.flatnonzero((elements >= max(low, np.uint64(1))) & (elements <= high))
+        return elements[places][:, None], places // rows.shape[1]
     owners = np.flatnonzero((rows[:, 0] >= low) & (rows[:, 0] <= high))
     return rows[owners], owners
 

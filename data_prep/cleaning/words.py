@@ -174,7 +174,6 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
     """By code point: a random-looking value, equal for upper and lower case, 0 for separators, uint64 [0x110000]; and
     whether it is a word of its own, bool [0x110000]."""
     lower = np.arange(0x110000, dtype=np.uint64)
-    lower[0xD800:0xE000] = 0  # surrogates, which are no characters
     for code in range(0x20000):
         lower[code] = _lower(code)
     alone = np.zeros(0x110000, dtype=bool)
