@@ -20,6 +20,7 @@ import numpy as np
 from data_prep.cleaning.arrays import save_array
 from data_prep.cleaning.duplicates import document_hashes, resolve_exact
 from data_prep.cleaning.minhash import resolve_near, signatures
+from data_prep.cleaning.repeats import MAX_BYTES
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
 from data_prep.plan import Plan
@@ -78,10 +79,11 @@ def scanned(plan: Plan, task: int, out: Path) -> bool:
         return False
 
 
-def resolve(plan: Plan, out: Path) -> int:
+def resolve(plan: Plan, out: Path, max_bytes: int = MAX_BYTES) -> int:
     """From the scans of all tasks to what each must drop, unless that has been done; returns how many documents.
 
-    Raises UserError if a scan is missing.
+    More memory than `max_bytes` means fewer passes over the scans of a corpus of many millions of documents, and the
+    same answer. Raises UserError if a scan is missing.
     """
     missing = [task for task in range(len(plan.tasks)) if not scanned(plan, task, out)]
     if missing:
@@ -93,7 +95,8 @@ def resolve(plan: Plan, out: Path) -> int:
         resolvers = {"exact": resolve_exact, "near": resolve_near}
         for kind in kinds(plan):
             scans = [_scan_path(out, task, kind) for task in range(len(plan.tasks))]
-            resolvers[kind](scans, [_drop_path(out, task, kind) for task in range(len(plan.tasks))])
+            drops = [_drop_path(out, task, kind) for task in range(len(plan.tasks))]
+            resolvers[kind](scans, drops, max_bytes=max_bytes)
         write_json(out / "prep" / "drop.json", {"scans": _scans(plan, out)})
     return sum(len(_dropped(plan, task, out)) for task in range(len(plan.tasks)))
 

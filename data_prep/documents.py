@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from data_prep.cleaning.contamination import Grams, contaminated
-from data_prep.cleaning.text import clean
+from data_prep.cleaning.text import clean_all
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.place import Place
@@ -21,7 +21,7 @@ BATCH_CHARACTERS = 1 << 20
 
 
 class Document(NamedTuple):
-    """A document that cleaning has kept, and where it comes from (as in Row)."""
+    """A document and where it comes from (as in Row)."""
 
     text: str
     line: int
@@ -69,13 +69,21 @@ class Documents:
         return open_rows(found, first, last, self.plan.settings.reading, self.place.open_cache())
 
     def __iter__(self) -> Iterator[list[Document]]:
-        for batch in _batches(self._clean()):
-            if self.evaluation is not None:
-                bad = contaminated([document.text for document in batch], self.evaluation)
-                self.left_out["contaminated"] += int(bad.sum())
-                batch = [document for document, out in zip(batch, bad, strict=True) if not out]
-            if batch:
-                yield batch
+        for batch in _batches(self._readable()):
+            if kept := self._cleaned(batch):
+                yield kept
+
+    def _cleaned(self, batch: list[Document]) -> list[Document]:
+        texts, reasons = clean_all([document.text for document in batch], self.plan.settings.cleaning)
+        if self.evaluation is not None:
+            bad = contaminated(texts, self.evaluation)
+            reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
+        self.left_out.update(filter(None, reasons))
+        return [
+            document._replace(text=text)
+            for document, text, reason in zip(batch, texts, reasons, strict=True)
+            if not reason
+        ]
 
     def reject(self, line: int, reason: str) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""
@@ -89,17 +97,14 @@ class Documents:
         if self.quarantine is not None:
             self.quarantine.write({"file": self.input.name, "line": line, "reason": reason})
 
-    def _clean(self) -> Iterator[Document]:
-        settings = self.plan.settings.cleaning
+    def _readable(self) -> Iterator[Document]:
         for row in self.rows:
             if row.reason:
                 self.reject(row.line, row.reason)
-                continue
-            text, reason = clean(row.text, settings)
-            if reason or not text.strip():
-                self.left_out[reason or "empty"] += 1
+            elif not row.text or row.text.isspace():
+                self.left_out["empty"] += 1
             else:
-                yield Document(text, row.line, row.id)
+                yield Document(row.text, row.line, row.id)
 
 
 def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:

@@ -92,10 +92,10 @@ def scan_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_
         run_tasks(deduplicate.scan, tasks, out, workers, _shown(show, "scan", plan, tasks))
 
 
-def resolve_tasks(out: Path) -> int:
+def resolve_tasks(out: Path, max_bytes: int) -> int:
     """Find what each task must drop, when all are scanned; returns how many documents that is."""
     with _explained(out), _locked(out):
-        return deduplicate.resolve(read_plan(out), out)
+        return deduplicate.resolve(read_plan(out), out, max_bytes)
 
 
 def do_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_nothing) -> list[TaskRecord]:

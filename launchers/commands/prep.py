@@ -71,14 +71,17 @@ def prep_scan(out: Out, tasks: Tasks, workers: Workers = None) -> None:
 
 
 @prep_app.command("resolve")
-def prep_resolve(out: Out) -> None:
+def prep_resolve(
+    out: Out,
+    memory_gb: Annotated[float, typer.Option(min=0.1, help="Gigabytes to work in: the more, the fewer passes.")] = 0.5,
+) -> None:
     """With --deduplicate: when all tasks are scanned, find the documents that each must drop.
 
     Example: `maskwright prep resolve data/web`
     """
     from data_prep.prepare import resolve_tasks
 
-    dropped = resolve_tasks(out)
+    dropped = resolve_tasks(out, int(memory_gb * 1e9))
     typer.echo(f"{out}: {dropped:,} duplicates to drop")
 
 

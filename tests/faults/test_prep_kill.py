@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -132,7 +133,8 @@ def test_rerun_does_not_trust_a_record_whose_shard_is_damaged(corpus, tmp_path):
     shard.write_bytes(shard.read_bytes()[:-1])
     record = out / "prep" / "tasks" / "00002.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "plan": "0" * 64}))
-    (out / "valid" / "shards" / ".00000-00000.tar.1.tmp").touch()  # of a writer killed long ago
+    name = f".00000-00000.tar.{socket.gethostname()}.{2**22 + 1}.tmp"  # no process has that number
+    (out / "valid" / "shards" / name).touch()
     run(corpus, out)
     assert tree(out) == tree(corpus / "reference")
 
