@@ -10,15 +10,12 @@ to benchmarks/results/train_vs_hf.md.
 import argparse
 import json
 import os
-import platform
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,10 +27,13 @@ from rich.table import Table
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
+from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format import Dataset  # noqa: E402
-from data_prep.sources import Source, find_inputs  # noqa: E402
+from data_prep.place import CACHE, CACHE_BYTES  # noqa: E402
+from data_prep.sample import Sample  # noqa: E402
+from data_prep.sources import LocalCache, Options, find_inputs  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.journal import read_journal  # noqa: E402
 
@@ -73,8 +73,7 @@ def main() -> None:
     args = parser.parse_args()
     if not LR_WARMUP <= args.skip < args.steps:
         raise UserError(f"--skip ({args.skip}) must be at least {LR_WARMUP} and less than --steps ({args.steps})")
-    if (load := os.getloadavg()[0]) > 0.5:
-        print(f"warning: the load average is {load:.1f}; other work on this machine makes the figures worthless")
+    load = warn_if_busy()
     if find_spec("accelerate") is None:
         raise UserError("transformers.Trainer needs accelerate: pip install 'maskwright[benchmark]'")
     with tempfile.TemporaryDirectory(prefix="train_vs_hf-") as folder:
@@ -98,12 +97,11 @@ def write_text(inputs: list[str], documents: int, out: Path) -> Path:
     """The first documents of the inputs as one .jsonl that both sides read."""
     written = 0
     with open(out, "w", encoding="utf-8") as file:
-        for path in find_inputs(inputs):
-            for row in Source(path):
-                if row.reason or written == documents:
-                    continue
-                file.write(json.dumps({"text": row.text}) + "\n")
-                written += 1
+        for text in Sample(find_inputs(inputs), Options(), 10**12, LocalCache(CACHE, CACHE_BYTES)):
+            if written == documents:
+                break
+            file.write(json.dumps({"text": text}) + "\n")
+            written += 1
     if written < documents:
         raise UserError(f"the input has {written} documents; --documents asks for {documents}")
     return out
@@ -256,8 +254,6 @@ def write_report(
 ) -> None:
     rows = [["", "transformers.Trainer", "maskwright train", "ratio"], ["---", "---:", "---:", "---:"]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in [*rows, *lines_of(rounds)])
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed", "datasets"))
-    command = ["python", "benchmarks/train_vs_hf.py", *sys.argv[1:]]
     report = f"""# Training speed against transformers.Trainer
 
 Real tokens a second; padding does not count. Medians over {len(rounds)} rounds, in which the two sides took turns.
@@ -273,31 +269,10 @@ Real tokens a second; padding does not count. Medians over {len(rounds)} rounds,
 - maskwright train: documents are packed whole or split, each piece with its own [CLS] and [SEP], and do not see each
   other; rows are masked as they are read. The time includes all that happens between steps: journal, MLflow, progress.
 
-| | |
-|---|---|
-| date | {time.strftime("%Y-%m-%d")} |
-| processor | {processor()}, {os.cpu_count()} cores; load average before the start {load:.2f} |
-| versions | Python {platform.python_version()}, {versions} |
-| commit | {commit()} |
-| command | `{shlex.join(command)}` |
-"""
+{conditions("train_vs_hf.py", ("torch", "transformers", "deepspeed", "datasets"), load)}"""
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_writer(out) as file:
         file.write(report.encode())
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
-
-
-def commit() -> str:
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True).stdout.strip()
-
-    return git("rev-parse", "--short", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
 
 
 if __name__ == "__main__":

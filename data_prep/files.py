@@ -5,9 +5,12 @@ import hashlib
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
 
 
 def fsync_folder(folder: Path) -> None:
@@ -35,6 +38,23 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
         fsync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_abandoned(temporary: Path) -> bool:
+    """Whether a file of atomic_writer has no writer any more: one of this host by its process, others by their age."""
+    pid = temporary.name.split(".")[-2]
+    if pid.isdecimal() and temporary.name.endswith(f".{socket.gethostname()}.{pid}.tmp"):
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+    try:
+        return time.time() - temporary.stat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        return False
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -12,6 +12,7 @@ import json
 import mmap
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -150,6 +151,13 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def left_out(self) -> dict[str, int]:
+        """Documents left out of the whole preparation, by reason."""
+        counts: Counter[str] = Counter()
+        for source in self.sources:
+            counts.update(source.left_out)
+        return dict(sorted(counts.items()))
 
 
 def shard_name(task: int, shard: int) -> str:

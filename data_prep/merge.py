@@ -1,10 +1,15 @@
 """The last step of preparing data: the manifest that makes a folder of shards a data set."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import orjson
+
+from data_prep.documents import quarantine_path
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.files import atomic_writer, is_abandoned, write_json
 from data_prep.format import (
     FORMAT,
     FORMAT_VERSION,
@@ -19,6 +24,10 @@ from data_prep.format import (
 )
 from data_prep.plan import Plan
 from data_prep.worker import TaskRecord
+
+
+class NoDocuments(UserError):
+    """A data set would be empty."""
 
 
 def write_manifest(
@@ -48,13 +57,16 @@ def write_manifest(
 def merge(plan: Plan, records: Sequence[TaskRecord], out: Path) -> list[Manifest]:
     """Write the manifest of each split from the verified records of all tasks, in task order.
 
-    Removes what interrupted writers left behind. Raises UserError if a split has no document.
+    Also gathers the tasks' unreadable rows in OUT/quarantine.jsonl, and removes what interrupted writers left behind.
+    Raises NoDocuments if a split has none.
     """
     for split in plan.splits:
         if not any(record.documents(split) for record in records):
-            raise UserError(_nothing(plan, records, split))
+            raise NoDocuments(_nothing(plan, records, split))
     for temporary in out.rglob(".*.tmp"):
-        temporary.unlink()
+        if is_abandoned(temporary):
+            temporary.unlink(missing_ok=True)
+    _gather_quarantine(plan, records, out)
     return [
         write_manifest(
             out / split,
@@ -67,21 +79,49 @@ def merge(plan: Plan, records: Sequence[TaskRecord], out: Path) -> list[Manifest
 
 
 def _sources(plan: Plan, records: Sequence[TaskRecord], split: str) -> list[SourceInfo]:
-    return [
-        SourceInfo(
-            name=source.name,
-            bytes=source.bytes,
-            source="",
-            digest=source.sha256,
-            first_task=record.task,
-            tasks=1,
-            documents=record.documents(split),
-            tokens=sum(shard.tokens for shard in record.shards[split]),
-            text_bytes=0,
-            left_out={"empty": record.empty, "unreadable": record.quarantined},
+    sources = []
+    for given, tasks in zip(plan.inputs, plan.tasks_of_inputs(), strict=True):
+        done = [records[task] for task in tasks]
+        left_out: Counter[str] = Counter()
+        for record in done:
+            left_out.update(record.left_out)
+        sources.append(
+            SourceInfo(
+                name=given.name,
+                source=given.source,
+                bytes=given.bytes,
+                digest=given.digest,
+                first_task=tasks.start,
+                tasks=len(tasks),
+                documents=sum(record.documents(split) for record in done),
+                tokens=sum(record.tokens(split) for record in done),
+                text_bytes=sum(record.text_bytes[split] for record in done),
+                left_out=dict(sorted(left_out.items())),
+            )
         )
-        for source, record in zip(plan.inputs, records, strict=True)
-    ]
+    return sources
+
+
+def _gather_quarantine(plan: Plan, records: Sequence[TaskRecord], out: Path) -> None:
+    """One file of all unreadable rows, with the lines counted from the beginning of each input."""
+    path = out / "quarantine.jsonl"
+    if all(record.quarantine_sha256 is None for record in records):
+        path.unlink(missing_ok=True)
+        return
+    with atomic_writer(path) as file:
+        for row in _quarantined(plan, records, out):
+            file.write(orjson.dumps(row) + b"\n")
+
+
+def _quarantined(plan: Plan, records: Sequence[TaskRecord], out: Path) -> Iterator[dict[str, Any]]:
+    for tasks in plan.tasks_of_inputs():
+        lines = 0
+        for task in tasks:
+            if records[task].quarantine_sha256 is not None:
+                with open(quarantine_path(out, task), "rb") as rows:
+                    for row in map(orjson.loads, rows):
+                        yield {**row, "line": row["line"] + lines}
+            lines += records[task].lines
 
 
 def _nothing(plan: Plan, records: Sequence[TaskRecord], split: str) -> str:
@@ -89,6 +129,10 @@ def _nothing(plan: Plan, records: Sequence[TaskRecord], split: str) -> str:
         return f"--valid-fraction {plan.settings.valid_fraction} takes no document of so small a corpus; raise it."
     if split == "train" and any(record.documents("valid") for record in records):
         return f"--valid-fraction {plan.settings.valid_fraction} leaves no document to train on; lower it."
-    empty, quarantined = sum(r.empty for r in records), sum(r.quarantined for r in records)
-    first = next((f", the first being {r.first_reason}" for r in records if r.first_reason), "")
-    return f"The input has no document: {empty} are empty and {quarantined} unreadable{first}; check --text-field."
+    left_out: Counter[str] = Counter()
+    for record in records:
+        left_out.update(record.left_out)
+    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "nothing was read"
+    row = next((record.first_unreadable for record in records if record.first_unreadable), None)
+    first = f"; the first unreadable row is {row['file']} line {row['line']}: {row['reason']}" if row else ""
+    return f"The input has no document to keep ({counts}){first}; check the input and --text-field."

@@ -1,38 +1,61 @@
-"""The frozen plan of a preparation: everything that decides its output, and so what a rerun must agree with."""
+"""The plan of a preparation: inputs, the tasks they are cut into, and all that decides the output.
+
+A plan only grows: inputs that are added later get tasks with new numbers, so that the shards of the old ones stay as
+they are. A task's hash is what its record must agree with.
+"""
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from data_prep.cleaning.text import Cleaning
 from data_prep.errors import UserError
-from data_prep.files import sha256_file, write_json
+from data_prep.files import write_json
 from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
-from data_prep.sources import input_names
+from data_prep.sources import Examined, Found, Options
+
+LEAST_TASK_BYTES = 16 << 20
+MOST_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input file, by its content; `name` is relative to the inputs' common folder."""
+    """One input, by its content; `name` is for people, `source` the user's name for inputs of its kind."""
 
     name: str
+    source: str
+    kind: str
     bytes: int
-    sha256: str
+    digest: str
 
 
 @dataclass(frozen=True)
 class Task:
-    """A unit of work that one process does alone: a whole input file."""
+    """A unit of work that one process does alone: the range [first, last) of an input's units, about `bytes` of it."""
 
     input: int
+    first: int
+    last: int
+    bytes: int
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the output besides inputs and tokenizer; `valid_fraction` of the documents go to OUT/valid."""
+    """What decides the output besides inputs and tokenizer; `valid_fraction` of the documents go to OUT/valid.
 
-    text_field: str = "text"
+    `evaluation_sha256` is that of the n-grams that documents must not contain (OUT/prep/evaluation.npy), if any.
+    """
+
+    reading: Options = field(default_factory=Options)
+    cleaning: Cleaning = field(default_factory=Cleaning)
+    evaluation_sha256: str | None = None
+    deduplicate: str = "none"  # or exact, near
+    near_threshold: float = 0.8
     valid_fraction: float = 0.0
     block_tokens: int = BLOCK_TOKENS
     shard_bytes: int = SHARD_BYTES
@@ -49,48 +72,152 @@ class Plan:
     settings: Settings
 
     @property
-    def hash(self) -> str:
-        """SHA-256 of the plan's canonical JSON."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
-    @property
     def splits(self) -> list[str]:
         """Folders of the data sets, relative to OUT."""
         return ["train", "valid"] if self.settings.valid_fraction else ["."]
 
+    def task_hash(self, task: int) -> str:
+        """SHA-256 of all that decides the task's output, other tasks' documents (deduplication) excepted."""
+        unit = self.tasks[task]
+        source = self.inputs[unit.input]
+        content = {
+            "input": [source.kind, source.bytes, source.digest, unit.first, unit.last],
+            "tokenizer": self.tokenizer.sha256,
+            "settings": asdict(self.settings),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-def make_plan(paths: list[Path], tokenizer: TokenizerInfo, settings: Settings) -> Plan:
-    """One task for each file. Reads the files to hash them."""
-    inputs = [
-        Input(name, path.stat().st_size, sha256_file(path))
-        for name, path in zip(input_names(paths), paths, strict=True)
-    ]
-    return Plan(inputs, [Task(index) for index in range(len(inputs))], tokenizer, settings)
+    def tasks_of_inputs(self) -> list[range]:
+        """The numbers of each input's tasks, which follow one another."""
+        ranges = [range(0)] * len(self.inputs)
+        for number, task in enumerate(self.tasks):
+            first = ranges[task.input].start if ranges[task.input] else number
+            ranges[task.input] = range(first, number + 1)
+        return ranges
 
 
-def freeze(plan: Plan, out: Path) -> None:
-    """Write OUT/prep/plan.json, or check that the plan already there is the same.
+def extend(
+    plan: Plan, found: Sequence[Found], examined: Sequence[Examined], task_bytes: int | None = None
+) -> tuple[Plan, list[str]]:
+    """The plan with tasks for the inputs that it does not have yet, and the location of each of its inputs.
 
-    Raises UserError if OUT was begun with another plan, naming what differs, or holds other files.
+    `task_bytes` is the size of new tasks, by default such that there are a few hundred. Raises UserError if an input of
+    the plan is not among `found`, or no longer has the same content.
     """
-    path = out / "prep" / "plan.json"
-    if not path.exists():
+    sizes = sum(one.bytes for one in examined)
+    task_bytes = task_bytes or max(LEAST_TASK_BYTES, min(MOST_TASK_BYTES, sizes // 256))
+    inputs, tasks = list(plan.inputs), list(plan.tasks)
+    locations: list[str | None] = [None] * len(inputs)
+    awaited: dict[Any, list[int]] = {}
+    for number, old in reversed(list(enumerate(inputs))):
+        awaited.setdefault((old.source, old.kind, old.bytes, old.digest), []).append(number)
+    for one, seen, name in zip(found, examined, _names(found), strict=True):
+        if same := awaited.get((one.source, one.kind, seen.bytes, seen.digest)):
+            locations[same.pop()] = one.location
+            continue
+        tasks += [Task(len(inputs), *cut) for cut in cuts(seen, task_bytes)]
+        inputs.append(Input(name, one.source, one.kind, seen.bytes, seen.digest))
+        locations.append(one.location)
+    for old, location in zip(inputs, locations, strict=True):
+        if location is None:
+            raise UserError(
+                f"The input {old.name} that was prepared before has changed or is not given now; a data set can only "
+                "grow: give all of its inputs as they were, or choose a new --out folder."
+            )
+    return replace(plan, inputs=inputs, tasks=tasks), [str(location) for location in locations]
+
+
+def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
+    """An input as ranges (first, last, bytes) of its units, in order, each of about `task_bytes`."""
+    if examined.unit_bytes is None:
+        count = max(1, math.ceil(examined.bytes / task_bytes)) if examined.bytes else 0
+        ends = [examined.bytes * part // count for part in range(count + 1)] if count else []
+        return [(first, last, last - first) for first, last in pairwise(ends)]
+    ranges = []
+    first = size = 0
+    for unit, unit_bytes in enumerate(examined.unit_bytes):
+        if size and size + unit_bytes > task_bytes:
+            ranges.append((first, unit, size))
+            first, size = unit, 0
+        size += unit_bytes
+    if first < len(examined.unit_bytes):
+        ranges.append((first, len(examined.unit_bytes), size))
+    return ranges
+
+
+def _names(found: Sequence[Found]) -> list[str]:
+    """The locations without the folders that all of them share: the same wherever that folder lies."""
+    parts = [one.location.split("/") for one in found]
+    shared = 0
+    while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
+        shared += 1
+    return ["/".join(part[shared:]) for part in parts]
+
+
+def plan_path(out: Path) -> Path:
+    return out / "prep" / "plan.json"
+
+
+def evaluation_path(out: Path) -> Path:
+    """Where the n-grams that documents must not contain are kept."""
+    return out / "prep" / "evaluation.npy"
+
+
+def read_plan(out: Path) -> Plan:
+    """The plan of OUT; raises UserError where there is none or it is damaged."""
+    path = plan_path(out)
+    try:
+        raw = json.loads(path.read_bytes())
+        settings = raw["settings"]
+        return Plan(
+            inputs=[Input(**one) for one in raw["inputs"]],
+            tasks=[Task(**one) for one in raw["tasks"]],
+            tokenizer=TokenizerInfo(**raw["tokenizer"]),
+            settings=Settings(
+                **{**settings, "reading": Options(**settings["reading"]), "cleaning": Cleaning(**settings["cleaning"])}
+            ),
+        )
+    except FileNotFoundError:
+        raise UserError(f"{out} has no plan ({path}); make one with `maskwright prep plan`.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}); choose a new --out folder.") from error
+
+
+def open_plan(out: Path, tokenizer: TokenizerInfo, settings: Settings) -> Plan:
+    """The plan of OUT, or an empty one for a new or empty folder.
+
+    Raises UserError if OUT was begun with another tokenizer or other settings, naming them, or holds other files.
+    """
+    if not plan_path(out).exists():
         strangers = sorted(entry.name for entry in out.iterdir() if entry.name != "prep")
         if strangers:
             raise UserError(f"{out} is not empty (it has {strangers[0]}); choose a new --out folder.")
-        write_json(path, asdict(plan))
-        return
-    try:
-        frozen = json.loads(path.read_bytes())
-        differing = [name for name, value in _comparable(plan).items() if frozen[name] != value]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); choose a new --out folder.") from error
+        return Plan([], [], tokenizer, settings)
+    plan = read_plan(out)
+    differing = [name.replace("_", " ") for name in _differences(plan.settings, settings)]
+    if plan.tokenizer != tokenizer:
+        differing.insert(0, "tokenizer")
     if differing:
-        names = " and ".join("input files" if name == "inputs" else name for name in differing if name != "tasks")
         raise UserError(
-            f"{out} was prepared or begun with other {names}; choose a new --out folder or delete this one."
+            f"{out} was prepared or begun with another {' and '.join(differing)}; choose a new --out folder or delete "
+            "this one."
         )
+    return plan
 
 
-def _comparable(plan: Plan) -> dict[str, Any]:
-    return json.loads(json.dumps(asdict(plan)))
+def write_plan(plan: Plan, out: Path) -> None:
+    """Make the plan OUT's; a plan that is there already must be the beginning of it."""
+    if not plan_path(out).exists() or read_plan(out) != plan:
+        write_json(plan_path(out), asdict(plan))
+
+
+def _differences(old: Any, new: Any) -> list[str]:
+    """Names of the settings that differ, those of nested settings included."""
+    names = []
+    for one in fields(old):
+        before, after = getattr(old, one.name), getattr(new, one.name)
+        if hasattr(before, "__dataclass_fields__"):
+            names += _differences(before, after)
+        elif before != after:
+            names.append(one.name)
+    return names

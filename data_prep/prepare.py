@@ -1,84 +1,217 @@
-"""Preparing a data set on this machine: plan, one process a core over the tasks, merge."""
+"""Preparing a data set, piece by piece: plan, scan and resolve (where duplicates are left out), tasks, merge.
+
+`prepare` does all of it on this machine. Each piece may be interrupted at any moment and called again.
+"""
 
 import contextlib
 import fcntl
-import multiprocessing
-import os
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from multiprocessing import connection, parent_process
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from data_prep.errors import DamagedData, UserError
-from data_prep.files import fsync_folder
+from data_prep import deduplicate
+from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
+from data_prep.errors import UserError
+from data_prep.files import fsync_folder, sha256_file
 from data_prep.format import Dataset, Manifest
-from data_prep.merge import merge
-from data_prep.plan import Plan, Settings, freeze, make_plan
+from data_prep.merge import NoDocuments, merge
+from data_prep.place import CACHE, CACHE_BYTES, Place, write_place
+from data_prep.plan import Plan, Settings, evaluation_path, extend, open_plan, read_plan, write_plan
+from data_prep.pool import run_tasks
+from data_prep.sources import Found, LocalCache, examine
 from data_prep.tokenizer import copy_files, describe
-from data_prep.worker import Progress, TaskRecord, run_task
+from data_prep.worker import Progress, TaskRecord, Workbench, read_record, record_path, run_task, verified_record
 
-_SLOTS = 4  # numbers of a Progress, in the memory shared with the workers
-_TICK_SECONDS = 0.2
+Show = Callable[[str, Progress, int], None]
+"""Gets a stage's name, its totals and the bytes of all its input."""
+
+
+def show_nothing(stage: str, progress: Progress, total_bytes: int) -> None:
+    """For when nobody watches."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to prepare from what. `evaluation` are files whose texts no document may contain."""
+
+    inputs: Sequence[Found]
+    tokenizer: Path
+    out: Path
+    settings: Settings = field(default_factory=Settings)
+    evaluation: Sequence[Path] = ()
+    evaluation_ngram: int = NGRAM_WORDS
+    task_bytes: int | None = None
+    strict: bool = False
+    cache: Path = CACHE
+    cache_bytes: int = CACHE_BYTES
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a preparation gave: manifests by folder, whether it had been finished before, and notes for the user."""
+    """What a preparation gave: manifests by folder, tasks done now (0: it had been finished), notes for the user."""
 
     manifests: dict[Path, Manifest]
-    already_finished: bool
+    new_tasks: int
     notes: list[str]
 
 
-def prepare(
-    paths: list[Path],
-    tokenizer: Path,
-    out: Path,
-    workers: int,
-    settings: Settings,
-    on_progress: Callable[[Progress, int], None] = lambda progress, total_bytes: None,
-) -> Prepared:
-    """Turn text files into the data set OUT, or OUT/train and OUT/valid with a valid fraction.
+def prepare(request: Request, workers: int, show: Show = show_nothing) -> Prepared:
+    """Turn text into the data set OUT, or OUT/train and OUT/valid with a valid fraction.
 
-    May be interrupted at any moment and called again with the same arguments; the output is then the same, byte for
-    byte, and does not depend on `workers`. `on_progress` gets the totals and the bytes of all input files. Raises
+    The output does not depend on `workers`. Inputs that are added to a finished data set are processed alone. Raises
     UserError for bad input, an OUT that belongs to other input, a killed worker, or a full disk.
     """
-    info = describe(tokenizer)
+    out = request.out
+    describe(request.tokenizer)  # refused before anything is written
+    with _explained(out), _locked(out):
+        plan, notes = make_plan(request)
+        if (manifests := finished(plan, out)) is not None:
+            return Prepared(manifests, 0, notes)
+        if deduplicate.kinds(plan):
+            tasks = range(len(plan.tasks))
+            run_tasks(deduplicate.scan, _largest_first(plan, tasks), out, workers, _shown(show, "scan", plan, tasks))
+            deduplicate.resolve(plan, out)
+        done = {task for task in range(len(plan.tasks)) if read_record(plan, task, out)}
+        records = _do(plan, list(range(len(plan.tasks))), out, workers, show)
+        notes += notes_of(records)
+        return Prepared(_merge_or_clear(plan, records, out), len(plan.tasks) - len(done), notes)
+
+
+def plan_only(request: Request) -> tuple[Plan, list[str]]:
+    """Make or extend the plan of OUT, and do nothing of it; also returns notes."""
+    describe(request.tokenizer)
+    with _explained(request.out), _locked(request.out):
+        return make_plan(request)
+
+
+def scan_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_nothing) -> None:
+    """Scan these tasks for duplicates."""
+    with _explained(out):
+        plan = _checked(out, tasks)
+        run_tasks(deduplicate.scan, tasks, out, workers, _shown(show, "scan", plan, tasks))
+
+
+def resolve_tasks(out: Path) -> int:
+    """Find what each task must drop, when all are scanned; returns how many documents that is."""
+    with _explained(out), _locked(out):
+        return deduplicate.resolve(read_plan(out), out)
+
+
+def do_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_nothing) -> list[TaskRecord]:
+    """Do these tasks of a plan; any number of processes and machines may do tasks of one plan at once.
+
+    A task that fails does not keep the others from being done; then raises UserError, saying why the first has failed.
+    """
+    with _explained(out):
+        plan = _checked(out, tasks)
+        results = run_tasks(_attempt, tasks, out, workers, _shown(show, "task", plan, tasks))
+    failed = [(task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, str)]
+    if failed:
+        raise UserError(f"{len(failed)} of {len(tasks)} tasks failed, the first being {failed[0][0]}: {failed[0][1]}")
+    return results
+
+
+def merge_tasks(out: Path, workers: int) -> Prepared:
+    """Write the manifests when every task's record verifies; raises UserError naming the tasks whose does not."""
+    with _explained(out), _locked(out):
+        plan = read_plan(out)
+        records = run_tasks(_verify, range(len(plan.tasks)), out, workers, lambda progress: None)
+        missing = [str(task) for task, record in enumerate(records) if record is None]
+        if missing:
+            for task in missing:  # what is damaged is to be done again
+                record_path(out, int(task)).unlink(missing_ok=True)
+            names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
+            raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
+        return Prepared(_merge_or_clear(plan, records, out), 0, notes_of(records))
+
+
+def incomplete(out: Path, stage: str) -> list[int]:
+    """The tasks of a stage ("scan" or "task") that have no record of the plan's; their files are not read."""
+    plan = read_plan(out)
+    done: Callable[[Plan, int, Path], object] = deduplicate.recorded if stage == "scan" else read_record
+    return [task for task in range(len(plan.tasks)) if not done(plan, task, out)]
+
+
+def make_plan(request: Request) -> tuple[Plan, list[str]]:
+    """The plan of OUT with all inputs of the request, and notes; afterwards OUT has all that a task needs.
+
+    Raises UserError if an input cannot be read, or OUT was begun with other settings.
+    """
+    out, cache = request.out, LocalCache(request.cache, request.cache_bytes)
+    settings, notes = _with_evaluation(request)
+    plan = open_plan(out, describe(request.tokenizer), settings)
+    examined = [examine(one, cache, settings.reading) for one in request.inputs]
+    plan, locations = extend(plan, request.inputs, examined, request.task_bytes)
+    for folder in ("tasks", "scan"):
+        (out / "prep" / folder).mkdir(exist_ok=True)
+    write_place(Place(locations, request.strict, str(request.cache), request.cache_bytes), out)
+    for split in plan.splits:
+        copy_files(request.tokenizer, out / split / "tokenizer")
+        (out / split / "shards").mkdir(exist_ok=True)
+        fsync_folder(out / split)
+    write_plan(plan, out)  # last: who finds a plan finds all that belongs to it
+    return plan, notes
+
+
+def _with_evaluation(request: Request) -> tuple[Settings, list[str]]:
+    """The settings, with the n-grams of the evaluation files saved in OUT/prep; and notes for the user."""
+    if not request.evaluation:
+        return request.settings, []
+    texts = (text for file in request.evaluation for text in evaluation_texts(file))
+    least = min(MIN_WORDS, request.evaluation_ngram)
+    grams, skipped = evaluation_grams(texts, request.evaluation_ngram, least)
+    path = evaluation_path(request.out)
+    grams.save(path)
+    note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
+    return replace(request.settings, evaluation_sha256=sha256_file(path)), [note] if skipped else []
+
+
+def notes_of(records: Sequence[TaskRecord]) -> list[str]:
+    """Why tasks went without a faster encoder."""
+    return sorted({record.note for record in records if record.note})
+
+
+def _do(plan: Plan, tasks: Sequence[int], out: Path, workers: int, show: Show) -> list[TaskRecord]:
+    """Do tasks, the largest first, and return their records in the order given."""
+    order = _largest_first(plan, tasks)
+    records = dict(zip(order, run_tasks(run_task, order, out, workers, _shown(show, "task", plan, tasks)), strict=True))
+    return [records[task] for task in tasks]
+
+
+def _largest_first(plan: Plan, tasks: Sequence[int]) -> list[int]:
+    return sorted(tasks, key=lambda task: -plan.tasks[task].bytes)
+
+
+def _shown(show: Show, stage: str, plan: Plan, tasks: Sequence[int]) -> Callable[[Progress], None]:
+    total = sum(plan.tasks[task].bytes for task in tasks)
+    return lambda progress: show(stage, progress, total)
+
+
+def _checked(out: Path, tasks: Sequence[int]) -> Plan:
+    plan = read_plan(out)
+    for task in tasks:
+        if not 0 <= task < len(plan.tasks):
+            raise UserError(f"{out} has no task {task}; its tasks are 0 to {len(plan.tasks) - 1}.")
+    return plan
+
+
+def _attempt(bench: Workbench, task: int, report: Callable[[Progress], None]) -> TaskRecord | str:
+    """The record, or why the task failed."""
     try:
-        plan = make_plan(paths, info, settings)
-        (out / "prep" / "tasks").mkdir(parents=True, exist_ok=True)
-        with _locked(out):
-            freeze(plan, out)
-            if (manifests := _finished(plan, out)) is not None:
-                return Prepared(manifests, True, [])
-            for split in plan.splits:
-                copy_files(tokenizer, out / split / "tokenizer")
-                (out / split / "shards").mkdir(exist_ok=True)
-                fsync_folder(out / split)
-            records = _run_tasks(plan, paths, out, workers, on_progress)
-            return Prepared(_merge_or_clear(plan, records, out), False, _notes(records))
-    except BrokenProcessPool as error:
-        raise UserError(
-            "A worker process was killed, perhaps for want of memory; what is finished is kept: run the same command "
-            "again, with fewer --workers if it repeats itself."
-        ) from error
-    except OSError as error:
-        raise UserError(
-            f"Reading or writing {error.filename or out} failed: {error.strerror or error}; what is finished is kept, "
-            "run the same command again."
-        ) from error
+        return run_task(bench, task, report)
+    except UserError as error:
+        return str(error)
+
+
+def _verify(bench: Workbench, task: int, report: Callable[[Progress], None]) -> TaskRecord | None:
+    return verified_record(bench.plan, task, bench.out)
 
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
     """Keeps a second preparation out of the folder; the system releases the lock however this process ends."""
+    (out / "prep").mkdir(parents=True, exist_ok=True)
     with open(out / "prep" / "lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,91 +220,35 @@ def _locked(out: Path) -> Iterator[None]:
         yield
 
 
-def _finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:
+@contextlib.contextmanager
+def _explained(out: Path) -> Iterator[None]:
+    """A disk that is full, or any other failure of the system, in one sentence."""
     try:
-        return {out / split: Dataset(out / split).manifest for split in plan.splits}
-    except DamagedData:
-        return None  # the tasks' records will tell which shards to write again
+        yield
+    except OSError as error:
+        raise UserError(
+            f"Reading or writing {error.filename or out} failed: {error.strerror or error}; what is finished is kept, "
+            "run the same command again."
+        ) from error
+
+
+def finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:
+    """The manifests, if they are there and of all inputs of the plan."""
+    try:
+        manifests = {out / split: Dataset(out / split).manifest for split in plan.splits}
     except UserError:
-        return None
+        return None  # the tasks' records will tell which shards to write again
+    inputs = [(one.source, one.bytes, one.digest) for one in plan.inputs]
+    same = all([(s.source, s.bytes, s.digest) for s in manifest.sources] == inputs for manifest in manifests.values())
+    return manifests if same else None
 
 
 def _merge_or_clear(plan: Plan, records: list[TaskRecord], out: Path) -> dict[Path, Manifest]:
     try:
         return dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))
-    except UserError:
+    except NoDocuments:
         # No usable data set can come of this plan, and the folder must not stand in the way of the next one.
-        for name in ("prep", "quarantine", "shards", "tokenizer", *plan.splits):
+        for name in ("prep", "quarantine.jsonl", "shards", "tokenizer", *plan.splits):
             if name != ".":
                 shutil.rmtree(out / name, ignore_errors=True)
         raise
-
-
-def _notes(records: list[TaskRecord]) -> list[str]:
-    return sorted({record.note for record in records if record.note})
-
-
-def _run_tasks(
-    plan: Plan, paths: list[Path], out: Path, workers: int, on_progress: Callable[[Progress, int], None]
-) -> list[TaskRecord]:
-    """Records of all tasks, the largest files being started first."""
-    spawn = multiprocessing.get_context("spawn")
-    counters: Any = spawn.RawArray(
-        "q", _SLOTS * len(plan.tasks) + 1
-    )  # without a lock, which a killed worker would keep
-    total = sum(source.bytes for source in plan.inputs)
-    sizes = [plan.inputs[task.input].bytes for task in plan.tasks]
-    order = sorted(range(len(plan.tasks)), key=lambda task: -sizes[task])
-    with ProcessPoolExecutor(min(workers, len(order)), spawn, _start_worker, (counters,)) as pool:
-        try:
-            futures = {task: pool.submit(_work, plan, task, paths[plan.tasks[task].input], out) for task in order}
-            pending = set(futures.values())
-            while pending:
-                done, pending = wait(pending, _TICK_SECONDS, FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-                on_progress(_sum(counters), total)
-            return [futures[task].result() for task in range(len(plan.tasks))]
-        except BaseException:
-            counters[-1] = 1  # the workers stop after their batch
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _sum(counters: Any) -> Progress:
-    return Progress(*(sum(counters[slot:-1:_SLOTS]) for slot in range(_SLOTS)))
-
-
-class _Stopped(Exception):
-    """The parent process asked the tasks to stop."""
-
-
-_counters: Any = None
-
-
-def _start_worker(counters: Any) -> None:
-    global _counters
-    _counters = counters
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-
-
-def _die_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
-
-
-def _work(plan: Plan, task: int, path: Path, out: Path) -> TaskRecord:
-    def report(progress: Progress) -> None:
-        if _counters[-1]:
-            raise _Stopped
-        first = task * _SLOTS
-        text_bytes = progress.text_bytes or _counters[first + 1]
-        _counters[first : first + _SLOTS] = [
-            progress.file_bytes, text_bytes, progress.documents, progress.tokens
-        ]  # fmt: skip
-
-    return run_task(plan, task, path, out, report)

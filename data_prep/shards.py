@@ -172,7 +172,7 @@ class ShardWriter:
             members["words"] = np.packbits(np.concatenate(pending.words), bitorder="little")
         if pending.ids:
             members["ids"] = orjson.dumps(pending.ids)
-        size = sum(memoryview(member).nbytes for member in members.values())
+        size = sum(_size(member) for member in members.values())
         if self._shard is not None and self._shard.tar.bytes + size > self._shard_bytes:
             self._close_shard()
         self._write_block(self._shard or self._open_shard(), members, lengths)
@@ -186,7 +186,7 @@ class ShardWriter:
         record["first_document"] = shard.documents
         for name, member in sorted(members.items()):
             payload, suffix = (member, "json") if isinstance(member, bytes) else (npy_bytes(member), "npy")
-            size = memoryview(member).nbytes
+            size = _size(member)
             record[f"{name}_offset"] = tar.bytes + _TAR_BLOCK + len(payload) - size
             record[f"{name}_xxh3"] = xxh3(member)
             if name == "ids":
@@ -220,6 +220,10 @@ class ShardWriter:
                 **shard.totals(),
             )
         )
+
+
+def _size(member: np.ndarray | bytes) -> int:
+    return len(member) if isinstance(member, bytes) else member.nbytes
 
 
 def _index_parts(shard: _OpenShard, dtype: np.dtype) -> Iterator[bytes]:

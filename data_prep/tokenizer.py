@@ -1,8 +1,10 @@
-"""Train a WordPiece or byte-level BPE tokenizer; load and describe any Hugging Face fast tokenizer folder."""
+"""Train a WordPiece or byte-level BPE tokenizer; fetch, load and describe any Hugging Face fast tokenizer."""
 
 import json
 import os
+import re
 import shutil
+import string
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -25,6 +27,7 @@ FILES = (
     "vocab.json",
     "vocab.txt",
 )
+_HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 LIMIT_ALPHABET = 1000  # characters beyond the most frequent become [UNK], as is usual for WordPiece
 _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
@@ -128,6 +131,57 @@ def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
+def fetch(value: str, into: Path) -> Path:
+    """The folder of the tokenizer that `value` names: a folder (returned as it is), a tokenizer.json, or a hub id.
+
+    A hub id is OWNER/NAME, or a bare NAME where nothing local has that name. For the last two, `into` is made to hold
+    the tokenizer's FILES and returned. Only those are downloaded, none of which is code. Raises UserError for a value
+    that names nothing, a hub that cannot be reached, and a repository without a fast tokenizer.
+    """
+    path = Path(value)
+    if path.is_dir():
+        return path
+    if path.is_file():
+        return _replace_files({"tokenizer.json": path}, into)
+    if value.endswith(".json") or not _HUB_ID.fullmatch(value):
+        raise UserError(f"There is no tokenizer folder or file {value}.")
+    folder = _download(value)
+    if not (folder / "tokenizer.json").is_file():
+        raise UserError(
+            f"{value} on the hub has no fast tokenizer (tokenizer.json); convert it with "
+            f'AutoTokenizer.from_pretrained("{value}").save_pretrained(FOLDER) and give that folder.'
+        )
+    return _replace_files({name: folder / name for name in FILES if (folder / name).is_file()}, into)
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(FILES)))
+    except GatedRepoError as error:
+        raise UserError(f"{hub_id} on the hub needs permission; ask for it there and run `hf auth login`.") from error
+    except RepositoryNotFoundError as error:
+        raise UserError(f"There is no tokenizer {hub_id}, neither a local folder or file nor on the hub.") from error
+    except Exception as error:  # whatever the HTTP client of the day raises: the sentence is the same
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"There is no local tokenizer folder or file {hub_id}, and it could not be had from the hub: {reason}"
+        ) from error
+
+
+def _replace_files(sources: dict[str, Path], into: Path) -> Path:
+    into.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        if name not in sources:
+            (into / name).unlink(missing_ok=True)
+            continue
+        with atomic_writer(into / name) as file:
+            file.write(sources[name].read_bytes())
+    return into
+
+
 def describe(folder: Path) -> TokenizerInfo:
     """What a data set's manifest says of the tokenizer in `folder`.
 
@@ -146,15 +200,29 @@ def describe(folder: Path) -> TokenizerInfo:
                 "needs; take another, or train one with `maskwright tokenizer train`."
             )
     digest, files = tokenizer_digest(folder, [name for name in FILES if (folder / name).is_file()])
-    model = json.loads(tokenizer.to_str())["model"]
     return TokenizerInfo(
         sha256=digest,
         files=files,
         vocab_size=max(vocab.values()) + 1,
         special_ids=special_ids,
         all_special_ids=sorted({*special_ids.values(), *(id for id, token in added.items() if token.special)}),
-        continuation_prefix=model["continuing_subword_prefix"] or None if model["type"] == "WordPiece" else None,
+        continuation_prefix=_continuation_prefix(json.loads(tokenizer.to_str())),
     )
+
+
+def _continuation_prefix(settings: dict[str, Any]) -> str | None:
+    """WordPiece's prefix, if no word can begin with it: BERT's pre-tokenizer makes each punctuation mark a word."""
+    prefix = settings["model"].get("continuing_subword_prefix") or ""
+    if (
+        settings["model"]["type"] == "WordPiece"
+        and (settings["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
+        and len(prefix) > 1
+        and prefix[0] in string.punctuation
+        and not any(token["content"].startswith(prefix) for token in settings["added_tokens"] if not token["special"])
+        and not settings["model"]["unk_token"].startswith(prefix)
+    ):
+        return prefix
+    return None
 
 
 def load(folder: Path) -> Tokenizer:
@@ -172,16 +240,14 @@ def load(folder: Path) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
+    if isinstance(tokenizer.model, models.BPE):
+        tokenizer.model.dropout = None  # a regularizer of its training, which makes ids random
     return tokenizer
 
 
 def copy_files(source: Path, target: Path) -> None:
     """Copy the tokenizer's files, and no others, into a new or existing folder."""
-    target.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        if (source / name).is_file():
-            with atomic_writer(target / name) as file:
-                file.write((source / name).read_bytes())
+    _replace_files({name: source / name for name in FILES if (source / name).is_file()}, target)
 
 
 def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dict[str, int]:

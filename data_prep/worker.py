@@ -1,49 +1,60 @@
-"""One idempotent task: an input file to shards of its own, then a record of what was written."""
+"""One idempotent task: a range of an input to shards of its own, then a record of what was written."""
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import xxhash
+from tokenizers import Tokenizer
 
-from data_prep.encode import Encoder, choose_encoder
+from data_prep import deduplicate
+from data_prep.cleaning.contamination import Grams
+from data_prep.documents import Document, Documents, Quarantine, quarantine_path
+from data_prep.encoding import Encoder, Encoders
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, sha256_file, write_json
+from data_prep.files import sha256_file, write_json
 from data_prep.format import ShardInfo, token_dtype
-from data_prep.plan import Plan
+from data_prep.place import Place, read_place
+from data_prep.plan import Plan, evaluation_path, read_plan
 from data_prep.shards import ShardWriter
-from data_prep.sources import Row, Source
+from data_prep.sources import Found, examine
 from data_prep.tokenizer import describe, load
-
-BATCH_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """OUT/prep/tasks/NNNNN.json. `shards` are by split; `note` says why a faster encoder was left out."""
+    """OUT/prep/tasks/NNNNN.json. `shards` and `text_bytes` are by split; `lines` are those of the task's range.
 
-    plan: str
+    `drop_sha256` is that of the list of duplicates that was applied; `note` says why a faster encoder was left out.
+    """
+
+    hash: str
     task: int
+    lines: int
     shards: dict[str, list[ShardInfo]]
-    empty: int
-    quarantined: int
+    text_bytes: dict[str, int]
+    left_out: dict[str, int]
     quarantine_sha256: str | None
-    first_reason: str
+    first_unreadable: dict[str, Any] | None
+    drop_sha256: str | None
     encoder: str
     note: str
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
 
+    def tokens(self, split: str) -> int:
+        return sum(shard.tokens for shard in self.shards[split])
+
 
 @dataclass(frozen=True)
 class Progress:
-    """Running totals of one task: bytes read of its file, bytes of text in them, documents and tokens written."""
+    """Running totals of one task: bytes read of its range, bytes of text in them, documents and tokens written."""
 
     file_bytes: int = 0
     text_bytes: int = 0
@@ -51,164 +62,199 @@ class Progress:
     tokens: int = 0
 
 
+class Workbench:
+    """What a process needs for the tasks of OUT, opened once: plan, place, tokenizer, n-grams to keep out."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.plan: Plan = read_plan(out)
+        self.place: Place = read_place(out)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        path = self.out / self.plan.splits[0] / "tokenizer"
+        if describe(path) != self.plan.tokenizer:
+            raise UserError(f"The tokenizer in {path} has changed; delete {self.out} and prepare the data again.")
+        return load(path)
+
+    @cached_property
+    def encoders(self) -> Encoders:
+        return Encoders(self.tokenizer, self.plan.tokenizer)
+
+    @cached_property
+    def evaluation(self) -> Grams | None:
+        if self.plan.settings.evaluation_sha256 is None:
+            return None
+        path = evaluation_path(self.out)
+        if not path.is_file() or sha256_file(path) != self.plan.settings.evaluation_sha256:
+            raise UserError(f"{path} is missing or damaged; run the same `maskwright prep` command again.")
+        return Grams.load(path)
+
+    @cached_property
+    def forbidden(self) -> np.ndarray:
+        """The ids that no document may have, bool [vocab_size]."""
+        info = self.plan.tokenizer
+        forbidden = np.zeros(info.vocab_size, dtype=bool)
+        forbidden[[id for name, id in info.special_ids.items() if name != "unk"]] = True
+        return forbidden
+
+    def documents(self, task: int, quarantine: Quarantine | None = None) -> Documents:
+        """The documents of a task; raises UserError if its input is not as it was when it was planned."""
+        unit = self.plan.tasks[task]
+        planned = self.plan.inputs[unit.input]
+        found = Found(planned.source, self.place.locations[unit.input], planned.kind)
+        if (
+            planned.kind != "hub"
+            and examine(found, self.place.open_cache(), self.plan.settings.reading).digest != planned.digest
+        ):
+            raise UserError(f"{found.location} has changed since it was planned; run the same command again.")
+        return Documents(self.plan, task, self.place, self.evaluation, quarantine)
+
+    def _digest(self, found: Found) -> str:
+        return examine(found, self.place.open_cache(), self.plan.settings.reading).digest
+
+
 def record_path(out: Path, task: int) -> Path:
     return out / "prep" / "tasks" / f"{task:05d}.json"
 
 
-def quarantine_path(out: Path, task: int) -> Path:
-    return out / "quarantine" / f"{task:05d}.jsonl"
-
-
-def verified_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
-    """The record of a finished task if it is of this plan and every file it lists has the bytes it lists."""
+def read_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
+    """The record of a finished task if it is of this plan's task and duplicates; its files are not read."""
     try:
         raw = json.loads(record_path(out, task).read_bytes())
         shards = {split: [ShardInfo(**shard) for shard in raw["shards"][split]] for split in plan.splits}
         record = TaskRecord(**{**raw, "shards": shards})
-        written = {out / s / "shards" / i.name: i.sha256 for s in plan.splits for i in shards[s]}
-        written |= {out / s / "shards" / i.index_name: i.index_sha256 for s in plan.splits for i in shards[s]}
-        if record.quarantine_sha256 is not None:
-            written[quarantine_path(out, task)] = record.quarantine_sha256
-        same = all(sha256_file(path) == digest for path, digest in written.items())
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return record if same and record.plan == plan.hash and record.task == task else None
+    wanted = (task, plan.task_hash(task), deduplicate.drop_sha256(plan, task, out))
+    return record if (record.task, record.hash, record.drop_sha256) == wanted else None
 
 
-def run_task(plan: Plan, task: int, path: Path, out: Path, report: Callable[[Progress], None]) -> TaskRecord:
-    """Do a task, unless its verified record is there already; `path` is the task's input file.
-
-    `report` is called after each batch; an exception that it raises stops the task. Raises UserError if the file or the
-    tokenizer is not the plan's.
-    """
-    record = verified_record(plan, task, out)
+def verified_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
+    """As read_record, if every file that the record lists has the bytes it lists."""
+    record = read_record(plan, task, out)
     if record is None:
-        record = _Task(plan, task, path, out).run(report)
-        write_json(record_path(out, task), asdict(record))
-    report(_finished(plan, task, record))
+        return None
+    written = {}
+    for split, shards in record.shards.items():
+        for shard in shards:
+            written[out / split / "shards" / shard.name] = shard.sha256
+            written[out / split / "shards" / shard.index_name] = shard.index_sha256
+    if record.quarantine_sha256 is not None:
+        written[quarantine_path(out, task)] = record.quarantine_sha256
+    try:
+        return record if all(sha256_file(path) == digest for path, digest in written.items()) else None
+    except OSError:
+        return None
+
+
+def run_task(bench: Workbench, task: int, report: Callable[[Progress], None]) -> TaskRecord:
+    """Do a task, unless its verified record is there already.
+
+    `report` is called after each batch; an exception that it raises stops the task. Raises UserError if an input or the
+    tokenizer is not the plan's, or for an unreadable row in a strict preparation.
+    """
+    record = verified_record(bench.plan, task, bench.out)
+    if record is None:
+        with Quarantine(quarantine_path(bench.out, task)) as quarantine:
+            record = _Task(bench, task, quarantine).run(report)
+        if quarantine.first is not None:
+            record = replace(record, quarantine_sha256=sha256_file(quarantine.path))
+        write_json(record_path(bench.out, task), asdict(record))
+    splits = bench.plan.splits
+    report(
+        Progress(bench.plan.tasks[task].bytes, 0, sum(map(record.documents, splits)), sum(map(record.tokens, splits)))
+    )
     return record
 
 
-def _finished(plan: Plan, task: int, record: TaskRecord) -> Progress:
-    shards = [shard for shards in record.shards.values() for shard in shards]
-    size = plan.inputs[plan.tasks[task].input].bytes
-    return Progress(size, 0, sum(shard.documents for shard in shards), sum(shard.tokens for shard in shards))
-
-
 class _Task:
-    def __init__(self, plan: Plan, task: int, path: Path, out: Path) -> None:
-        self.plan, self.task, self.out = plan, task, out
-        self.source = Source(path, plan.settings.text_field)
-        self.input = plan.inputs[plan.tasks[task].input]
-        self.empty = self.quarantined = self.documents = self.tokens = 0
-        self.first_reason = ""
-        tokenizer_path = out / plan.splits[0] / "tokenizer"
-        if describe(tokenizer_path) != plan.tokenizer:
-            raise UserError(f"The tokenizer in {tokenizer_path} has changed; delete {out} and prepare the data again.")
-        self.tokenizer = load(tokenizer_path)
-        self.forbidden = np.zeros(plan.tokenizer.vocab_size, dtype=bool)
-        self.forbidden[[id for name, id in plan.tokenizer.special_ids.items() if name != "unk"]] = True
+    def __init__(self, bench: Workbench, task: int, quarantine: Quarantine) -> None:
+        self.bench, self.plan, self.task = bench, bench.plan, task
+        self.quarantine = quarantine
+        self.documents = bench.documents(task, quarantine)
+        self.drop = deduplicate.Drop(self.plan, task, bench.out)
+        self.text_bytes = dict.fromkeys(self.plan.splits, 0)
+        self.kept = self.tokens = 0
 
     def run(self, report: Callable[[Progress], None]) -> TaskRecord:
-        if self.source.path.stat().st_size != self.input.bytes:
-            raise UserError(f"{self.source.path} changed while it was read; run the same command again.")
-        settings, dtype = self.plan.settings, token_dtype(self.plan.tokenizer.vocab_size)
         encoder: Encoder | None = None
         note = ""
         with contextlib.ExitStack() as stack:
-            quarantine = stack.enter_context(_Quarantine(quarantine_path(self.out, self.task)))
-            writers = {
-                split: stack.enter_context(
-                    ShardWriter(
-                        self.out / split / "shards", self.task, dtype, settings.block_tokens, settings.shard_bytes
-                    )
-                )
-                for split in self.plan.splits
-            }
-            for rows in _batches(self._readable(quarantine)):
+            writers = {split: stack.enter_context(self._writer(split)) for split in self.plan.splits}
+            for batch in self.documents:
+                batch = self.drop.apply(batch, self.documents.left_out)
+                if not batch:
+                    continue
                 if encoder is None:
-                    encoder, note = choose_encoder(self.tokenizer, self.plan.tokenizer, [row.text for row in rows])
-                self._write(rows, encoder, writers, quarantine)
-                report(Progress(self.source.bytes_read, self.source.text_bytes, self.documents, self.tokens))
+                    encoder, note = self.bench.encoders.choose([document.text for document in batch])
+                self._write(batch, encoder, writers)
+                rows = self.documents.rows
+                report(Progress(rows.bytes_read, rows.text_bytes, self.kept, self.tokens))
         return TaskRecord(
-            plan=self.plan.hash,
+            hash=self.plan.task_hash(self.task),
             task=self.task,
+            lines=self.documents.rows.lines,
             shards={split: writer.shards for split, writer in writers.items()},
-            empty=self.empty,
-            quarantined=self.quarantined,
-            quarantine_sha256=sha256_file(quarantine.path) if self.quarantined else None,
-            first_reason=self.first_reason,
+            text_bytes=self.text_bytes,
+            left_out={reason: count for reason, count in sorted(self.documents.left_out.items()) if count},
+            quarantine_sha256=None,
+            first_unreadable=self.quarantine.first,
+            drop_sha256=self.drop.sha256,
             encoder=encoder.name if encoder else "none",
             note=note,
         )
 
-    def _readable(self, quarantine: "_Quarantine") -> Iterator[Row]:
-        for row in self.source:
-            if row.reason:
-                self._reject(quarantine, row.line, row.reason)
-            elif row.text.strip():
-                yield row
-            else:
-                self.empty += 1
+    def _writer(self, split: str) -> ShardWriter:
+        settings, dtype = self.plan.settings, token_dtype(self.plan.tokenizer.vocab_size)
+        folder = self.bench.out / split / "shards"
+        return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes)
 
-    def _reject(self, quarantine: "_Quarantine", line: int, reason: str) -> None:
-        quarantine.write({"file": self.input.name, "line": line, "reason": reason})
-        self.first_reason = self.first_reason or f"{self.input.name} line {line}: {reason}"
-        self.quarantined += 1
+    def _write(self, batch: list[Document], encoder: Encoder, writers: dict[str, ShardWriter]) -> None:
+        ids, lengths, words = encoder([document.text for document in batch])
+        keep = self._usable(batch, ids, lengths)
+        texts = [document.text.encode() for document in batch]
+        sizes = np.array([len(text) for text in texts])
+        names = [document.id for document in batch] if self.plan.settings.reading.id_field else None
+        for split, chosen in self._split(texts).items():
+            chosen = chosen & keep
+            self.text_bytes[split] += int(sizes[chosen].sum())
+            self.kept += int(chosen.sum())
+            self.tokens += int(lengths[chosen].sum())
+            writers[split].add(*_chosen(chosen, ids, lengths, words, names))
 
-    def _write(
-        self, rows: list[Row], encoder: Encoder, writers: dict[str, ShardWriter], quarantine: "_Quarantine"
-    ) -> None:
-        ids, lengths, words = encoder([row.text for row in rows])
-        self.empty += int((lengths == 0).sum())
-        bad = self._with_special_ids(ids, lengths)
-        for index in np.flatnonzero(bad):
-            reason = "the text spells a special token, and the tokenizer cannot encode it as text"
-            self._reject(quarantine, rows[index].line, reason)
-        for split, chosen in self._split(rows).items():
-            keep = chosen & ~bad & (lengths > 0)
-            mask = np.repeat(keep, lengths)
-            writers[split].add(ids[mask], lengths[keep], words[mask] if words is not None else None)
-            self.documents += int(keep.sum())
-            self.tokens += int(lengths[keep].sum())
+    def _usable(self, batch: list[Document], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Documents with a token and without a pad, cls, sep or mask id, bool [n_documents]; the others are counted."""
+        keep = lengths > 0
+        self.documents.left_out["empty"] += int((~keep).sum())
+        bad = self.bench.forbidden[ids]
+        if bad.any():
+            special = np.unique(np.searchsorted(np.cumsum(lengths), np.flatnonzero(bad), side="right"))
+            for index in special:
+                reason = "the text spells a special token, and the tokenizer cannot encode it as text"
+                self.documents.reject(batch[index].line, reason)
+            keep[special] = False
+        return keep
 
-    def _with_special_ids(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Documents with a pad, cls, sep or mask id, bool [n_documents]."""
-        documents = np.repeat(np.arange(len(lengths)), lengths)
-        return np.bincount(documents[self.forbidden[ids]], minlength=len(lengths)) > 0
-
-    def _split(self, rows: list[Row]) -> dict[str, np.ndarray]:
+    def _split(self, texts: list[bytes]) -> dict[str, np.ndarray]:
         """By a hash of the text, so that copies of a document never fall on both sides."""
         if not self.plan.settings.valid_fraction:
-            return {".": np.ones(len(rows), dtype=bool)}
-        hashes = [xxhash.xxh3_64_intdigest(row.text.encode()) for row in rows]
-        valid = np.array(hashes, dtype=np.uint64) / 2.0**64 < self.plan.settings.valid_fraction
+            return {".": np.ones(len(texts), dtype=bool)}
+        hashes = np.array([xxhash.xxh3_64_intdigest(text) for text in texts], dtype=np.uint64)
+        valid = hashes / 2.0**64 < self.plan.settings.valid_fraction
         return {"train": ~valid, "valid": valid}
 
 
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    characters = 0
-    for row in rows:
-        batch.append(row)
-        characters += len(row.text)
-        if characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
-
-
-class _Quarantine(contextlib.ExitStack):
-    """A file of JSON lines that exists only if there is a line."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-        self._file: Any = None
-
-    def write(self, line: dict[str, Any]) -> None:
-        if self._file is None:
-            self.path.parent.mkdir(exist_ok=True)
-            self._file = self.enter_context(atomic_writer(self.path))
-        self._file.write(orjson.dumps(line) + b"\n")
+def _chosen(
+    chosen: np.ndarray, ids: np.ndarray, lengths: np.ndarray, words: np.ndarray | None, names: list[Any] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[Any] | None]:
+    """The chosen documents out of a batch: token ids, lengths, word starts, names."""
+    if chosen.all():
+        return ids, lengths, words, names
+    tokens = np.repeat(chosen, lengths)
+    return (
+        ids[tokens],
+        lengths[chosen],
+        None if words is None else words[tokens],
+        None if names is None else [name for name, one in zip(names, chosen, strict=True) if one],
+    )

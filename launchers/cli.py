@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from data_prep.errors import UserError
-from launchers.commands import data, dataset, demo, launch, run, track
+from launchers.commands import dataset, demo, launch, launch_prep, prep, run, tokenizer, track
 
 app = typer.Typer(
     name="maskwright",
@@ -16,13 +16,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.add_typer(data.tokenizer_app, name="tokenizer")
+app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
 for finished in (dataset.info, dataset.show, dataset.verify):
-    data.prep_app.command()(finished)
-app.add_typer(data.prep_app, name="prep")
+    prep.prep_app.command()(finished)
+app.add_typer(prep.prep_app, name="prep")
 for command in (demo.demo, run.train, run.status, run.stop, run.export):
     app.command()(command)
 app.add_typer(track.track_app, name="track")
+launch.launch_app.command()(launch_prep.prep)
 app.add_typer(launch.launch_app, name="launch")
 
 

@@ -2,14 +2,12 @@
 
 import re
 import shlex
-import string
-import subprocess
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
+from launchers.sbatch import Template, directives, log_pattern
 
 SHORTEST_MINUTES = 5
 """Slurm warns the job 120 s, give or take 60 s, before its limit: a shorter job would be told to stop as it starts."""
@@ -42,13 +40,7 @@ class SlurmJob:
     @property
     def log_pattern(self) -> str:
         """The log's path in sbatch's notation: %j is the job id, %% a percent sign."""
-        return self.output or f"{self.folder}/%j.log".replace("%", "%%").replace("%%j.log", "%j.log")
-
-
-class _Template(string.Template):
-    """`@{name}` is filled in and `@@` is an at sign, so that the shell keeps its dollars."""
-
-    delimiter = "@"
+        return self.output or log_pattern(self.folder, "%j.log")
 
 
 def render(job: SlurmJob) -> str:
@@ -57,10 +49,19 @@ def render(job: SlurmJob) -> str:
     Raises:
         UserError: when a value cannot stand in an `#SBATCH` line, or the time limit is malformed or too short.
     """
-    template = _Template(resources.files("launchers").joinpath("templates/slurm.sh").read_text(encoding="utf-8"))
+    if job.time is not None:
+        check_time_limit(job.time)
     cores = job.processes_per_node * job.cpus_per_process
-    return template.substitute(
-        directives="\n".join(_directives(job)),
+    options = {
+        "job-name": job.job_name,
+        "output": job.log_pattern,
+        "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
+        "partition": job.partition,
+        "account": job.account,
+        "time": job.time,
+    }
+    return Template.load("slurm.sh").substitute(
+        directives=directives(options),
         nodes=job.nodes,
         processes=job.processes_per_node,
         cores=cores,
@@ -73,39 +74,6 @@ def render(job: SlurmJob) -> str:
         python=shlex.quote(str(job.python)),
         bin_dir=shlex.quote(str(job.python.parent)),
     )
-
-
-def _directives(job: SlurmJob) -> list[str]:
-    if job.time is not None:
-        check_time_limit(job.time)
-    options = {
-        "job-name": job.job_name,
-        "output": job.log_pattern,
-        "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
-        "partition": job.partition,
-        "account": job.account,
-        "time": job.time,
-    }
-    return [f"#SBATCH --{name}={sbatch_quote(name, value)}" for name, value in options.items() if value is not None]
-
-
-def sbatch_quote(name: str, value: str) -> str:
-    """Quote a value for an `#SBATCH` line by sbatch's rules: double quotes, and a backslash before `"` and `\\`.
-
-    Raises:
-        UserError: for characters that would end the line, and for a backslash in the log's path, which sbatch
-            takes as `leave %j as it is`.
-    """
-    if not value.isprintable() or not value:
-        raise UserError(
-            f"{name} {value!r} cannot be written in a Slurm script: it is empty or has unprintable characters"
-        )
-    if name == "output" and "\\" in value:
-        raise UserError(
-            f"output {value!r} has a backslash, which Slurm cannot have in a log's path: choose another with --output"
-        )
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def check_time_limit(text: str) -> None:
@@ -144,21 +112,3 @@ def write_script(job: SlurmJob) -> Path:
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}): choose another run.dir") from None
     return path
-
-
-def submit(script: Path) -> str:
-    """Hand the script to sbatch and return the job's id.
-
-    Raises:
-        UserError: when there is no sbatch here, or with sbatch's own words when it refuses the job.
-    """
-    try:
-        result = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True)
-    except FileNotFoundError:
-        raise UserError(
-            f"sbatch was not found: run this on a login node of a Slurm cluster (the script is at {script})"
-        ) from None
-    if result.returncode != 0:
-        words = " ".join(line.removeprefix("sbatch: error: ") for line in result.stderr.splitlines())
-        raise UserError(f"sbatch refused the job: {words} (the script is at {script})")
-    return result.stdout.strip().split(";")[0]

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from launchers.slurm import SlurmJob, render, submit, write_script
+from launchers.sbatch import submit
+from launchers.slurm import SlurmJob, render, write_script
 from pretrain.config import Config, load_config
 
 launch_app = typer.Typer(help="Submit a run to a cluster.", no_args_is_help=True)

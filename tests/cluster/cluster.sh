@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A real Slurm cluster on one machine: a controller and N nodes n1..nN, each node with a network and a host name of its own.
 #
-#   cluster.sh STATE N        as root and as process 1 of new PID, mount, network, UTS and IPC namespaces (cluster.py)
+#   cluster.sh STATE N MAX_ARRAY_SIZE
 #
+# as root and as process 1 of new PID, mount, network, UTS and IPC namespaces (cluster.py).
 # Everything lives inside those namespaces: the bridge and the nodes' networks, /run (a tmpfs), /etc/hosts and every
 # process. When process 1 ends, for whatever reason, the kernel removes all of it; only STATE (logs, slurm.conf) remains.
 # STATE/ready appears when all nodes are idle. Nodes are at 10.77.0.11 and up, the controller (ctl) at 10.77.0.1.
@@ -10,6 +11,7 @@
 set -euo pipefail
 state=$1
 nodes=$2
+max_array_size=$3
 
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -58,6 +60,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1
 MpiDefault=none
 ReturnToService=2
 JobRequeue=1
+MaxArraySize=$max_array_size
 SlurmdTimeout=30
 KillWait=5
 GresTypes=gpu

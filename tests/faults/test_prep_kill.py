@@ -14,19 +14,19 @@ import psutil
 import pytest
 
 from data_prep.plan import Settings
-from data_prep.prepare import prepare
 from data_prep.tokenizer import train
-from tests.integration.test_prep import jsonl, texts, tree
+from tests.integration.test_prep import jsonl, texts
+from tests.support.prep import prepare_files, tree
 
 SCRIPT = """
 import sys
 from pathlib import Path
 from data_prep.plan import Settings
-from data_prep.prepare import prepare
+from tests.support.prep import prepare_files
 if __name__ == "__main__":
     corpus, out = map(Path, sys.argv[1:])
     settings = Settings(block_tokens=4000, shard_bytes=20_000, valid_fraction=0.1)
-    prepare(sorted(corpus.glob("*.jsonl")), corpus / "tok", out, 2, settings)
+    prepare_files(sorted(corpus.glob("*.jsonl")), corpus / "tok", out, 2, settings, task_bytes=100_000)
 """
 
 
@@ -159,9 +159,9 @@ def test_full_disk_is_one_sentence_and_leaves_nothing_partial(corpus, tmp_path):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
         with pytest.raises(Exception, match=r"failed: File too large.*run the same command again"):
-            prepare([corpus / "0.jsonl"], corpus / "tok", out, 1, settings)
+            prepare_files([corpus / "0.jsonl"], corpus / "tok", out, 1, settings)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, ignored)
     assert list((out / "shards").iterdir()) == []
-    prepare([corpus / "0.jsonl"], corpus / "tok", out, 1, settings)
+    prepare_files([corpus / "0.jsonl"], corpus / "tok", out, 1, settings)

@@ -1,7 +1,6 @@
 """The commands of `maskwright tokenizer` and `maskwright prep`, from text files to data sets and error sentences."""
 
 import gzip
-import hashlib
 import json
 import subprocess
 import sys
@@ -14,9 +13,9 @@ import zstandard
 
 from data_prep.format import Dataset
 from data_prep.plan import Settings
-from data_prep.prepare import prepare
 from data_prep.tokenizer import copy_files, load, train
 from data_prep.verify import verify
+from tests.support.prep import prepare_files, tree
 
 WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
 
@@ -28,11 +27,6 @@ def texts(seed: int, count: int) -> list[str]:
 
 def jsonl(documents) -> bytes:
     return b"".join(json.dumps({"text": document}).encode() + b"\n" for document in documents)
-
-
-def tree(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def maskwright(*arguments) -> subprocess.CompletedProcess:
@@ -100,8 +94,8 @@ def test_workers_and_places_do_not_change_the_bytes(corpus, tmp_path, tokenizer)
         (moved / name).write_bytes((corpus / "text" / name).read_bytes())
     for workers, folder in ((1, corpus / "text"), (2, moved)):
         paths = [folder / name for name in names]
-        prepared = prepare(paths, corpus / tokenizer, tmp_path / str(workers), workers, settings)
-        assert not prepared.already_finished
+        prepared = prepare_files(paths, corpus / tokenizer, tmp_path / str(workers), workers, settings)
+        assert prepared.new_tasks == 3
     assert tree(tmp_path / "1") == tree(tmp_path / "2")
     train_set, valid_set = Dataset(tmp_path / "1" / "train"), Dataset(tmp_path / "1" / "valid")
     assert train_set.manifest.totals.documents + valid_set.manifest.totals.documents == 600
@@ -125,7 +119,7 @@ def test_copies_of_a_document_fall_on_one_side(corpus, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 100)))
     (tmp_path / "b.jsonl").write_bytes(jsonl(texts(0, 100)[::-1]))
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    prepared = prepare(paths, corpus / "tok", tmp_path / "out", 1, Settings(valid_fraction=0.3))
+    prepared = prepare_files(paths, corpus / "tok", tmp_path / "out", 1, Settings(valid_fraction=0.3))
     for manifest in prepared.manifests.values():
         assert manifest.sources[0].documents == manifest.sources[1].documents > 0
 
@@ -148,9 +142,9 @@ def test_bad_rows_are_quarantined(corpus, tmp_path):
     assert "4 unreadable" in result.stderr
     assert "1 empty" in result.stderr
     first, *others = Dataset(out).manifest.sources
-    assert (first.documents, first.empty, first.quarantined) == (2, 1, 3)
-    assert [source.quarantined for source in others] == [1, 0]
-    lines = [json.loads(line) for path in sorted((out / "quarantine").iterdir()) for line in path.open()]
+    assert (first.documents, first.left_out) == (2, {"empty": 1, "unreadable": 3})
+    assert [source.left_out for source in others] == [{"unreadable": 1}, {}]
+    lines = [json.loads(line) for line in (out / "quarantine.jsonl").open()]
     assert [(line["file"], line["line"]) for line in lines[:3]] == [("a.jsonl", 2), ("a.jsonl", 4), ("a.jsonl", 6)]
     assert "truncated" in lines[3]["reason"]
 
@@ -162,9 +156,9 @@ def test_a_document_that_gives_a_special_id_is_quarantined(corpus, tmp_path):
     settings["normalizer"] = None
     (tmp_path / "tok/tokenizer.json").write_text(json.dumps(settings))
     (tmp_path / "a.jsonl").write_bytes(jsonl(["the others", "the [MASK] others", "never mind"]))
-    prepared = prepare([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out", 1, Settings())
+    prepared = prepare_files([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out", 1, Settings())
     assert prepared.manifests[tmp_path / "out"].totals.documents == 2
-    line = json.loads((tmp_path / "out/quarantine/00000.jsonl").read_text())
+    line = json.loads((tmp_path / "out/quarantine.jsonl").read_text())
     assert (line["line"], "spells a special token" in line["reason"]) == (2, True)
     assert list(verify(tmp_path / "out")) == []
 
@@ -175,10 +169,10 @@ def test_other_input_into_the_same_folder_is_refused(corpus, tmp_path):
     run = ["prep", "run", "--input", source, "--out", out, "--tokenizer"]
     assert maskwright(*run, corpus / "tok").returncode == 0
     before = tree(out)
-    assert "other tokenizer" in refused(*run, corpus / "tok-bpe")
-    assert "other settings" in refused(*run, corpus / "tok", "--text-field", "body")
+    assert "another tokenizer" in refused(*run, corpus / "tok-bpe")
+    assert "another text field" in refused(*run, corpus / "tok", "--text-field", "body")
     source.write_bytes(jsonl(["one", "twa"]))
-    assert "other input files" in refused(*run, corpus / "tok")
+    assert "has changed or is not given" in refused(*run, corpus / "tok")
     assert tree(out) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
@@ -190,7 +184,7 @@ def test_bad_input_gets_one_sentence(corpus, tmp_path):
     run = ["prep", "run", "--tokenizer", corpus / "tok", "--out", tmp_path / "out", "--input"]
     assert "No input file at missing.jsonl" in refused(*run, "missing.jsonl")
     (tmp_path / "empty.jsonl").write_bytes(b'{"text": " "}\n')
-    assert "no document: 1 are empty" in refused(*run, tmp_path / "empty.jsonl")
+    assert "no document to keep (1 empty)" in refused(*run, tmp_path / "empty.jsonl")
     assert "field 'body' is missing" in refused(*run, source, "--text-field", "body")
     (tmp_path / "one.txt").write_text("only one")
     assert "takes no document" in refused(*run, tmp_path / "one.txt", "--valid-fraction", "0.001")

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_ranks(module: str, world_size: int, *arguments: str, timeout: float = 300) -> None:
-    """`python -m module arguments...` as `world_size` ranks; fails with their output if one of them does."""
+    """`python -m module arguments...` as `world_size` ranks; fails if one of them does, or leaves shared memory."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -34,3 +34,5 @@ def run_ranks(module: str, world_size: int, *arguments: str, timeout: float = 30
     outputs = [process.communicate(timeout=timeout)[0] for process in processes]
     codes = [process.returncode for process in processes]
     assert codes == [0] * world_size, f"exit codes {codes}\n" + "\n".join(outputs)
+    left = [path.name for path in Path("/dev/shm").glob(f"deepspeed_*_{port}_*")]
+    assert not left, f"left in shared memory: {left}"

@@ -11,7 +11,8 @@ import yaml
 
 from data_prep.errors import UserError
 from launchers.hostfile import format_hostfile
-from launchers.slurm import SlurmJob, check_time_limit, render, sbatch_quote, submit
+from launchers.sbatch import sbatch_quote, submit
+from launchers.slurm import SlurmJob, check_time_limit, render
 from tests.datasets import make_dataset
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,14 +1,23 @@
-"""Documents from files: every file type, every kind of bad row, and streams cut short."""
+"""Documents of text files: every type, every kind of bad row, streams cut short, and any cut into byte ranges."""
 
+import base64
 import gzip
+import itertools
 import json
 import random
+import subprocess
+import sys
+import tracemalloc
 
 import pytest
 import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from data_prep.sources import Row, Source, find_inputs, input_names
+from data_prep.sources import Found, LocalCache, Options, Row, examine, find_inputs, open_rows
+
+KINDS = ["", ".gz", ".zst"]
 
 
 def write(path, data: bytes):
@@ -20,26 +29,50 @@ def write(path, data: bytes):
     return path
 
 
+def open_all(path, options=None, **more):
+    """Rows of a whole file, through the three public functions."""
+    options = options or Options()
+    cache = LocalCache(path.parent / "cache", 0)
+    (found,) = find_inputs([path])
+    examined = examine(found, cache, options)
+    last = examined.bytes if examined.unit_bytes is None else len(examined.unit_bytes)
+    return open_rows(found, 0, last, options, cache, **more)
+
+
 def jsonl(texts) -> bytes:
     return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
 
 
-TEXTS = ["one", "two\nlines", "", "naïve 東京 \U0001f600", "x" * 3_000_000, "last"]
+TEXTS = ["one", "two\nlines", "", "naïve 東京 \U0001f600", "x" * 3_000_000, "nul \0", "last"]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", KINDS)
 def test_jsonl(tmp_path, suffix):
-    source = Source(write(tmp_path / f"a.jsonl{suffix}", jsonl(TEXTS)))
-    assert list(source) == [Row(line, text) for line, text in enumerate(TEXTS, 1)]
-    assert source.bytes_read == source.path.stat().st_size
-    assert source.text_bytes == len(jsonl(TEXTS))
+    path = write(tmp_path / f"a.jsonl{suffix}", jsonl(TEXTS))
+    rows = open_all(path)
+    assert list(rows) == [Row(line, text) for line, text in enumerate(TEXTS, 1)]
+    assert list(rows) == [Row(line, text) for line, text in enumerate(TEXTS, 1)]
+    assert (rows.bytes_read, rows.text_bytes, rows.lines) == (path.stat().st_size, len(jsonl(TEXTS)), len(TEXTS))
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", KINDS)
 def test_txt_documents_are_separated_by_blank_lines(tmp_path, suffix):
     data = b"\n\nfirst line\nsecond line\r\n\n \t\nnext\n\n\nlast, without an end"
-    rows = list(Source(write(tmp_path / f"a.txt{suffix}", data)))
-    assert rows == [Row(3, "first line\nsecond line"), Row(7, "next"), Row(10, "last, without an end")]
+    rows = open_all(write(tmp_path / f"a.txt{suffix}", data))
+    assert list(rows) == [Row(3, "first line\nsecond line"), Row(7, "next"), Row(10, "last, without an end")]
+    assert rows.lines == 10
+
+
+def test_txt_separators(tmp_path):
+    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfa\r\nb\n\n c\n---\r\n\n---\nd ---\n---")
+    texts = lambda separator: [row.text for row in open_all(path, Options(separator=separator))]  # noqa: E731
+    assert texts("blank") == ["a\nb", " c\n---", "---\nd ---\n---"]
+    assert texts("line") == ["a", "b", " c", "---", "---", "d ---", "---"]
+    assert texts("file") == ["a\nb\n\n c\n---\n\n---\nd ---\n---"]
+    assert texts("---") == ["a\nb\n\n c", "d ---"]
+    for separator in ("", "a\nb"):
+        with pytest.raises(UserError, match="separator"):
+            Options(separator=separator)
 
 
 def test_bad_rows_are_reported_with_their_line_and_the_rest_is_read(tmp_path):
@@ -56,37 +89,88 @@ def test_bad_rows_are_reported_with_their_line_and_the_rest_is_read(tmp_path):
         b'{"text": "raw nul \x00"}',
         b'{"text": "end"}',
     ]
-    rows = list(Source(write(tmp_path / "a.jsonl", b"\n".join(lines))))
+    rows = list(open_all(write(tmp_path / "a.jsonl", b"\n".join(lines))))
     assert [row.line for row in rows] == [1, 2, 3, 4, 5, 6, 7, 9, 10, 11]
     assert [row.text for row in rows if not row.reason] == ["with a byte order mark", "nul \0", "end"]
     reasons = {row.line: row.reason for row in rows}
-    assert "JSON" in reasons[2]
-    assert "UTF-8" in reasons[3]
-    assert "missing" in reasons[4]
-    assert "not a string" in reasons[5]
-    assert "not a JSON object" in reasons[6]
-    assert reasons[7]
+    for line, words in {
+        2: "JSON",
+        3: "UTF-8",
+        4: "missing",
+        5: "not a string",
+        6: "not a JSON object",
+        7: "JSON",
+    }.items():
+        assert words in reasons[line]
     assert reasons[10]
 
 
+def test_nested_fields_and_ids(tmp_path):
+    lines = [
+        {"a": {"b": "nested"}, "id": 7},
+        {"a": {"b": "nested"}, "a.b": "literal", "id": "x"},
+        {"a": {"b": "no id"}},
+        {"a": {"b": "bool id"}, "id": True},
+        {"a": {"b": "null id"}, "id": None},
+        {"a": "b", "id": 1},
+        {"a": {"b": {"c": 1}}, "id": 1},
+    ]
+    path = write(tmp_path / "a.jsonl", b"\n".join(json.dumps(line).encode() for line in lines))
+    rows = list(open_all(path, Options("a.b", "id")))
+    assert rows[:2] == [Row(1, "nested", "", 7), Row(2, "literal", "", "x")]
+    assert [row.reason for row in rows[2:]] == [
+        "id field 'id' is missing",
+        "id field 'id' is neither a string nor an integer",
+        "id field 'id' is neither a string nor an integer",
+        "field 'a.b' is missing",
+        "field 'a.b' is not a string",
+    ]
+
+
 def test_invalid_utf8_in_txt(tmp_path):
-    rows = list(Source(write(tmp_path / "a.txt", b"good\n\nbad \xff\nmore\n\ngood")))
+    rows = list(open_all(write(tmp_path / "a.txt", b"good\n\nbad \xff\nmore\n\ngood")))
     assert [row.text for row in rows] == ["good", "", "good"]
     assert (rows[1].line, "UTF-8" in rows[1].reason) == (3, True)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
-def test_a_line_over_the_limit_is_passed_over(tmp_path, name):
-    long = "y" * 5_000_000
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.txt.zst"])
+def test_a_document_over_the_limit_is_passed_over_and_never_held(tmp_path, name):
+    limit = 4_000_000
+    long = base64.b64encode(random.Random(0).randbytes(20_000_000)).decode()
     data = jsonl(["a", long, "b"]) if name == "a.jsonl" else f"a\n\nx\n{long}\nx\n\nb".encode()
-    rows = list(Source(write(tmp_path / name, data), max_line_bytes=4_000_000))
+    path = write(tmp_path / name, data)
+    del data, long
+    tracemalloc.start()
+    rows = list(open_all(path, max_bytes=limit))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     assert [row.text for row in rows] == ["a", "", "b"]
     assert "longer than 4000000 bytes" in rows[1].reason
     assert rows[1].line == (2 if name == "a.jsonl" else 3)
+    assert peak < 20_000_000
+
+
+def test_a_zstd_bomb_is_not_expanded_at_once(tmp_path):
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(
+        zstandard.compress(jsonl(["a"])) + zstandard.compress(bytes(1 << 29), 19) + zstandard.compress(b"\n")
+    )
+    tracemalloc.start()
+    rows = list(open_all(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [row.text for row in rows] == ["a", ""]
+    assert "longer than" in rows[1].reason
+    assert peak < 300 << 20
+
+
+def test_the_limit_is_exact(tmp_path):
+    path = write(tmp_path / "a.txt", b"12345\n\n123456\n\n12\n45\n\n12\n456\n\n12345")
+    assert [row.text for row in open_all(path, max_bytes=5)] == ["12345", "", "12\n45", "", "12345"]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-@pytest.mark.parametrize("damage", ["cut", "flip"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "tail"])
 def test_damaged_compression_keeps_what_came_before(tmp_path, suffix, damage):
     letters = random.Random(0)
     texts = ["".join(letters.choices("abcdefghijklmnop \n", k=200)) for _ in range(20_000)]
@@ -94,42 +178,157 @@ def test_damaged_compression_keeps_what_came_before(tmp_path, suffix, damage):
     data = bytearray(path.read_bytes())
     if damage == "cut":
         del data[len(data) * 2 // 3 :]
-    else:
+    elif damage == "flip":
         data[len(data) * 2 // 3] ^= 0x55
+    else:
+        data += b"not compressed"
     path.write_bytes(data)
-    *rows, last = list(Source(path))
+    *rows, last = list(open_all(path))
     good = [row.text for row in rows if not row.reason]
     assert "damaged or truncated" in last.reason
     assert last.line == len(rows) + 1
     assert len(good) > 5000
-    if damage == "cut":
+    if damage != "flip":
         assert good == texts[: len(good)]
+    if damage == "tail":
+        assert len(good) == len(texts)
 
 
-def test_concatenated_zstd_frames_and_gzip_members(tmp_path):
-    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(jsonl(["a"])) + zstandard.compress(jsonl(["b", "c"])))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(jsonl(["a"])) + gzip.compress(jsonl(["b", "c"])))
+def test_frames_members_padding_and_skippable_frames(tmp_path):
+    frame = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"  # a skippable frame, as pzstd and seekable zstd write
+    (tmp_path / "a.jsonl.zst").write_bytes(
+        zstandard.compress(jsonl(["a"])) + frame + zstandard.compress(jsonl(["b", "c"])) + frame
+    )
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(jsonl(["a"])) + gzip.compress(jsonl(["b", "c"])) + bytes(9))
     for suffix in (".zst", ".gz"):
-        assert [row.text for row in Source(tmp_path / f"a.jsonl{suffix}")] == ["a", "b", "c"]
+        assert [(row.text, row.reason) for row in open_all(tmp_path / f"a.jsonl{suffix}")] == [
+            ("a", ""),
+            ("b", ""),
+            ("c", ""),
+        ]
 
 
-def test_find_inputs(tmp_path):
-    for name in ("b.jsonl", "a.txt.gz", "sub/c.jsonl.zst", "sub/notes.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    names = lambda values: [path.relative_to(tmp_path).as_posix() for path in find_inputs(values)]  # noqa: E731
-    assert names([tmp_path]) == ["a.txt.gz", "b.jsonl", "sub/c.jsonl.zst"]
-    assert names([f"{tmp_path}/*.jsonl"]) == ["b.jsonl"]
-    assert names([f"{tmp_path}/**/*.jsonl*"]) == ["b.jsonl", "sub/c.jsonl.zst"]
-    assert names([tmp_path / "sub/c.jsonl.zst", tmp_path, tmp_path / "b.jsonl"])[0] == "sub/c.jsonl.zst"
-    assert len(names([tmp_path / "b.jsonl", tmp_path])) == 3
-    for value in ("none.jsonl", "*.nothing"):
-        with pytest.raises(UserError, match=r"none\.jsonl|nothing"):
-            find_inputs([tmp_path / value])
-    with pytest.raises(UserError, match=r"notes\.md is of an unknown type"):
-        find_inputs([tmp_path / "sub/notes.md"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.txt.gz", "a.jsonl.zst"])
+def test_empty_files(tmp_path, name):
+    (tmp_path / name).touch()
+    rows = open_all(tmp_path / name)
+    assert (list(rows), rows.lines) == ([], 0)
 
 
-def test_input_names_do_not_depend_on_the_place(tmp_path):
-    assert input_names([tmp_path / "x" / "a.txt", tmp_path / "y" / "a.txt"]) == ["x/a.txt", "y/a.txt"]
-    assert input_names([tmp_path / "x" / "a.txt"]) == ["a.txt"]
+def test_a_file_that_shrank_is_refused(tmp_path):
+    path = write(tmp_path / "a.jsonl", jsonl(["a"]))
+    with pytest.raises(UserError, match="changed while it was read"):
+        list(open_rows(Found("", str(path), "jsonl"), 0, 1000, Options(), LocalCache(tmp_path, 0)))
+
+
+PIECES = [b"\n", b"\n", b"\r\n", b" ", b"\t", b"---", b"\xef\xbb\xbf", "é".encode(), b"\xff", b"a", b"word word", b"\0"]
+JSON = [b'{"text":"a"}', b'{"text":"\xc3\xa9 b"}', b"{", b'{"text": 1}', b"yyyyyyyyyyyyyyyyyyyyyyyyyyyyy"]
+
+
+@st.composite
+def texts_and_cuts(draw):
+    pieces = draw(st.sampled_from([PIECES, PIECES + JSON, JSON + [b"\n", b"\r\n"]]))
+    data = b"".join(draw(st.lists(st.sampled_from(pieces), max_size=60)))
+    cuts = draw(st.lists(st.integers(0, len(data)), max_size=6))
+    return data, sorted([0, *cuts, len(data)])
+
+
+@settings(max_examples=400, deadline=None)
+@given(texts_and_cuts(), st.sampled_from(["jsonl", "blank", "line", "---"]), st.sampled_from([3, 24, 1 << 20]))
+def test_the_ranges_of_any_cut_are_the_whole(tmp_path_factory, drawn, how, max_bytes):
+    data, cuts = drawn
+    kind = "jsonl" if how == "jsonl" else "txt"
+    path = tmp_path_factory.getbasetemp() / f"ranges.{kind}"
+    path.write_bytes(data)
+    options = Options(separator="blank" if how == "jsonl" else how)
+    read = lambda first, last: open_rows(  # noqa: E731
+        Found("", str(path), kind), first, last, options, LocalCache(path, 0), max_bytes
+    )
+    whole = read(0, len(data))
+    expected = list(whole)
+    rows, lines, read_bytes = [], 0, 0
+    for first, last in itertools.pairwise(cuts):
+        part = read(first, last)
+        rows += [row._replace(line=row.line + lines) for row in part]
+        lines += part.lines
+        read_bytes += part.bytes_read
+        assert part.text_bytes == part.bytes_read
+    assert rows == expected
+    assert lines == whole.lines == data.count(b"\n") + bool(data and not data.endswith(b"\n"))
+    assert read_bytes == len(data)
+    if how == "jsonl" and len(cuts) > 2:
+        starts = [0] + [index + 1 for index, byte in enumerate(data[:-1]) if byte == 10]
+        assert part.lines == sum(cuts[-2] <= start for start in starts if data)
+
+
+@pytest.mark.parametrize("blank", [b"   ", b"    "])
+def test_a_blank_line_over_the_limit_ends_no_document_for_any_cut(tmp_path, blank):
+    data = b"a\n" + blank + b"\nb\n\n" + blank + b"\nc"
+    path = write(tmp_path / "a.txt", data)
+    whole = list(open_all(path, max_bytes=3))
+    assert [row.text for row in whole] == (["a", "b", "c"] if len(blank) == 3 else ["", ""])
+    for cut in range(len(data) + 1):
+        found, cache = Found("", str(path), "txt"), LocalCache(tmp_path, 0)
+        first, second = (open_rows(found, *span, Options(), cache, 3) for span in ((0, cut), (cut, len(data))))
+        before = list(first)
+        assert before + [row._replace(line=row.line + first.lines) for row in second] == whole
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=60), st.sampled_from(["blank", "line", "---", "file"]))
+def test_txt_against_a_plain_implementation(tmp_path_factory, pieces, separator):
+    data = b"".join(pieces)
+    path = tmp_path_factory.getbasetemp() / "plain.txt"
+    path.write_bytes(data)
+    documents: list[list[bytes]] = [[]]
+    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        line = line.removesuffix(b"\r")
+        if not {"blank": line.strip(), "line": False, "file": True}.get(separator, line != separator.encode()):
+            documents += [[line], []] if separator == "line" else [[]]
+        else:
+            documents[-1].append(line)
+    expected = [b"\n".join(lines) for lines in documents if b"".join(lines).strip()]
+    rows = list(open_all(path, Options(separator=separator)))
+    assert len(rows) == len(expected)
+    for row, document in zip(rows, expected, strict=True):
+        if row.reason:
+            with pytest.raises(UnicodeDecodeError):
+                document.decode()
+        else:
+            assert row.text.rstrip("\n") == document.decode().rstrip("\n")
+
+
+def test_digest_is_of_the_content_alone(tmp_path):
+    cache = LocalCache(tmp_path / "cache", 0)
+    big = random.Random(0).randbytes(3 << 20)
+    digests = set()
+    for name, data in {
+        "a.txt": b"a",
+        "b.txt": b"b",
+        "c.txt": big,
+        "d.txt": big[:-1] + b"x",
+        "e.txt": b"x" + big[1:],
+    }.items():
+        for folder in ("one", "two"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / f"{folder}-{name}").write_bytes(data)
+        one, two = (examine(*find_inputs([tmp_path / folder / f"{folder}-{name}"]), cache) for folder in ("one", "two"))
+        assert one == two
+        assert (one.bytes, one.unit_bytes) == (len(data), None)
+        digests.add(one.digest)
+    assert len(digests) == 5
+
+
+def test_compressed_files_and_whole_files_are_one_unit(tmp_path):
+    path = write(tmp_path / "a.txt.gz", b"abc")
+    (found,) = find_inputs([path])
+    cache = LocalCache(tmp_path / "cache", 0)
+    assert examine(found, cache).unit_bytes == (path.stat().st_size,)
+    assert list(open_rows(found, 0, 0, Options(), cache)) == list(open_rows(found, 1, 1, Options(), cache)) == []
+    (found,) = find_inputs([write(tmp_path / "a.txt", b"abc")])
+    assert examine(found, cache, Options(separator="file")).unit_bytes == (3,)
+
+
+def test_nothing_heavy_is_imported_until_needed():
+    code = "import sys, data_prep.sources; print({'pyarrow', 'fsspec', 'datasets', 'numpy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -1,20 +1,22 @@
-"""Tokenizers: training twice alike, loading in transformers, refusals, and encoding text as text."""
+"""Tokenizers: training twice alike, loading in transformers, refusals, fetching, and encoding text as text."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from data_prep import encode
-from data_prep.encode import HuggingFaceEncoder, choose_encoder
+from data_prep.encoding import Encoders
+from data_prep.encoding.huggingface import HuggingFaceEncoder
 from data_prep.errors import UserError
-from data_prep.tokenizer import copy_files, describe, load, train
+from data_prep.sample import Sample
+from data_prep.sources import LocalCache, Options, find_inputs
+from data_prep.tokenizer import FILES, copy_files, describe, fetch, load, train
 
 TEXTS = [
     "The curved blades, by Carolyn Wells. ",
@@ -115,7 +117,7 @@ def test_training_refuses_what_cannot_be(tmp_path):
 def test_text_that_spells_a_special_token_stays_text(folders, kind):
     info, tokenizer = describe(folders[kind]), load(folders[kind])
     text = "a [MASK] b <mask> [CLS]</s> [SEP] [PAD] <pad> <s>"
-    encoder, _ = choose_encoder(tokenizer, info, [text])
+    encoder, _ = Encoders(tokenizer, info).choose([text])
     ids, lengths, _ = encoder([text])
     assert lengths.tolist() == [len(ids)]
     forbidden = [id for name, id in info.special_ids.items() if name != "unk"]
@@ -128,63 +130,105 @@ def test_stored_truncation_and_padding_are_ignored(folders, tmp_path):
     tokenizer.enable_truncation(8)
     tokenizer.enable_padding(length=8)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    _, lengths, _ = HuggingFaceEncoder(load(tmp_path), False)(["never mind " * 50, "a"])
+    _, lengths, _ = HuggingFaceEncoder(load(tmp_path), None)(["never mind " * 50, "a"])
     assert lengths.tolist() == [100, 1]
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.text(st.sampled_from("ab é\n\t.,'東  "), max_size=80), max_size=4))
-def test_pieces_do_not_change_the_encoding(folders, texts):
-    for kind in ("wordpiece", "bpe"):
-        encoder = HuggingFaceEncoder(load(folders[kind]), with_word_starts=kind == "bpe")
-        whole = encoder(texts)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(encode, "PIECE_CHARACTERS", 3)
-            pieces = encoder(texts)
-        for a, b in zip(whole, pieces, strict=True):
-            np.testing.assert_array_equal(a, b)
+def test_stored_dropout_is_ignored(folders, tmp_path):
+    copy_files(folders["bpe"], tmp_path)
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    state["model"]["dropout"] = 0.9
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    text = "never mind the others " * 20
+    assert load(tmp_path).encode(text).ids == load(folders["bpe"]).encode(text).ids
 
 
-def test_word_starts_of_bpe(folders):
-    tokenizer = load(folders["bpe"])
-    ids, _, starts = HuggingFaceEncoder(tokenizer, with_word_starts=True)(["never mind, it's", "others"])
-    words: list[str] = []
-    for id, start in zip(ids, starts, strict=True):
-        words += [""] * int(start)
-        words[-1] += tokenizer.id_to_token(int(id))
-    assert words == ["never", "Ġmind", ",", "Ġit", "'s", "others"]
+def test_a_local_tokenizer_is_found(folders, tmp_path):
+    assert fetch(str(folders["bpe"]), tmp_path / "unused") == folders["bpe"]
+    assert not (tmp_path / "unused").exists()
+    into = tmp_path / "into"
+    copy_files(folders["wordpiece"], into)
+    (into / "vocab.txt").write_text("of another tokenizer")
+    assert fetch(str(folders["bpe"] / "tokenizer.json"), into) == into
+    assert [path.name for path in into.iterdir()] == ["tokenizer.json"]
+    assert describe(into).special_ids == describe(folders["bpe"]).special_ids
+    for value in ("./none", "a/b/c", "none.json", "../none", "-x"):
+        with pytest.raises(UserError, match="no tokenizer folder or file"):
+            fetch(value, tmp_path / "none")
 
 
-def test_nanotoken_is_used_only_with_equal_ids(folders, monkeypatch):
-    nanotoken = pytest.importorskip("nanotoken")
-    info, tokenizer = describe(folders["wordpiece"]), load(folders["wordpiece"])
-    encoder, note = choose_encoder(tokenizer, info, TEXTS)
-    assert (encoder.name, note) == ("nanotoken", "")
-    for ours, theirs in zip(encoder(TEXTS)[:2], HuggingFaceEncoder(tokenizer, False)(TEXTS)[:2], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+def test_a_hub_tokenizer_is_downloaded_without_code(folders, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    copy_files(folders["bpe"], cache)
+    (cache / "modeling.py").write_text("raise SystemExit")
+    asked = []
 
-    real = nanotoken.WordPieceTokenizer
+    def snapshot_download(repo_id, allow_patterns):
+        asked.append((repo_id, allow_patterns))
+        return str(cache)
 
-    class Wrong:
-        @staticmethod
-        def from_json(text):
-            return Wrong(real.from_json(text))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    for value in ("owner/name-1.0", "bare-name"):
+        folder = fetch(value, tmp_path / "into")
+        assert describe(folder) == describe(folders["bpe"])
+        assert sorted(path.name for path in folder.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    assert asked == [("owner/name-1.0", list(FILES)), ("bare-name", list(FILES))]
+    (cache / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="owner/slow on the hub has no fast tokenizer"):
+        fetch("owner/slow", tmp_path / "slow")
+    assert not (tmp_path / "slow").exists()
 
-        def __init__(self, right):
-            self.right = right
 
-        def encode_batch(self, texts, **options):
-            return self.right.encode_batch([text + "x" for text in texts], **options)
+def test_a_hub_that_cannot_help_is_named(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from data_prep.tokenizer import fetch; fetch('owner/name', Path('into'))"
+    )
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "UserError: There is no local tokenizer folder or file owner/name, and it could not be had" in result.stderr
+    assert not (tmp_path / "into").exists()
 
-    class Failing:
-        @staticmethod
-        def from_json(text):
-            raise ValueError("not for me")
 
-    for fake, reason in ((Wrong, "ids differ"), (Failing, "not for me")):
-        monkeypatch.setattr("nanotoken.WordPieceTokenizer", fake)
-        encoder, note = choose_encoder(tokenizer, info, TEXTS)
-        assert encoder.name == "tokenizers"
-        assert reason in note
-    monkeypatch.setitem(sys.modules, "nanotoken", None)
-    assert choose_encoder(tokenizer, info, TEXTS)[1] == ""
+def test_an_unknown_hub_tokenizer_is_refused(tmp_path, monkeypatch):
+    from huggingface_hub import errors
+
+    for kind, sentence in (("GatedRepoError", "needs permission"), ("RepositoryNotFoundError", "nor on the hub")):
+        fake = type(kind, (getattr(errors, kind),), {"__init__": lambda self: None})
+
+        def snapshot_download(repo_id, allow_patterns, fake=fake):
+            raise fake
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+        with pytest.raises(UserError, match=sentence):
+            fetch("owner/name", tmp_path / "into")
+
+
+def sample_of(paths: list[Path], sample_bytes: int) -> Sample:
+    inputs = find_inputs(list(map(str, paths)))
+    return Sample(inputs, Options(), sample_bytes, LocalCache(paths[0].parent / "cache", 1000))
+
+
+def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypatch):
+    paths = []
+    for number, count in enumerate((400, 100, 1, 100)):
+        paths.append(tmp_path / f"{number}.jsonl")
+        paths[-1].write_text("".join(json.dumps({"text": f"{number} é {row:06}"}) + "\n" for row in range(count)))
+    size = len("0 é 000000".encode())
+    whole = sample_of(paths, 10**6)
+    texts = list(whole)
+    assert (len(texts), whole.text_bytes, whole.cut) == (601, 601 * size, False)
+    monkeypatch.setattr("data_prep.sample.MIN_SHARE", size)
+    exact = sample_of(paths, 601 * size)
+    assert (len(list(exact)), exact.cut) == (601, False)
+    sample = sample_of(paths, 60 * size)
+    texts = list(sample)
+    assert list(sample) == texts
+    assert sample.cut
+    assert 59 * size <= sample.text_bytes <= 60 * size
+    counts = Counter(text[:1] for text in texts)
+    assert 38 <= counts["0"] <= 41
+    assert min(counts["1"], counts["3"]) >= 9
+    few = sample_of(paths, 2 * size)
+    assert [text[:1] for text in few] == ["0", "0", "2"]
+    assert few.cut

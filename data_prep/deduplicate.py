@@ -1,0 +1,175 @@
+"""Leaving out duplicates across all tasks: each task is scanned, then one process resolves what each must drop.
+
+OUT/prep/scan/NNNNN.json        written last: the task's hash, and the SHA-256 of the arrays beside it
+OUT/prep/scan/NNNNN.exact.npy   a hash of each document; .near.npy what near duplicates have in common
+OUT/prep/drop/NNNNN.exact.npy   places of the documents to drop, .near.npy likewise
+OUT/prep/drop.json              written last: the scans that were resolved
+
+The earliest of equal documents stays, so what was dropped of a task remains so when inputs are added.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_prep.cleaning.arrays import save_array
+from data_prep.cleaning.duplicates import document_hashes, resolve_exact
+from data_prep.cleaning.minhash import resolve_near, signatures
+from data_prep.errors import UserError
+from data_prep.files import sha256_file, write_json
+from data_prep.plan import Plan
+
+if TYPE_CHECKING:
+    from data_prep.documents import Document
+    from data_prep.worker import Progress, Workbench
+
+REASONS = {"exact": "duplicate", "near": "near duplicate"}
+
+
+def kinds(plan: Plan) -> list[str]:
+    """The kinds of duplicates that are left out, in the order in which they are."""
+    return {"none": [], "exact": ["exact"], "near": ["exact", "near"]}[plan.settings.deduplicate]
+
+
+def scan(bench: "Workbench", task: int, report: "Callable[[Progress], None]") -> None:
+    """Hash the documents of a task, unless that has been done."""
+    from data_prep.worker import Progress
+
+    settings = bench.plan.settings
+    if not scanned(bench.plan, task, bench.out):
+        found: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds(bench.plan)}
+        documents = bench.documents(task)
+        count = 0
+        for batch in documents:
+            texts = [document.text for document in batch]
+            found["exact"].append(document_hashes(texts))
+            if "near" in found:
+                found["near"].append(signatures(texts, settings.near_threshold))
+            count += len(batch)
+            report(Progress(documents.rows.bytes_read, documents.rows.text_bytes, count))
+        found["exact"].append(document_hashes([]))
+        if "near" in found:
+            found["near"].append(signatures([], settings.near_threshold))
+        for kind, parts in found.items():
+            save_array(_scan_path(bench.out, task, kind), np.concatenate(parts))
+        files = {kind: sha256_file(_scan_path(bench.out, task, kind)) for kind in found}
+        write_json(_record_path(bench.out, task), {"hash": bench.plan.task_hash(task), "files": files})
+    report(Progress(file_bytes=bench.plan.tasks[task].bytes))
+
+
+def recorded(plan: Plan, task: int, out: Path) -> bool:
+    """Whether a task has the record of a scan."""
+    return _read(_record_path(out, task)).get("hash") == plan.task_hash(task)
+
+
+def scanned(plan: Plan, task: int, out: Path) -> bool:
+    """Whether the scan of a task is there and sound."""
+    if not recorded(plan, task, out):
+        return False
+    record = _read(_record_path(out, task))
+    try:
+        return all(sha256_file(_scan_path(out, task, kind)) == digest for kind, digest in record["files"].items())
+    except OSError:
+        return False
+
+
+def resolve(plan: Plan, out: Path) -> int:
+    """From the scans of all tasks to what each must drop, unless that has been done; returns how many documents.
+
+    Raises UserError if a scan is missing.
+    """
+    missing = [task for task in range(len(plan.tasks)) if not scanned(plan, task, out)]
+    if missing:
+        raise UserError(
+            f"{len(missing)} tasks are not scanned, the first being {missing[0]}; run `maskwright prep scan`."
+        )
+    if not resolved(plan, out):
+        (out / "prep" / "drop").mkdir(exist_ok=True)
+        resolvers = {"exact": resolve_exact, "near": resolve_near}
+        for kind in kinds(plan):
+            scans = [_scan_path(out, task, kind) for task in range(len(plan.tasks))]
+            resolvers[kind](scans, [_drop_path(out, task, kind) for task in range(len(plan.tasks))])
+        write_json(out / "prep" / "drop.json", {"scans": _scans(plan, out)})
+    return sum(len(_dropped(plan, task, out)) for task in range(len(plan.tasks)))
+
+
+def resolved(plan: Plan, out: Path) -> bool:
+    """Whether what each task must drop is known, for these very scans."""
+    record = _read(out / "prep" / "drop.json")
+    return bool(record) and record["scans"] == _scans(plan, out)
+
+
+class Drop:
+    """The documents that one task must drop. Raises UserError if that is not known."""
+
+    def __init__(self, plan: Plan, task: int, out: Path) -> None:
+        self.sha256 = drop_sha256(plan, task, out)
+        self._seen = 0
+        try:
+            self._places = {kind: _drop(task, kind, out) for kind in kinds(plan)}
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"The duplicates of task {task} are not known ({error}); run `maskwright prep resolve`."
+            ) from error
+
+    def apply(self, batch: "list[Document]", left_out: Counter[str]) -> "list[Document]":
+        """The documents of the next batch that stay; the others are counted."""
+        first, self._seen = self._seen, self._seen + len(batch)
+        reason = np.zeros(len(batch), dtype=int)
+        for number, places in reversed(list(enumerate(self._places.values(), 1))):
+            begin, end = np.searchsorted(places, [first, self._seen])
+            reason[places[begin:end].astype(np.int64) - first] = number
+        for number, kind in enumerate(self._places, 1):
+            left_out[REASONS[kind]] += int((reason == number).sum())
+        return [document for document, dropped in zip(batch, reason, strict=True) if not dropped]
+
+
+def drop_sha256(plan: Plan, task: int, out: Path) -> str | None:
+    """SHA-256 over what a task must drop; None if nothing is to be dropped at all, "" if it is not known."""
+    if not kinds(plan):
+        return None
+    digest = hashlib.sha256()
+    for kind in kinds(plan):
+        try:
+            digest.update(_drop_path(out, task, kind).read_bytes())
+        except OSError:
+            return ""
+    return digest.hexdigest()
+
+
+def _scans(plan: Plan, out: Path) -> str:
+    """SHA-256 over the records of all scans."""
+    records = [_read(_record_path(out, task)) for task in range(len(plan.tasks))]
+    return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+
+
+def _dropped(plan: Plan, task: int, out: Path) -> set[int]:
+    return {place for kind in kinds(plan) for place in _drop(task, kind, out).tolist()}
+
+
+def _drop(task: int, kind: str, out: Path) -> np.ndarray:
+    return np.load(_drop_path(out, task, kind), allow_pickle=False)
+
+
+def _record_path(out: Path, task: int) -> Path:
+    return out / "prep" / "scan" / f"{task:05d}.json"
+
+
+def _scan_path(out: Path, task: int, kind: str) -> Path:
+    return out / "prep" / "scan" / f"{task:05d}.{kind}.npy"
+
+
+def _drop_path(out: Path, task: int, kind: str) -> Path:
+    return out / "prep" / "drop" / f"{task:05d}.{kind}.npy"

@@ -1,0 +1,45 @@
+"""Where and how a preparation runs: what its output does not depend on, and so is no part of the plan."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from data_prep.errors import UserError
+from data_prep.files import write_json
+from data_prep.sources import LocalCache
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "maskwright"
+CACHE_BYTES = 50_000_000_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """`locations` are those of the plan's inputs, in its order; `strict` ends a task at the first unreadable row.
+
+    Remote inputs are kept in the folder `cache`, up to `cache_bytes`.
+    """
+
+    locations: list[str]
+    strict: bool
+    cache: str
+    cache_bytes: int
+
+    def open_cache(self) -> LocalCache:
+        return LocalCache(Path(self.cache), self.cache_bytes)
+
+
+def write_place(place: Place, out: Path) -> None:
+    write_json(_path(out), asdict(place))
+
+
+def read_place(out: Path) -> Place:
+    """What the last `prep run` or `prep plan` said; raises UserError where there is none or it is damaged."""
+    try:
+        return Place(**json.loads(_path(out).read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{_path(out)} cannot be read ({error}); run `maskwright prep plan` again.") from error
+
+
+def _path(out: Path) -> Path:
+    return out / "prep" / "place.json"

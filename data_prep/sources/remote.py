@@ -1,0 +1,116 @@
+"""Files behind fsspec URLs: what is there, how large, which version. Credentials are fsspec's own business."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from data_prep.errors import UserError
+from data_prep.sources.base import shown
+
+# What file systems call a file's version, best first: checksums and ETags, then times.
+_VERSIONS = (
+    ("ETag", "etag", "md5Hash", "md5", "content_md5", "Content-MD5", "Digest", "checksum", "crc32c", "CRC", "sha256"),
+    ("xet_hash", "blob_id", "oid", "sha"),
+    ("LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "date_time", "created"),
+)
+
+
+class Identity(NamedTuple):
+    """A remote file's size in bytes (None: not told) and its version ("": not told)."""
+
+    size: int | None
+    version: str
+
+
+class Remote(NamedTuple):
+    """A file system and a path in it; `tail` is what follows in a chained URL (`zip://a.txt::s3://b/c.zip`)."""
+
+    fs: Any
+    path: str
+    tail: str
+
+    def url(self, path: str) -> str:
+        """The URL of another path of this file system."""
+        return self.fs.unstrip_protocol(path) + self.tail
+
+    @property
+    def is_local(self) -> bool:
+        return "file" in ((self.fs.protocol,) if isinstance(self.fs.protocol, str) else self.fs.protocol)
+
+
+def open_remote(url: str) -> Remote:
+    """Raises UserError for an unknown protocol, a missing package (naming it), and a password in the URL."""
+    import fsspec
+
+    head, chain, tail = url.partition("::")
+    if "://" not in head:
+        raise UserError(f"{shown(url)} begins with {head}::, which is not needed: remote files are cached anyway.")
+    with contextlib.suppress(ValueError):
+        if urlsplit(head).password:
+            raise UserError(
+                f"The URL for {urlsplit(head).hostname} holds a password; put credentials into fsspec's configuration."
+            )
+    try:
+        fs, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        package = _package(head.partition("://")[0], error)
+        raise UserError(f"Reading {shown(url)} needs the package {package}; run: pip install {package}") from error
+    except Exception as error:
+        raise UserError(f"{shown(url)} cannot be opened: {_first_line(error)}") from error
+    return Remote(fs, path, chain + tail)
+
+
+def _package(protocol: str, error: ImportError) -> str:
+    from fsspec.registry import known_implementations
+
+    module = known_implementations.get(protocol, {}).get("class", "fsspec").partition(".")[0]
+    if module == "fsspec":  # fsspec's own class, which needs something else
+        cause = error.__cause__ or error
+        module = getattr(cause, "name", None) or error.name or f"fsspec[{protocol}]"
+    return module.partition(".")[0].replace("_", "-")
+
+
+@contextlib.contextmanager
+def remote_errors(url: str) -> Iterator[None]:
+    """Whatever a file system raises (each has its own exceptions) as a UserError that names the URL."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as raised:
+        error = true_error(raised)
+        if isinstance(error, FileNotFoundError):
+            message = f"{shown(url)} does not exist, or is not visible with your credentials."
+        elif isinstance(error, PermissionError):
+            message = f"No permission to read {shown(url)}; check the credentials that fsspec finds."
+        else:
+            message = f"{shown(url)} cannot be read: {_first_line(error)}"
+        raise UserError(message) from raised
+
+
+def true_error(error: Exception) -> BaseException:
+    """What went wrong where fsspec's HTTP says "not found" of any failure."""
+    cause = error.__cause__
+    if isinstance(error, FileNotFoundError) and cause is not None and getattr(cause, "status", None) != 404:
+        return cause
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    status, reason = getattr(error, "status", None), getattr(error, "message", "")
+    if status:  # of an HTTP response; its text repeats the URL, signature and all
+        return f"the server answered {status} {reason}".rstrip()
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].partition("?")[0]
+
+
+def identity(remote: Remote) -> Identity:
+    """Asks the file system; its exceptions pass through."""
+    info = remote.fs.info(remote.path)
+    if info.get("type") == "directory":
+        raise IsADirectoryError(f"{remote.path} is a folder")
+    told = {**info, **(info.get("lfs") or {})}
+    for names in _VERSIONS:
+        if version := [f"{name}={told[name]}" for name in names if told.get(name)]:
+            break
+    return Identity(info.get("size"), " ".join(version))

@@ -1,0 +1,139 @@
+"""`maskwright launch prep`: the tasks of a preparation on a Slurm cluster."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from launchers.prep_array import (
+    Job,
+    PrepArray,
+    Stage,
+    elements,
+    jobs,
+    list_text,
+    next_folder,
+    refuse_while_queued,
+    render,
+    sbatch_options,
+    submit_all,
+    tasks_per_element,
+    write_scripts,
+)
+from launchers.sbatch import check_available, max_array_size
+
+if TYPE_CHECKING:
+    pass
+
+
+def prep(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder with a plan.", show_default=False)],
+    cpus: Annotated[int, typer.Option(min=1, help="Cores of an array element, and so its worker processes.")] = 4,
+    tasks_per_job: Annotated[
+        int | None, typer.Option(min=1, help="Tasks of an array element; by default enough for some minutes' work.")
+    ] = None,
+    job_name: Annotated[str | None, typer.Option(help="By default the name of OUT.")] = None,
+    partition: Annotated[str | None, typer.Option(help="As for sbatch.")] = None,
+    account: Annotated[str | None, typer.Option(help="As for sbatch.")] = None,
+    time: Annotated[str | None, typer.Option(help="Time limit of each job, as for sbatch.")] = None,
+    mem: Annotated[str | None, typer.Option(help="Memory of each job, as for sbatch: 1G a core is enough.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the job scripts and the sbatch commands and do nothing else.")
+    ] = False,
+) -> None:
+    """Prepare data on Slurm: submit what is incomplete of a plan as job arrays, and a last job that merges it.
+
+    Make the plan first, with `maskwright prep plan`. OUT, the inputs and this Python environment must be on storage
+    that all nodes share. The merge job says which tasks are incomplete, if any; the same command again does only those.
+    Any other sbatch option can be given through sbatch's environment variables, such as SBATCH_QOS.
+
+    Examples:
+
+      maskwright launch prep data/books --cpus 8 --partition cpu --time 2:00:00
+
+      maskwright launch prep data/books --cpus 8 --tasks-per-job 64 --dry-run
+    """
+    array = PrepArray(
+        out=out.absolute(),
+        working_dir=Path.cwd(),
+        python=Path(os.path.abspath(sys.executable)),
+        cpus=cpus,
+        job_name=job_name or out.absolute().name,
+        partition=partition,
+        account=account,
+        time=time,
+        mem=mem,
+    )
+    stages = _incomplete_stages(array, tasks_per_job)
+    if not stages:
+        print(f"{out} is complete: nothing was submitted.")
+        return
+    planned = jobs(stages, max_array_size())
+    folder = next_folder(array)
+    if dry_run:
+        _print_all(stages, planned, array, folder)
+        return
+    check_available()
+    refuse_while_queued(array)
+    write_scripts(stages, array, folder)
+    _report(stages, submit_all(planned, folder), array)
+
+
+def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[Stage]:
+    """The stages that are to run, in order; none when the data set is complete.
+
+    Raises:
+        UserError: when OUT has no plan, or a damaged one.
+    """
+    from data_prep.deduplicate import resolved
+    from data_prep.plan import read_plan
+    from data_prep.prepare import finished, incomplete
+
+    plan = read_plan(array.out)
+
+    def stage(name: str, tasks: list[int]) -> Stage:
+        total = sum(plan.tasks[task].bytes for task in tasks)
+        return Stage(name, elements(tasks, per_element or tasks_per_element(len(tasks), total, array.cpus)))
+
+    stages = []
+    if plan.settings.deduplicate != "none":
+        if scans := incomplete(array.out, "scan"):
+            stages.append(stage("scan", scans))
+        if scans or not resolved(plan, array.out):
+            stages.append(Stage("resolve", []))
+    if tasks := incomplete(array.out, "task"):
+        stages.append(stage("task", tasks))
+    if stages or finished(plan, array.out) is None:
+        stages.append(Stage("merge", []))
+    return stages
+
+
+def _print_all(stages: list[Stage], planned: list[Job], array: PrepArray, folder: Path) -> None:
+    """What would be written, and the commands as a shell would run them, with job ids in variables."""
+    for stage in stages:
+        if stage.elements:
+            lines = list_text(stage).splitlines()
+            print(f"# {folder / stage.name}.txt: {len(lines):,} lines of task numbers, the first {lines[0]}")
+        print(f"# {folder / stage.name}.sh:\n{render(stage, array, folder)}")
+    ids: dict[str, list[str]] = {}
+    for number, job in enumerate(planned, 1):
+        script = shlex.quote(str(folder / f"{job.stage}.sh"))
+        words = ["sbatch --parsable", *sbatch_options(job, ids), script, *([str(job.first)] if job.count else [])]
+        print(f"job{number}=$({' '.join(words)})")
+        ids.setdefault(job.stage, []).append(f"$job{number}")
+
+
+def _report(stages: list[Stage], ids: dict[str, list[str]], array: PrepArray) -> None:
+    for stage in stages:
+        tasks = sum(map(len, stage.elements))
+        work = f": {tasks:,} tasks in {len(stage.elements):,} array elements" if tasks else ""
+        print(f"Submitted {stage.name} as job {' '.join(ids[stage.name])}{work}.")
+    everything = [job_id for stage in stages for job_id in ids[stage.name]]
+    logs = shlex.quote(str(array.folder))
+    print(f"  state   squeue --jobs {','.join(everything)}")
+    print(f"  result  {logs}/{ids['merge'][0]}.log")
+    print(f"  logs    {logs}/JOB_ELEMENT.log")
+    print(f"  cancel  scancel {' '.join(everything)}")

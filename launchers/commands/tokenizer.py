@@ -1,0 +1,59 @@
+"""`maskwright tokenizer`."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from data_prep.errors import UserError
+from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, Separator, TextField
+
+tokenizer_app = typer.Typer(help="Train a tokenizer.", no_args_is_help=True)
+
+
+class Kind(str, Enum):
+    wordpiece = "wordpiece"
+    bpe = "bpe"
+
+
+@tokenizer_app.callback()
+def tokenizer() -> None:
+    """Train a tokenizer."""
+
+
+@tokenizer_app.command()
+def train(
+    input: Inputs,
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    more: MoreInputs = None,
+    kind: Annotated[Kind, typer.Option(help="As BERT's (wordpiece) or RoBERTa's (byte-level bpe).")] = Kind.wordpiece,
+    vocab_size: Annotated[int, typer.Option(min=1, help="Tokens, special ones included.")] = 30_522,
+    lowercase: Annotated[bool, typer.Option(help="Lower-case the text (wordpiece only).")] = True,
+    text_field: TextField = "text",
+    separator: Separator = "blank",
+    sample_mb: Annotated[
+        int, typer.Option(min=1, help="Megabytes of text to learn from, taken from all inputs by their sizes.")
+    ] = 1000,
+    cache: Cache = None,
+    cache_gb: CacheGB = 50.0,
+) -> None:
+    """Train a WordPiece or byte-level BPE tokenizer, saved for `AutoTokenizer.from_pretrained`.
+
+    Example: `maskwright tokenizer train --input 'text/*.jsonl.zst' --kind wordpiece --vocab-size 30522 --out tok`
+    """
+    from data_prep.place import CACHE
+    from data_prep.sample import Sample
+    from data_prep.sources import LocalCache, Options, find_inputs
+    from data_prep.tokenizer import train
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
+    inputs, local = find_inputs([*input, *(more or [])]), LocalCache(cache or CACHE, int(cache_gb * 1e9))
+    texts = Sample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
+    size = train(texts, kind.value, vocab_size, out, lowercase)
+    if texts.rejected:
+        typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
+    note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""
+    source = f"a sample of {texts.text_bytes / 1e6:,.0f} MB" if texts.cut else f"{texts.text_bytes / 1e6:,.1f} MB"
+    typer.echo(f"{out}: {kind.value} tokenizer with {size} tokens{note}, learnt from {source} of text")

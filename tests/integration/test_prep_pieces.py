@@ -1,0 +1,164 @@
+"""A data set prepared piece by piece, grown by later inputs, cleaned and without duplicates."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_prep.format import Dataset
+from data_prep.inspect import summary
+from data_prep.plan import Settings, read_plan
+from data_prep.prepare import incomplete
+from data_prep.tokenizer import load, train
+from data_prep.verify import verify
+from tests.integration.test_prep import jsonl, maskwright, refused, texts
+from tests.support.prep import prepare_files, tree
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
+    train(texts(0, 300), "wordpiece", 120, folder)
+    return folder
+
+
+def documents(folder: Path) -> list[str]:
+    dataset = Dataset(folder)
+    decode = load(dataset.tokenizer_path).decode
+    found = []
+    for block in range(dataset.n_blocks):
+        tokens, end = dataset.tokens(block), 0
+        for length in dataset.document_lengths(block).tolist():
+            found.append(decode(tokens[end : end + length].tolist()).replace(" .", "."))
+            end += length
+    return found
+
+
+def numbers(tasks) -> list[str]:
+    return [str(task) for task in tasks]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "txt"])
+def test_one_huge_file_is_many_tasks_and_the_same_documents(tmp_path, tokenizer, suffix):
+    all_texts = texts(1, 400)
+    data = jsonl(all_texts) if suffix == "jsonl" else "\n\n".join(all_texts).encode()
+    (tmp_path / f"a.{suffix}").write_bytes(data)
+    prepare_files([tmp_path / f"a.{suffix}"], tokenizer, tmp_path / "out", 2, task_bytes=3000)
+    assert len(read_plan(tmp_path / "out").tasks) > 10
+    assert documents(tmp_path / "out") == all_texts
+
+
+def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 50)]) + b"{broken\n" + jsonl(texts(1, 50)))
+    options = ["--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--valid-fraction", "0.2"]
+    options += ["--deduplicate", "exact", "--task-mb", "0.01"]
+    assert maskwright("prep", "run", *options, "--out", tmp_path / "one").returncode == 0
+    out = tmp_path / "pieces"
+    planned = maskwright("prep", "plan", *options, "--out", out)
+    tasks = range(len(read_plan(out).tasks))
+    assert f"{len(tasks)} tasks (0 to {tasks[-1]})" in planned.stdout
+    assert len(tasks) > 2
+    assert "0 to" in refused("prep", "task", out, len(tasks))
+    assert f"{len(tasks)} tasks are not scanned" in refused("prep", "resolve", out)
+    assert "are not known" in refused("prep", "task", out, "0")
+    assert maskwright("prep", "scan", out, *numbers(tasks)).returncode == 0
+    assert (incomplete(out, "scan"), incomplete(out, "task")) == ([], list(tasks))
+    assert "50 duplicates to drop" in maskwright("prep", "resolve", out).stdout
+    assert maskwright("prep", "task", out, *numbers(tasks[1:])).returncode == 0
+    assert f"1 of {len(tasks)} tasks of {out} are not finished: 0." in refused("prep", "merge", out)
+    assert maskwright("prep", "task", out, *numbers(tasks)).returncode == 0
+    assert maskwright("prep", "merge", out).returncode == 0
+    assert tree(out) == tree(tmp_path / "one")
+    assert sorted(documents(out / "train") + documents(out / "valid")) == sorted(texts(0, 100) + texts(1, 50))
+    (line,) = map(json.loads, (out / "quarantine.jsonl").open())
+    assert (line["file"], line["line"]) == ("a.jsonl", 151)
+
+
+def test_lines_of_the_quarantine_count_from_the_file_s_beginning(tmp_path, tokenizer):
+    rows = jsonl(texts(0, 300)).splitlines()
+    for number in (3, 99, 250, 299):
+        rows[number] = b"{broken"
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(rows))
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", 1, task_bytes=2000)
+    found = [json.loads(line)["line"] for line in (tmp_path / "out/quarantine.jsonl").open()]
+    assert found == [4, 100, 251, 300]
+    run = ["prep", "run", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--out", tmp_path / "strict"]
+    assert "a.jsonl line 4: invalid JSON" in refused(*run, "--strict")
+    rows[3] = rows[0]
+    (tmp_path / "b.jsonl").write_bytes(b"\n".join(rows))
+    run = ["prep", "run", "--input", tmp_path / "b.jsonl", "--tokenizer", tokenizer, "--out", tmp_path / "b"]
+    refusal = refused(*run, "--strict", "--task-mb", "0.002")
+    assert any(f"b.jsonl line {line}: invalid JSON" in refusal for line in (100, 251, 300)), refusal
+    assert maskwright(*run, "--task-mb", "0.002").returncode == 0
+
+
+@pytest.mark.parametrize("deduplicate", ["none", "exact", "near"])
+def test_added_inputs_are_prepared_alone(tmp_path, tokenizer, deduplicate):
+    settings = Settings(valid_fraction=0.1, deduplicate=deduplicate)
+    (tmp_path / "b.jsonl").write_bytes(jsonl(texts(0, 200)))
+    out = tmp_path / "out"
+    prepare_files([tmp_path / "b.jsonl"], tokenizer, out, 1, settings)
+    before = tree(out)
+    (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 20), *texts(1, 100)]))
+    prepared = prepare_files([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, out, 1, settings)
+    assert prepared.new_tasks == 1
+    after = tree(out)
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed == {"prep/plan.json", "train/manifest.json", "valid/manifest.json"} | (
+        {"prep/drop.json"} if deduplicate != "none" else set()
+    )
+    kept = documents(out / "train") + documents(out / "valid")
+    assert len(kept) == 300 if deduplicate != "none" else 320
+    assert set(kept) == {*texts(0, 200), *texts(1, 100)}
+    sources = prepared.manifests[out / "train"].sources
+    assert [source.name for source in sources] == ["b.jsonl", "a.jsonl"]
+    assert sources[1].left_out == ({"duplicate": 20} if deduplicate != "none" else {})
+    again = prepare_files([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, out, 1, settings)
+    assert again.new_tasks == 0
+    assert tree(out) == after
+    assert list(verify(out / "train")) == []
+
+
+def test_the_split_is_stable_when_inputs_are_added(tmp_path, tokenizer):
+    settings = Settings(valid_fraction=0.3)
+    for name, seed in (("a", 0), ("b", 1)):
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(seed, 100)))
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "one", 1, settings)
+    prepare_files([tmp_path / "b.jsonl", tmp_path / "a.jsonl"], tokenizer, tmp_path / "two", 1, settings)
+    assert set(documents(tmp_path / "one/valid")) == set(documents(tmp_path / "two/valid")) & set(texts(0, 100))
+
+
+def test_cleaning_is_counted(tmp_path, tokenizer):
+    kept, evaluated = texts(0, 30), "some little meaning of others by the curved blades never mind the meaning others"
+    long, short, repeated = "never " * 500, "mind", "\n".join(["the same line of words again"] * 40)
+    rows = [*kept, kept[3], long, short, repeated, f"the others {evaluated} blades", "\uff54he \uff4fthers."]
+    (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
+    (tmp_path / "evaluation.tsv").write_text(f"1\t{evaluated}\n0\ttoo short\n")
+    run = ["prep", "run", "--input", f"books={tmp_path / 'a.jsonl'}", "--tokenizer", tokenizer]
+    run += ["--out", tmp_path / "out", "--normalize", "nfkc", "--min-characters", "6", "--max-characters", "2000"]
+    run += ["--drop-repetitive", "--deduplicate", "exact", "--decontaminate", tmp_path / "evaluation.tsv"]
+    result = maskwright(*run)
+    assert result.returncode == 0, result.stderr
+    assert "evaluation texts have fewer than 8 words" in result.stderr
+    left_out = Dataset(tmp_path / "out").manifest.left_out()
+    assert left_out["contaminated"] == left_out["long"] == left_out["short"] == left_out["duplicate"] == 1
+    assert left_out["repetitive"] >= 1
+    assert "1 contaminated" in result.stderr
+    assert Dataset(tmp_path / "out").manifest.sources[0].source == "books"
+    assert "the others." in documents(tmp_path / "out")
+    assert summary(Dataset(tmp_path / "out"))["documents"] == len(documents(tmp_path / "out"))
+
+
+def test_ids_are_kept(tmp_path, tokenizer):
+    rows = [{"text": text, "meta": {"id": number}} for number, text in enumerate(texts(0, 50))]
+    rows.insert(7, {"text": "without an id"})
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    run = ["prep", "run", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--out", tmp_path / "out"]
+    assert maskwright(*run, "--id-field", "meta.id", "--valid-fraction", "0.2").returncode == 0
+    pairs = {}
+    for split in ("train", "valid"):
+        dataset = Dataset(tmp_path / "out" / split)
+        ids = [id for block in range(dataset.n_blocks) for id in dataset.ids(block) or []]
+        pairs |= dict(zip(ids, documents(dataset.path), strict=True))
+    assert pairs == dict(enumerate(texts(0, 50)))
+    assert json.loads((tmp_path / "out/quarantine.jsonl").read_text())["line"] == 8

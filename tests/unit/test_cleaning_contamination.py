@@ -1,0 +1,136 @@
+"""Documents with text of an evaluation set: which runs of words count, and the files evaluation texts come from."""
+
+import gzip
+import random
+
+import numpy as np
+import pytest
+import zstandard
+
+from data_prep.cleaning.contamination import Grams, contaminated, evaluation_grams, evaluation_texts
+from data_prep.errors import DamagedData, UserError
+
+WORDS = [f"word{index}" for index in range(30)]
+
+
+def text(start: int, end: int) -> str:
+    return " ".join(WORDS[start:end])
+
+
+def found(document: str, evaluation: str, **bounds) -> bool:
+    return bool(contaminated([document], evaluation_grams([evaluation], **bounds)[0])[0])
+
+
+def test_thirteen_words_in_a_row():
+    evaluation = text(0, 20)
+    assert found("before " + text(3, 16) + " after", evaluation)
+    assert not found("before " + text(3, 15) + " after " + text(15, 20), evaluation)
+    assert not found(text(20, 30), evaluation)
+    assert found("Before:\n" + text(7, 20).upper().replace(" ", " -- "), evaluation)
+    assert found(text(0, 5), text(0, 7), n=5, min_words=5)
+
+
+def test_short_evaluation_texts_count_whole():
+    assert found("a " + text(0, 9) + " b", text(0, 9))
+    assert not found(text(0, 8), text(0, 9))
+    grams, skipped = evaluation_grams([text(0, 7), text(0, 8), text(0, 12), text(0, 13), ""])
+    assert skipped == 2
+    assert {n: len(hashes) for n, hashes in grams.by_words.items()} == {8: 1, 12: 1, 13: 1}
+    assert not contaminated([text(0, 7)], grams)[0]
+    assert contaminated([text(0, 8)], grams)[0]
+
+
+def test_documents_are_apart():
+    grams, _ = evaluation_grams([text(0, 13)])
+    assert contaminated([text(0, 6), text(6, 13), "", text(0, 14)], grams).tolist() == [False, False, False, True]
+    assert contaminated([], grams).tolist() == []
+    assert contaminated([text(0, 30)], evaluation_grams([])[0]).tolist() == [False]
+
+
+def test_against_plain_python(monkeypatch):
+    monkeypatch.setattr("data_prep.cleaning.words._PART_WORDS", 7)
+    random.seed(0)
+    sentences = [[random.choice("abc") for _ in range(random.randrange(14))] for _ in range(60)]
+    documents = [[random.choice("abc") for _ in range(random.randrange(60))] for _ in range(300)]
+    grams, skipped = evaluation_grams([" ".join(words) for words in sentences], n=9, min_words=6)
+    known = {tuple(s[k : k + 9]) for s in sentences if len(s) >= 6 for k in range(max(1, len(s) - 8))}
+    expected = [any(tuple(d[k : k + len(g)]) == g for g in known for k in range(len(d))) for d in documents]
+    texts = [" ".join(words) for words in documents]
+    assert skipped == sum(len(words) < 6 for words in sentences)
+    assert 20 < sum(expected) < 280
+    assert contaminated(texts, grams).tolist() == expected
+    assert [bool(contaminated([text], grams)[0]) for text in texts] == expected
+
+
+def test_saved_and_loaded(tmp_path):
+    grams, _ = evaluation_grams([text(0, 25), text(0, 9), text(5, 14)])
+    grams.save(tmp_path / "grams.npy")
+    loaded = Grams.load(tmp_path / "grams.npy")
+    assert list(loaded.by_words) == [9, 13]
+    for n, hashes in grams.by_words.items():
+        assert loaded.by_words[n].tolist() == hashes.tolist() == sorted(set(hashes.tolist()))
+    evaluation_grams([])[0].save(tmp_path / "none.npy")
+    assert Grams.load(tmp_path / "none.npy").by_words == {}
+
+
+def test_damaged_files_of_ngrams(tmp_path):
+    path = tmp_path / "grams.npy"
+    evaluation_grams([text(0, 25)])[0].save(path)
+    good = path.read_bytes()
+    for bad in (good[:-1], good[:20], b"", b"\x80\x04K\x01."):
+        path.write_bytes(bad)
+        with pytest.raises(DamagedData, match=r"grams\.npy"):
+            Grams.load(path)
+    for array in (np.array([{}]), np.zeros((3, 3), np.uint64), np.zeros((3, 2)), np.ones(3, np.uint64)):
+        np.save(path, array, allow_pickle=True)
+        with pytest.raises(DamagedData, match=r"grams\.npy"):
+            Grams.load(path)
+    np.save(path, np.array([[13, 1], [9, 1]], dtype=np.uint64))
+    with pytest.raises(DamagedData):
+        Grams.load(path)
+
+
+@pytest.mark.parametrize("bounds", [{"n": 0}, {"min_words": 14}, {"n": 5000}, {"min_words": 0}])
+def test_bounds_without_sense(bounds):
+    with pytest.raises(UserError):
+        evaluation_grams([], **bounds)
+
+
+FILES = {
+    "a.jsonl": b'{"good": "one two", "n": 3, "options": ["x", {"deep": "y"}], "none": null}\n\n"bare"\n',
+    "a.tsv": "\ufeffid\tsentence\nä 1\tthe cells\r\n".encode(),
+    "a.txt": "\ufefffirst line\nsecond\tline\n".encode(),
+}
+EXPECTED = {
+    "a.jsonl": ["one two", "x", "y", "bare"],
+    "a.tsv": ["id", "sentence", "ä 1", "the cells"],
+    "a.txt": ["first line", "second\tline"],
+}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("name", FILES)
+def test_evaluation_files(tmp_path, name, suffix):
+    data, path = FILES[name], tmp_path / (name + suffix)
+    halves = data[:5], data[5:]  # two members, two frames
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[suffix]
+    path.write_bytes(b"".join(pack(half) for half in halves))
+    assert [text.strip() for text in evaluation_texts(path) if text.strip()] == EXPECTED[name]
+    if suffix:
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(UserError, match=path.name):
+            list(evaluation_texts(path))
+
+
+@pytest.mark.parametrize("name,data,line", [("b.jsonl", b'{}\n{"a": ', 2), ("b.txt", b"x\n\n\xff", 3)])
+def test_bad_evaluation_files(tmp_path, name, data, line):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=f"{name} line {line}"):
+        list(evaluation_texts(tmp_path / name))
+
+
+def test_evaluation_files_that_are_none(tmp_path):
+    with pytest.raises(UserError, match="unknown type"):
+        list(evaluation_texts(tmp_path / "a.csv"))
+    with pytest.raises(UserError, match="no evaluation file"):
+        list(evaluation_texts(tmp_path / "a.txt"))

@@ -1,0 +1,135 @@
+"""MinHash: estimates against the exact Jaccard similarity, and the chance that two documents share a band."""
+
+import random
+
+import numpy as np
+import pytest
+
+from data_prep.cleaning.arrays import save_array
+from data_prep.cleaning.minhash import (
+    VALUES,
+    bands_and_rows,
+    detection_probability,
+    resolve_near,
+    signatures,
+    sketches,
+)
+
+
+def shingles(words: list[str]) -> set[tuple[str, ...]]:
+    return {tuple(words[k : k + 5]) for k in range(len(words) - 4)}
+
+
+def jaccard(one: list[str], other: list[str]) -> float:
+    a, b = shingles(one), shingles(other)
+    return len(a & b) / len(a | b)
+
+
+def altered(words: list[str], changes: int, rng: random.Random) -> list[str]:
+    """`changes` words replaced, far from each other: each takes five shingles away and brings five."""
+    places = [place * len(words) // max(1, changes) for place in range(changes)]
+    return [f"new{rng.randrange(10**9)}" if place in places else word for place, word in enumerate(words)]
+
+
+def pairs(similarity: float, count: int, length: int) -> tuple[list[list[str]], list[list[str]]]:
+    """Random documents and copies of them that are about this similar: s = (1 - c) / (1 + c) for a changed share c."""
+    rng = random.Random(similarity)
+    changed = round(length * (1 - similarity) / (1 + similarity) / 5)
+    ones = [[f"w{rng.randrange(10**6)}" for _ in range(length)] for _ in range(count)]
+    return ones, [altered(words, changed, rng) for words in ones]
+
+
+def texts(documents: list[list[str]]) -> list[str]:
+    return [" ".join(words) for words in documents]
+
+
+def shared(ones: list[list[str]], others: list[list[str]], threshold: float = 0.8) -> float:
+    """The share of pairs that have a band in common."""
+    return float((signatures(texts(ones), threshold) == signatures(texts(others), threshold)).any(axis=1).mean())
+
+
+def test_bands_and_rows():
+    assert bands_and_rows(0.8) == (11, 11)
+    for threshold in (0.3, 0.5, 0.7, 0.9, 0.95):
+        bands, rows = bands_and_rows(threshold)
+        assert bands * rows <= VALUES
+        assert (1 / bands) ** (1 / rows) == pytest.approx(threshold, abs=0.03)
+
+
+@pytest.mark.parametrize("length", [60, 400, 1500])
+@pytest.mark.parametrize("similarity", [0.2, 0.5, 0.9])
+def test_estimates(similarity, length):
+    ones, others = pairs(similarity, 40, length)
+    exact = np.array([jaccard(one, other) for one, other in zip(ones, others, strict=True)])
+    assert exact.mean() == pytest.approx(similarity, abs=0.1)
+    estimates = (sketches(texts(ones)) == sketches(texts(others))).mean(axis=1)
+    error = estimates - exact
+    deviation = np.sqrt(similarity * (1 - similarity) / VALUES)
+    assert abs(error.mean()) < 4 * deviation / np.sqrt(len(ones)) * (2 if length < VALUES else 1)
+    assert error.std() < deviation * (2.5 if length < VALUES else 1.4)  # below 128 shingles, values are copies
+
+
+@pytest.mark.parametrize("similarity", [0.5, 0.7, 0.8, 0.9])
+def test_detection_follows_the_theory(similarity):
+    ones, others = pairs(similarity, 300, 600)
+    exact = [jaccard(one, other) for one, other in zip(ones[:30], others, strict=False)]  # they differ little
+    theory = float(np.mean([detection_probability(each, 11, 11) for each in exact]))
+    found = shared(ones, others)
+    assert found == pytest.approx(theory, abs=4 * np.sqrt(theory * (1 - theory) / 300) + 0.01)
+    if similarity == 0.9:
+        assert found > 0.95
+    if similarity == 0.5:
+        assert found < 0.05
+
+
+def test_a_lower_threshold_finds_more():
+    ones, others = pairs(0.6, 100, 500)
+    assert shared(ones, others, 0.4) > 0.95
+    assert shared(ones, others, 0.9) < 0.05
+
+
+def test_short_documents():
+    same = "Of four words only"
+    hashes = signatures([same, same, "", "five words make one shingle", "Five words: make one shingle!"])
+    assert hashes.shape == (5, 11)
+    assert not hashes[:3].any()
+    assert hashes[3].all()
+    assert (hashes[3] == hashes[4]).all()
+    assert signatures([]).shape == (0, 11)
+    ones, others = pairs(0.0, 200, 6)
+    assert shared(ones, others) == 0
+    assert shared(ones, ones) == 1
+
+
+def test_bands_differ_from_each_other():
+    one_shingle = signatures(["five words make one shingle"])[0]
+    assert len(set(one_shingle.tolist())) == 11
+
+
+def test_signatures_depend_on_the_text_alone(monkeypatch):
+    ones, _ = pairs(0.5, 30, 80)
+    whole = signatures(texts(ones))
+    assert whole.dtype == np.uint64
+    assert (np.concatenate([signatures([text]) for text in texts(ones)]) == whole).all()
+    monkeypatch.setattr("data_prep.cleaning.words.BATCH_TEXTS", 7)
+    monkeypatch.setattr("data_prep.cleaning.words._PART_WORDS", 11)
+    assert (signatures(texts(ones)) == whole).all()
+    assert (np.concatenate([signatures([text]) for text in texts(ones)]) == whole).all()
+    # the same in every process and on every machine
+    assert signatures(["the quick brown fox jumps over the lazy dog"])[0, :2].tolist() == [
+        2332135150721178723,
+        13880405481564707469,
+    ]
+
+
+def test_clusters(tmp_path):
+    rng = random.Random(0)
+    ones, others = pairs(0.96, 60, 400)
+    _, thirds = pairs(0.96, 60, 400)
+    tasks = [ones, others[:30], thirds + others[30:] + ones[:5]]
+    keys, drops = ([tmp_path / f"{task}.{part}.npy" for task in range(3)] for part in ("keys", "drop"))
+    for path, documents in zip(keys, tasks, strict=True):
+        rng.shuffle(documents)
+        save_array(path, signatures(texts(documents)))
+    counts = resolve_near(keys, drops)
+    assert counts.tolist() == [0, 30, 95]

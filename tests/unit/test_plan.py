@@ -1,0 +1,117 @@
+"""The plan: cutting inputs into tasks, growing without touching what is there, refusing what does not fit."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.cleaning.text import Cleaning
+from data_prep.errors import UserError
+from data_prep.plan import Plan, Settings, cuts, extend, open_plan, read_plan, write_plan
+from data_prep.sources import Examined, Found, Options
+from tests.datasets import tokenizer_info
+
+EMPTY = Plan([], [], tokenizer_info(1000), Settings())
+
+
+def found(*names: str, source: str = "") -> list[Found]:
+    return [Found(source, f"/data/{name}", "jsonl") for name in names]
+
+
+def examined(*sizes: int) -> list[Examined]:
+    return [Examined(size, f"digest {size}", None) for size in sizes]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 500))
+def test_byte_ranges_cover_a_file_and_are_balanced(size, task_bytes):
+    ranges = cuts(Examined(size, "", None), task_bytes)
+    assert [byte for first, last, _ in ranges for byte in (first, last)] == sorted(
+        byte for first, last, _ in ranges for byte in (first, last)
+    )
+    assert sum(last - first for first, last, _ in ranges) == sum(parts for *_, parts in ranges) == size
+    assert all(first == before[1] for before, (first, *_) in pairwise(ranges))
+    lengths = {last - first for first, last, _ in ranges}
+    assert not lengths or (max(lengths) <= task_bytes and max(lengths) - min(lengths) <= 1)
+
+
+@given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 100))
+def test_units_are_grouped_in_order(units, task_bytes):
+    ranges = cuts(Examined(sum(units), "", tuple(units)), task_bytes)
+    assert [unit for first, last, _ in ranges for unit in range(first, last)] == list(range(len(units)))
+    for first, last, size in ranges:
+        assert size == sum(units[first:last])
+        assert size <= task_bytes or last - first == 1
+
+
+def test_a_plan_only_grows():
+    plan, _ = extend(EMPTY, found("b", "c"), examined(200, 300), task_bytes=100)
+    assert [task.input for task in plan.tasks] == [0, 0, 1, 1, 1]
+    grown, locations = extend(plan, found("a", "b", "c"), examined(150, 200, 300), task_bytes=40)
+    assert (grown.inputs[:2], grown.tasks[:5]) == (plan.inputs, plan.tasks)
+    assert locations == ["/data/b", "/data/c", "/data/a"]
+    assert grown.tasks_of_inputs() == [range(2), range(2, 5), range(5, 9)]
+    assert [grown.task_hash(task) for task in range(5)] == [plan.task_hash(task) for task in range(5)]
+    assert len({grown.task_hash(task) for task in range(9)}) == 9
+    moved, locations = extend(plan, found("x/b", "x/c"), examined(200, 300))
+    assert moved == plan
+    assert locations == ["/data/x/b", "/data/x/c"]
+
+
+def test_equal_files_are_inputs_of_their_own():
+    plan, _ = extend(EMPTY, found("a", "b"), examined(7, 7))
+    assert len(plan.inputs) == 2
+    assert extend(plan, found("a", "b"), examined(7, 7))[0] == plan
+    assert len(extend(plan, found("a", "b", "c"), examined(7, 7, 7))[0].inputs) == 3
+
+
+@pytest.mark.parametrize(
+    "now", [(found("a"), examined(1)), (found("a", "b"), examined(1, 3)), (found("a", "b", source="x"), examined(1, 2))]
+)
+def test_an_input_that_is_gone_or_changed_is_refused(now):
+    plan, _ = extend(EMPTY, found("a", "b"), examined(1, 2))
+    with pytest.raises(UserError, match=r"The input [ab] that was prepared before has changed or is not given"):
+        extend(plan, *now)
+
+
+def test_an_empty_file_has_no_task():
+    plan, locations = extend(EMPTY, found("a", "b"), examined(0, 5))
+    assert [task.input for task in plan.tasks] == [1]
+    assert plan.tasks_of_inputs() == [range(0), range(1)]
+    assert len(locations) == 2
+
+
+def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
+    plan, _ = extend(EMPTY, found("a"), examined(10))
+    (tmp_path / "prep").mkdir()
+    write_plan(plan, tmp_path)
+    assert read_plan(tmp_path) == plan == open_plan(tmp_path, plan.tokenizer, plan.settings)
+    others = {
+        "text field": Settings(reading=Options(text_field="body")),
+        "id field": Settings(reading=Options(id_field="id")),
+        "separator": Settings(reading=Options(separator="line")),
+        "min characters": Settings(cleaning=Cleaning(min_characters=3)),
+        "evaluation sha256": Settings(evaluation_sha256="0"),
+        "deduplicate": Settings(deduplicate="exact"),
+        "valid fraction": Settings(valid_fraction=0.1),
+    }
+    for name, settings in others.items():
+        with pytest.raises(UserError, match=f"begun with another {name};"):
+            open_plan(tmp_path, plan.tokenizer, settings)
+        assert Plan(plan.inputs, plan.tasks, plan.tokenizer, settings).task_hash(0) != plan.task_hash(0)
+    with pytest.raises(UserError, match="begun with another tokenizer and deduplicate;"):
+        open_plan(tmp_path, tokenizer_info(1001), others["deduplicate"])
+
+
+def test_a_folder_without_a_plan(tmp_path):
+    assert open_plan(tmp_path, EMPTY.tokenizer, EMPTY.settings) == EMPTY
+    with pytest.raises(UserError, match="has no plan"):
+        read_plan(tmp_path)
+    (tmp_path / "prep").mkdir()
+    (tmp_path / "prep/plan.json").write_text('{"inputs": [{}]}')
+    with pytest.raises(UserError, match="is damaged"):
+        read_plan(tmp_path)
+    (tmp_path / "prep/plan.json").unlink()
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match=r"not empty \(it has thesis.tex\)"):
+        open_plan(tmp_path, EMPTY.tokenizer, EMPTY.settings)

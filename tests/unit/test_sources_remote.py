@@ -1,0 +1,388 @@
+"""Finding inputs; URLs, and the cache between them and the readers, with real servers and several processes."""
+
+import concurrent.futures
+import contextlib
+import fcntl
+import functools
+import gzip
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data_prep.errors import UserError
+from data_prep.sources import LocalCache, Options, examine, find_inputs, open_rows
+from data_prep.sources import cache as cache_module
+from data_prep.sources.remote import Identity
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Counts downloads; cuts some of them short; refuses some; says no more than it must."""
+
+    def do_GET(self):
+        server = self.server
+        server.gets.append(self.path)
+        if self.path.partition("?")[0].endswith("forbidden.jsonl"):
+            self.send_error(403)
+        elif self.path.endswith("sizeless.jsonl"):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(Path(self.translate_path(self.path)).read_bytes())
+        elif server.cuts > 0 and not self.path.endswith("/"):
+            server.cuts -= 1
+            data = Path(self.translate_path(self.path)).read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[: len(data) // 2])
+            self.wfile.flush()
+            self.connection.close()
+        else:
+            time.sleep(server.delay)
+            super().do_GET()
+
+    def do_HEAD(self):
+        if self.path.partition("?")[0].endswith("forbidden.jsonl"):
+            self.send_error(403)
+        elif self.path.endswith("sizeless.jsonl"):
+            self.send_response(200)
+            self.end_headers()
+        else:
+            super().do_HEAD()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def web(tmp_path):
+    """A served folder: `web.url`, `web.folder`, `web.gets`, `web.cuts`."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+    server.gets, server.cuts, server.delay, server.folder = [], 0, 0, folder
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return LocalCache(tmp_path / "cache", 1 << 20, wait_seconds=0.3, backoff_seconds=0.01)
+
+
+def jsonl(*texts):
+    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
+
+
+def texts(found, cache):
+    examined = examine(found, cache)
+    last = examined.bytes if examined.unit_bytes is None else len(examined.unit_bytes)
+    return [row.reason or row.text for row in open_rows(found, 0, last, Options(), cache)]
+
+
+def names(values, folder):
+    return [found.location.removeprefix(f"{folder}/") for found in find_inputs(values)]
+
+
+def test_files_folders_and_globs(tmp_path):
+    for name in (
+        "b.jsonl",
+        "a.txt.gz",
+        "sub/c.jsonl.zst",
+        "sub/notes.md",
+        ".hidden/d.txt",
+        "sub/._c.jsonl",
+        "p.parquet",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    everything = ["a.txt.gz", "b.jsonl", "p.parquet", "sub/c.jsonl.zst"]
+    assert names([tmp_path], tmp_path) == everything
+    assert names([f"{tmp_path}/*.jsonl"], tmp_path) == ["b.jsonl"]
+    assert names([f"{tmp_path}/**/*.jsonl*"], tmp_path) == ["b.jsonl", "sub/c.jsonl.zst"]
+    assert names([tmp_path / "sub/c.jsonl.zst", tmp_path, tmp_path / "b.jsonl"], tmp_path) == [
+        "sub/c.jsonl.zst",
+        *everything[:3],
+    ]
+    assert [found.kind for found in find_inputs([tmp_path])] == ["txt", "jsonl", "parquet", "jsonl"]
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "b.jsonl")
+    assert len(find_inputs([tmp_path / "link.jsonl", tmp_path / "b.jsonl"])) == 1
+    for value in ("none.jsonl", "*.nothing", "none/"):
+        with pytest.raises(UserError, match=r"No input file at .*(none|nothing)"):
+            find_inputs([tmp_path / value])
+    with pytest.raises(UserError, match=r"notes\.md is of an unknown type"):
+        find_inputs([tmp_path / "sub/notes.md"])
+
+
+def test_source_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "year=2020/b.jsonl"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+    found = find_inputs(["books=a.jsonl", "year=2020/b.jsonl", "web_1-x=year=2020/b.jsonl", "a.jsonl"])
+    assert [(item.source, item.location) for item in found] == [
+        ("books", str(tmp_path / "a.jsonl")),
+        ("", str(tmp_path / "year=2020/b.jsonl")),
+    ]
+    assert [item.source for item in find_inputs(["year=*/b.jsonl", "x=*.jsonl"])] == ["", "x"]
+    with pytest.raises(UserError, match="No input file at none"):
+        find_inputs(["x=none"])
+    with pytest.raises(UserError, match="No input file at b d=a"):
+        find_inputs(["b d=a.jsonl"])
+
+
+def test_file_urls_are_local_paths(tmp_path, cache):
+    (tmp_path / "a.jsonl").write_bytes(jsonl("a"))
+    found = find_inputs([f"file://{tmp_path}/a.jsonl", f"local://{tmp_path}/*.jsonl", tmp_path / "a.jsonl"])
+    assert [item.location for item in found] == [str(tmp_path / "a.jsonl")]
+    assert texts(found[0], cache) == ["a"]
+    assert not cache.folder.exists()
+
+
+def test_http_files_folders_and_globs(web, cache):
+    (web.folder / "sub").mkdir()
+    (web.folder / "a.jsonl").write_bytes(jsonl("a", "b"))
+    (web.folder / "sub" / "b.txt.gz").write_bytes(gzip.compress(b"c\n\nd"))
+    (web.folder / "sub" / "notes.md").touch()
+    pq.write_table(pa.table({"text": ["e", "f"]}), web.folder / "sub" / "c.parquet", row_group_size=1)
+    found = find_inputs([f"x={web.url}/"])
+    assert [item.location.removeprefix(web.url) for item in found] == ["/a.jsonl", "/sub/b.txt.gz", "/sub/c.parquet"]
+    assert [texts(item, cache) for item in found] == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert {item.source for item in found} == {"x"}
+    assert names([f"{web.url}/sub/*.gz"], web.url) == ["sub/b.txt.gz"]
+    assert examine(found[0], cache).unit_bytes is None
+    assert len(examine(found[2], cache).unit_bytes) == 2
+    (query,) = find_inputs([f"{web.url}/a.jsonl?download=true"])
+    assert query.kind == "jsonl"
+    assert texts(query, cache) == ["a", "b"]
+
+
+def test_http_errors_are_sentences_without_secrets(web, cache):
+    (web.folder / "notes.md").write_text("x")
+    for path, words in {
+        "/none.jsonl?signature=abc": "none.jsonl does not exist",
+        "/forbidden.jsonl?signature=abc": "forbidden.jsonl cannot be read: the server answered 403",
+        "/none/": "No input file at .*none/;",
+        "/*.parquet": "No input file at",
+        "/notes.md": "No input file at .*notes.md;",
+    }.items():
+        with pytest.raises(UserError, match=words) as caught:
+            find_inputs([web.url + path])
+        assert "abc" not in str(caught.value)
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:9/a\.jsonl cannot be read"):
+        find_inputs(["http://127.0.0.1:9/a.jsonl"])
+    with pytest.raises(UserError, match="holds a password") as caught:
+        find_inputs(["https://me:secret@host/a.jsonl"])
+    assert "secret" not in str(caught.value)
+
+
+def test_missing_packages_and_protocols_are_named(monkeypatch):
+    from fsspec.registry import known_implementations
+
+    monkeypatch.setitem(known_implementations, "gone", {"class": "gone_fs.FileSystem", "err": "Install gone_fs"})
+    with pytest.raises(UserError, match=r"gone://b/a\.jsonl needs the package gone-fs; run: pip install gone-fs"):
+        find_inputs(["gone://b/a.jsonl"])
+    with pytest.raises(UserError, match="nosuch"):
+        find_inputs(["nosuch://b/a.jsonl"])
+    with pytest.raises(UserError, match="simplecache::, which is not needed"):
+        find_inputs(["simplecache::http://127.0.0.1/a.jsonl"])
+
+
+def test_other_file_systems_and_chained_urls(tmp_path, cache):
+    import zipfile
+
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/corpus/a.jsonl": jsonl("a"), "/corpus/b/c.txt": b"c", "/corpus/b/notes.md": b"x"})
+    try:
+        found = find_inputs(["memory://corpus", "memory://corpus/*.jsonl", "memory:///corpus/b/?.txt"])
+        assert [item.location for item in found] == ["memory:///corpus/a.jsonl", "memory:///corpus/b/c.txt"]
+        assert [texts(item, cache) for item in found] == [["a"], ["c"]]
+        before = examine(found[1], cache).digest
+        memory.pipe("/corpus/b/c.txt", b"d")
+        assert examine(found[1], cache).digest != before
+        assert texts(found[1], cache) == ["d"]
+    finally:
+        memory.rm("/corpus", recursive=True)
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as file:
+        file.writestr("in/a.jsonl", jsonl("zipped"))
+    (found,) = find_inputs([f"zip://in/*.jsonl::file://{tmp_path}/z.zip"])
+    assert texts(found, cache) == ["zipped"]
+
+
+def test_remote_arrow_is_one_unit_and_saved_folders_are_understood(web, cache):
+    import datasets
+
+    datasets.Dataset.from_dict({"text": ["a", "b", "c"]}).save_to_disk(str(web.folder / "saved"))
+    (web.folder / "saved" / "cache-1.arrow").write_bytes(b"not listed")
+    (found,) = find_inputs([f"{web.url}/saved/"])
+    assert examine(found, cache).unit_bytes == ((web.folder / "saved" / "data-00000-of-00001.arrow").stat().st_size,)
+    assert texts(found, cache) == ["a", "b", "c"]
+
+
+def test_a_cut_download_is_tried_again(web, cache):
+    (web.folder / "a.jsonl").write_bytes(jsonl(*map(str, range(1000))))
+    web.cuts = 1
+    (found,) = find_inputs([f"{web.url}/a.jsonl"])
+    assert len(texts(found, cache)) == 1000
+    assert len(web.gets) == 2
+    assert len(texts(found, cache)) == 1000  # from the cache
+    assert len(web.gets) == 2
+    web.cuts = 1000
+    (web.folder / "a.jsonl").write_bytes(jsonl("other"))
+    with pytest.raises(UserError, match=r"/a\.jsonl cannot be read"):
+        texts(found, cache)
+    assert not list(cache.folder.glob("*.part"))
+    web.cuts = 0
+    assert texts(found, cache) == ["other"]
+
+
+def test_a_server_that_tells_neither_size_nor_version(web, cache):
+    path = web.folder / "sizeless.jsonl"
+    path.write_bytes(jsonl("a", "b"))
+    (found,) = find_inputs([f"{web.url}/sizeless.jsonl"])
+    assert texts(found, cache) == ["a", "b"]
+    assert examine(found, cache) == examine(*find_inputs([path]), cache)
+    path.write_bytes(bytes(10 << 20))
+    small = LocalCache(cache.folder.with_name("other"), 1 << 20)
+    with pytest.raises(UserError, match="and the cache may hold 1048576"):
+        texts(found, small)
+    assert not list(small.folder.glob("*.part"))
+    with pytest.raises(UserError, match="and the cache may hold 1048576"):
+        small._limit("http://x/a.txt").relative_update(2 << 20)
+
+
+def test_a_file_of_another_size_than_told_is_refused(web, cache, monkeypatch):
+    (web.folder / "a.jsonl").write_bytes(jsonl("a"))
+    (found,) = find_inputs([f"{web.url}/a.jsonl"])
+    monkeypatch.setattr("data_prep.sources.cache.identity", lambda remote: Identity(99, "1"))
+    with pytest.raises(UserError, match="14 of its 99 bytes arrived"), cache.local(found.location):
+        pass
+    assert not list(cache.folder.glob("*.data"))
+
+
+def sizes(cache):
+    return sum(path.stat().st_size for path in cache.folder.glob("*.data"))
+
+
+def test_the_least_recently_used_files_make_room(web, tmp_path):
+    cache = LocalCache(tmp_path / "cache", 2500, wait_seconds=0.3)
+    for name in "abcd":
+        (web.folder / f"{name}.txt").write_bytes(name.encode() * 1000)
+
+    def use(name):
+        with cache.local(f"{web.url}/{name}.txt") as path:
+            assert path.read_bytes() == name.encode() * 1000
+            assert sizes(cache) <= 2500
+
+    for name in "abacacb":
+        use(name)
+        time.sleep(0.01)
+    assert [path[1] for path in web.gets] == ["a", "b", "c", "b"]
+    refused = pytest.raises(UserError, match=r"No room for .*/d\.txt in the cache")
+    with cache.local(f"{web.url}/a.txt"), cache.local(f"{web.url}/b.txt"), refused:
+        use("d")
+    use("d")
+    (web.folder / "big.txt").write_bytes(b"x" * 2501)
+    with pytest.raises(UserError, match="has 2501 bytes or more, and the cache may hold 2500"):
+        use("big")
+    use("d")
+    assert len(list(cache.folder.glob("*.lock"))) <= 3
+
+
+PROCESS = """
+import sys, time, random
+from pathlib import Path
+from data_prep.sources import LocalCache
+cache = LocalCache(Path(sys.argv[1]), int(sys.argv[2]), wait_seconds=60)
+order = random.Random(int(sys.argv[3]))
+for _ in range(int(sys.argv[5])):
+    name = order.choice("abcdef"[: int(sys.argv[6])])
+    with cache.local(f"{sys.argv[4]}/{name}.txt") as path:
+        for _ in range(3):
+            assert path.read_bytes() == name.encode() * 1000
+            time.sleep(0.005)
+        held = sum(path.stat().st_size for path in map(Path, Path(sys.argv[1]).glob("*.data")) if path.exists())
+        assert held <= int(sys.argv[2]), held
+"""
+
+
+def run_processes(cache_folder, url, bound, uses, files, count=3):
+    command = [sys.executable, "-c", PROCESS, str(cache_folder), str(bound)]
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                subprocess.Popen([*command, str(seed), url, str(uses), str(files)], stderr=subprocess.PIPE)
+            )
+            for seed in range(count)
+        ]
+        for process in running:
+            assert process.wait(60) == 0, process.stderr.read().decode()
+
+
+def test_one_of_several_users_downloads(web, cache, monkeypatch):
+    (web.folder / "a.txt").write_bytes(b"a" * 1000)
+    none_there, locked = threading.Barrier(4), cache_module._locked
+
+    def all_want_to_download(path, mode):
+        if mode == fcntl.LOCK_EX and path.suffix == ".lock":
+            none_there.wait(10)
+        return locked(path, mode)
+
+    def use(_):
+        with cache.local(f"{web.url}/a.txt") as path:
+            return path.read_bytes()
+
+    monkeypatch.setattr(cache_module, "_locked", all_want_to_download)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(use, range(4))) == [b"a" * 1000] * 4
+    assert web.gets == ["/a.txt"]
+
+
+def test_a_lock_on_a_file_removed_meanwhile_does_not_count(tmp_path, monkeypatch):
+    path = tmp_path / "a.lock"
+    with cache_module._locked(path, fcntl.LOCK_SH) as lock:
+        assert lock is not None
+
+    def flock_too_late(descriptor, mode):
+        path.unlink()
+        path.touch()
+
+    monkeypatch.setattr(fcntl, "flock", flock_too_late)
+    with cache_module._locked(path, fcntl.LOCK_SH) as lock:
+        assert lock is None
+
+
+def test_processes_that_evict_each_others_files(web, tmp_path):
+    for name in "abcdef":
+        (web.folder / f"{name}.txt").write_bytes(name.encode() * 1000)
+    run_processes(tmp_path / "cache", web.url, 4000, 20, 6)
+    assert len(web.gets) > 6
+
+
+def test_what_a_killed_download_left_is_replaced(web, cache):
+    (web.folder / "a.txt").write_bytes(b"abc")
+    url = f"{web.url}/a.txt"
+    with cache.local(url) as path:
+        pass
+    path.rename(path.with_suffix(".part"))
+    path.with_suffix(".part").write_bytes(b"ab")
+    assert os.path.getsize(path.with_suffix(".lock")) > 0
+    with cache.local(url) as path:
+        assert path.read_bytes() == b"abc"
+    assert len(web.gets) == 2
+    assert not path.with_suffix(".part").exists()

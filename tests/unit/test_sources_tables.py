@@ -1,0 +1,267 @@
+"""Documents of parquet and arrow files and of data sets of the Hub, in units; damaged and unfit tables."""
+
+import itertools
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data_prep.errors import UserError
+from data_prep.sources import LocalCache, Options, Row, examine, find_inputs, open_rows
+
+TEXTS = [f"document {index} é " * (index % 7) for index in range(100)]
+
+
+def read(value, options=None, cuts=None, cache=None, **more):
+    """Rows of an input read unit by unit, with lines counted through, after checking each range's counts."""
+    options, cache = options or Options(), cache or LocalCache("/nonexistent", 0)
+    (found,) = find_inputs([value])
+    units = examine(found, cache, options).unit_bytes
+    rows, lines = [], 0
+    cuts = cuts or range(len(units) + 1)
+    for first, last in itertools.pairwise(cuts):
+        part = open_rows(found, first, last, options, cache, **more)
+        rows += [row._replace(line=row.line + lines) for row in part]
+        lines += part.lines
+        if not found.location.startswith("hub:"):
+            assert part.bytes_read == sum(units[first:last])
+    return rows
+
+
+def write_arrow(path, table, rows_a_batch=30, file_format=False):
+    new = pa.ipc.new_file if file_format else pa.ipc.new_stream
+    with pa.OSFile(str(path), "wb") as file, new(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows_a_batch)
+    return path
+
+
+EXPECTED = [Row(line, text) for line, text in enumerate(TEXTS, 1)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrow file"])
+def test_units_together_are_the_whole(tmp_path, kind):
+    table = pa.table({"text": TEXTS, "n": range(100)})
+    path = tmp_path / f"a.{kind.split()[0]}"
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=30)
+    else:
+        write_arrow(path, table, file_format="file" in kind)
+    assert read(path) == read(path, cuts=[0, 0, 3, 4]) == read(path, cuts=[0, 4]) == EXPECTED
+    (found,) = find_inputs([path])
+    examined = examine(found, LocalCache(tmp_path, 0))
+    assert len(examined.unit_bytes) == 4
+    assert examined.bytes == path.stat().st_size
+    rows = open_rows(found, 1, 4, Options(), LocalCache(tmp_path, 0))
+    assert list(rows) == [row._replace(line=row.line - 30) for row in EXPECTED[30:]]
+    assert rows.text_bytes == len("".join(TEXTS[30:]).encode())
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_types_nulls_ids_and_nested_fields(tmp_path, kind, suffix):
+    if pa.types.is_string_view(kind) and suffix == "parquet":
+        pytest.skip("is read as string")
+    inner = pa.array(["one", None, "nul \0", "four", "five"]).cast(kind)
+    nested = pa.StructArray.from_arrays(
+        [inner, pa.array(range(5))], ["b", "c"], mask=pa.array([False] * 3 + [True] + [False])
+    )
+    table = pa.table({"x": range(5), "a": nested, "id": pa.array([5, 6, 7, 8, None], pa.uint16())})
+    path = tmp_path / f"a.{suffix}"
+    pq.write_table(table, path) if suffix == "parquet" else write_arrow(path, table)
+    rows = read(path, Options("a.b", "id"))
+    assert [row for row in rows if not row.reason] == [Row(1, "one", "", 5), Row(3, "nul \0", "", 7)]
+    assert [(row.line, row.reason) for row in rows if row.reason] == [
+        (2, "field 'a.b' is null"),
+        (4, "field 'a.b' is null"),
+        (5, "id field 'id' is null"),
+    ]
+    literal = table.append_column("a.b", pa.array(["literal"] * 5))
+    pq.write_table(literal, path) if suffix == "parquet" else write_arrow(path, literal)
+    assert {row.text for row in read(path, Options("a.b"))} == {"literal"}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_unfit_columns_are_refused_with_a_sentence(tmp_path, suffix):
+    table = pa.table({"text": [1, 2], "body": ["a", "b"], "raw": [b"a", b"b"], "f": [1.5, 2.5], "l": [["a"], ["b"]]})
+    path = tmp_path / f"a.{suffix}"
+    pq.write_table(table, path) if suffix == "parquet" else write_arrow(path, table)
+    for options, words in (
+        (Options(), r"'text' of .*a\.\w+ holds int64, not strings"),
+        (Options("content"), "no column 'content'; its columns are text, body, raw, f, l"),
+        (Options("raw"), "holds binary"),
+        (Options("l"), "holds list"),
+        (Options("body.x"), r"no column 'body\.x'"),
+        (Options("body", "f"), "'f' of .* holds double, not strings or integers"),
+        (Options("body", "nope"), "no column 'nope'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read(path, options)
+        (found,) = find_inputs([path])
+        with pytest.raises(UserError, match=words):
+            list(open_rows(found, 0, 1, options, LocalCache(tmp_path, 0)))
+    assert [row.id for row in read(path, Options("body", "text"))] == [1, 2]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_truncated_or_foreign_files_are_refused_with_a_sentence(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    table = pa.table({"text": TEXTS})
+    pq.write_table(table, path, row_group_size=30) if suffix == "parquet" else write_arrow(path, table)
+    data = path.read_bytes()
+    for size in [0, 3, 50, len(data) // 2, len(data) - 1, len(data) - 8]:
+        path.write_bytes(data[:size])
+        with pytest.raises(UserError, match=rf"a\.{suffix} is not a whole {suffix} file"):
+            read(path)
+    path.write_bytes(b"something else altogether, and long enough to be read as a header" * 10)
+    with pytest.raises(UserError, match=f"is not a whole {suffix} file"):
+        read(path)
+
+
+def test_a_damaged_row_group_is_a_row_with_a_reason_and_the_rest_is_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    letters = random.Random(0)
+    texts = ["".join(letters.choices("abcdefgh ", k=500)) for _ in range(100)]
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=25, compression="zstd", use_dictionary=False)
+    column = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    data = bytearray(path.read_bytes())
+    middle = column.data_page_offset + column.total_compressed_size // 2
+    data[middle : middle + 64] = bytes(64)
+    path.write_bytes(data)
+    rows = read(path)
+    assert [row.text for row in rows if not row.reason] == texts[:25] + texts[50:]
+    (damaged,) = [row for row in rows if row.reason]
+    assert (damaged.line, "row group 1 is damaged" in damaged.reason) == (26, True)
+    assert rows[-1].line == 100
+    assert read(path, cuts=[0, 4]) == rows
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_invalid_utf8_is_a_row_with_a_reason(tmp_path, suffix):
+    raw = pa.array([b"good", b"bad \xff", None, b"more"])
+    texts = pa.Array.from_buffers(pa.string(), 4, raw.buffers())
+    table = pa.table({"text": texts})
+    path = tmp_path / f"a.{suffix}"
+    pq.write_table(table, path) if suffix == "parquet" else write_arrow(path, table)
+    rows = read(path)
+    assert [row.text for row in rows] == ["good", "", "", "more"]
+    assert rows[1].reason == "invalid UTF-8: invalid start byte at byte 4 of the document"
+    assert "null" in rows[2].reason
+
+
+def test_hostile_arrow_offsets_are_a_row_with_a_reason(tmp_path):
+    offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little", signed=True) for n in (0, 5, 1 << 30, 8)))
+    bad = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abcdefgh")])
+    good = pa.record_batch({"text": ["a", "b"]})
+    path = tmp_path / "a.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, good.schema) as writer:
+        writer.write_batch(good)
+        writer.write_batch(pa.record_batch({"text": bad}))
+        writer.write_batch(good)
+    rows = read(path)
+    assert [row.text for row in rows] == ["a", "b", "", "a", "b"]
+    assert [row.line for row in rows] == [1, 2, 3, 6, 7]
+    assert "the 3 table rows from here on are damaged" in rows[2].reason
+
+
+def test_a_document_over_the_limit(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "é" * 50, "é" * 51, "b"]}), path)
+    rows = read(path, max_bytes=100)
+    assert [row.text for row in rows] == ["a", "é" * 50, "", "b"]
+    assert "longer than 100 bytes" in rows[2].reason
+
+
+def test_save_to_disk(tmp_path):
+    import datasets
+
+    data = datasets.Dataset.from_dict({"text": TEXTS})
+    data.save_to_disk(str(tmp_path / "corpus" / "saved"), num_shards=2)
+    stale = tmp_path / "corpus" / "saved" / "cache-123.arrow"
+    write_arrow(stale, pa.table({"text": ["from a cache of map"]}))
+    (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "a"}\n')
+    found = find_inputs([tmp_path / "corpus"])
+    assert [item.location.removeprefix(f"{tmp_path}/corpus/") for item in found] == [
+        "a.jsonl",
+        "saved/data-00000-of-00002.arrow",
+        "saved/data-00001-of-00002.arrow",
+    ]
+    assert [row.text for item in found[1:] for row in read(item.location)] == TEXTS
+    assert find_inputs([tmp_path / "corpus" / "saved"]) == found[1:]
+    (tmp_path / "corpus" / "saved" / "data-00001-of-00002.arrow").unlink()
+    with pytest.raises(UserError, match=r"incomplete: its .*state\.json lists .*data-00001-of-00002\.arrow"):
+        find_inputs([tmp_path / "corpus"])
+    (tmp_path / "corpus" / "saved" / "state.json").write_text('{"_data_files": [3]}')
+    with pytest.raises(UserError, match=r"state\.json in .* is not what save_to_disk writes"):
+        find_inputs([tmp_path / "corpus"])
+
+
+def test_a_saved_dataset_dict_is_refused_with_its_splits(tmp_path):
+    import datasets
+
+    data = datasets.Dataset.from_dict({"text": ["a"]})
+    datasets.DatasetDict({"train": data, "test": data}).save_to_disk(str(tmp_path / "all" / "saved"))
+    for value in (tmp_path / "all", tmp_path / "all" / "saved"):
+        with pytest.raises(UserError, match=r"DatasetDict; give one of its splits: .*/saved/train, .*/saved/test"):
+            find_inputs([value])
+    assert len(find_inputs([tmp_path / "all" / "saved" / "train"])) == 1
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A folder laid out like a data set of the Hub: jsonl files in two splits."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for index in range(3):
+        part = [{"text": f"{index} {row}", "id": row, "meta": {"k": f"m{row}"}} for row in range(700)]
+        (folder / f"train-{index}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    (folder / "test-0.jsonl").write_text('{"text": "test", "id": 1, "meta": {"k": "m"}}\n')
+    return folder
+
+
+@pytest.mark.parametrize("more, units", [("", 3), ("&streaming=true", 3)])
+def test_hub(hub, more, units):
+    value = f"hub:{hub}?split=train{more}"
+    (found,) = find_inputs([f"web={value}"])
+    assert (found.source, found.kind) == ("web", "hub")
+    assert find_inputs([found.location])[0].location == found.location
+    examined = examine(found, LocalCache(hub, 0))
+    assert len(examined.unit_bytes) == units
+    assert sum(examined.unit_bytes) > 0
+    assert examine(found, LocalCache(hub, 0)) == examined
+    expected = [f"{index} {row}" for index in range(3) for row in range(700)]
+    assert read(value) == [Row(line, text) for line, text in enumerate(expected, 1)]
+    assert read(value, Options("meta.k", "id"))[701] == Row(702, "m1", "", 1)
+    with pytest.raises(UserError, match="no column 'body'"):
+        read(value, Options("body"))
+
+
+def test_hub_values(hub):
+    with pytest.raises(UserError, match="has the splits train, test; choose one with split=NAME"):
+        find_inputs([f"hub:{hub}"])
+    with pytest.raises(UserError, match="has the splits train, test"):
+        find_inputs([f"hub:{hub}?split=dev"])
+    with pytest.raises(UserError, match="is not of the form hub:OWNER/NAME"):
+        find_inputs([f"hub:{hub}?splitt=train"])
+    with pytest.raises(UserError, match=r"cannot be loaded: .*Available"):
+        find_inputs([f"hub:{hub}?name=other&split=train"])
+    for index in (1, 2):
+        (hub / f"train-{index}.jsonl").unlink()
+    (hub / "test-0.jsonl").unlink()
+    (found,) = find_inputs([f"hub:{hub}"])
+    assert found.location == f"hub:{hub}?split=train"
+
+
+def test_a_damaged_shard_of_a_stream_is_a_row_with_a_reason(hub):
+    (hub / "train-1.jsonl").write_text('{"text": "a", "id": 1, "meta": {"k": "m"}}\n{"text": ')
+    rows = read(f"hub:{hub}?split=train&streaming=true")
+    (damaged,) = [row for row in rows if row.reason]
+    assert "shard 1 is damaged" in damaged.reason
+    assert [row.text for row in rows if not row.reason][-1] == "2 699"
