@@ -14,7 +14,7 @@ from data_prep import deduplicate
 from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
 from data_prep.errors import UserError
 from data_prep.files import fsync_folder, sha256_file
-from data_prep.format import Dataset, Manifest
+from data_prep.format import Dataset, Manifest, TokenizerInfo
 from data_prep.merge import NoDocuments, merge
 from data_prep.place import CACHE, CACHE_BYTES, Place, write_place
 from data_prep.plan import Plan, Settings, evaluation_path, extend, open_plan, read_plan, write_plan
@@ -63,9 +63,9 @@ def prepare(request: Request, workers: int, show: Show = show_nothing) -> Prepar
     UserError for bad input, an OUT that belongs to other input, a killed worker, or a full disk.
     """
     out = request.out
-    describe(request.tokenizer)  # refused before anything is written
+    tokenizer = describe(request.tokenizer)  # refused before anything is written
     with _explained(out), _locked(out):
-        plan, notes = make_plan(request)
+        plan, notes = _make_plan(request, tokenizer)
         if (manifests := finished(plan, out)) is not None:
             return Prepared(manifests, 0, notes)
         if deduplicate.kinds(plan):
@@ -80,9 +80,9 @@ def prepare(request: Request, workers: int, show: Show = show_nothing) -> Prepar
 
 def plan_only(request: Request) -> tuple[Plan, list[str]]:
     """Make or extend the plan of OUT, and do nothing of it; also returns notes."""
-    describe(request.tokenizer)
+    tokenizer = describe(request.tokenizer)
     with _explained(request.out), _locked(request.out):
-        return make_plan(request)
+        return _make_plan(request, tokenizer)
 
 
 def scan_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_nothing) -> None:
@@ -133,14 +133,14 @@ def incomplete(out: Path, stage: str) -> list[int]:
     return [task for task in range(len(plan.tasks)) if not done(plan, task, out)]
 
 
-def make_plan(request: Request) -> tuple[Plan, list[str]]:
+def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[str]]:
     """The plan of OUT with all inputs of the request, and notes; afterwards OUT has all that a task needs.
 
     Raises UserError if an input cannot be read, or OUT was begun with other settings.
     """
     out, cache = request.out, LocalCache(request.cache, request.cache_bytes)
     settings, notes = _with_evaluation(request)
-    plan = open_plan(out, describe(request.tokenizer), settings)
+    plan = open_plan(out, tokenizer, settings)
     examined = [examine(one, cache, settings.reading) for one in request.inputs]
     plan, locations = extend(plan, request.inputs, examined, request.task_bytes)
     for folder in ("tasks", "scan"):

@@ -18,12 +18,12 @@ from data_prep.documents import Document, Documents, Quarantine, quarantine_path
 from data_prep.encoding import Encoder, Encoders
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
-from data_prep.format import ShardInfo, token_dtype
+from data_prep.format import ShardInfo, token_dtype, tokenizer_digest
 from data_prep.place import Place, read_place
 from data_prep.plan import Plan, evaluation_path, read_plan
 from data_prep.shards import ShardWriter
 from data_prep.sources import Found, examine
-from data_prep.tokenizer import describe, load
+from data_prep.tokenizer import load
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Workbench:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         path = self.out / self.plan.splits[0] / "tokenizer"
-        if describe(path) != self.plan.tokenizer:
+        if tokenizer_digest(path, self.plan.tokenizer.files)[0] != self.plan.tokenizer.sha256:
             raise UserError(f"The tokenizer in {path} has changed; delete {self.out} and prepare the data again.")
         return load(path)
 

@@ -4,13 +4,15 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from launchers.sbatch import submit
 from launchers.slurm import SlurmJob, render, write_script
-from pretrain.config import Config, load_config
+
+if TYPE_CHECKING:
+    from pretrain.config import Config
 
 launch_app = typer.Typer(help="Submit a run to a cluster.", no_args_is_help=True)
 
@@ -58,6 +60,8 @@ def slurm(
 
       maskwright launch slurm run.yaml --nodes 2 --gpus-per-node 1 --cpu
     """
+    from pretrain.config import load_config
+
     settings = load_config(config, overrides)
     _check(settings, world_size=nodes * gpus_per_node)
     run_dir = settings.run.dir.absolute()
@@ -89,7 +93,7 @@ def slurm(
     print(f"  stop    maskwright stop {shlex.quote(str(run_dir))}")
 
 
-def _check(config: Config, world_size: int) -> None:
+def _check(config: "Config", world_size: int) -> None:
     """Find now what would end the job after hours in the queue.
 
     Raises:

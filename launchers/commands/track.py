@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from pretrain.tracking import sync
-
 track_app = typer.Typer(help="Bring MLflow up to date with a run.", no_args_is_help=True)
 
 
@@ -26,5 +24,7 @@ def sync_command(
 
     Example: `maskwright track sync runs/demo`
     """
+    from pretrain.tracking import sync
+
     points = sync(run)
     typer.echo(f"{points:,} points sent" if points else "MLflow already has every point")
