@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.format import Dataset, SourceInfo
 from data_prep.merge import write_manifest
@@ -27,7 +27,7 @@ def wordpiece_set(
     (folder / "shards").mkdir(parents=True)
     (folder / "tokenizer").mkdir()
     tokenizer = Tokenizer(models.WordPiece({word: id for id, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
     tokenizer.add_special_tokens(WORDS[:5])
     tokenizer.save(str(folder / "tokenizer" / "tokenizer.json"))
     shards = []

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep import deduplicate
 from data_prep.checks import MAX_IDS_BYTES
+from data_prep.cleaning import text
 from data_prep.format import (
     BLOCK_RECORD,
     BLOCK_TOKENS,
@@ -132,3 +134,10 @@ def test_documented_manifest_keys(tmp_path):
     for key, cls in parts:
         named = set(re.findall(r"`(\w+)`", rows[f"`{key}`"]))
         assert named >= {field.name for field in dataclasses.fields(cls)}, key
+
+
+def test_documented_reasons():
+    rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1], re.M)
+    named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
+    reasons = [*text.REASONS, *deduplicate.REASONS.values(), "contaminated", "empty", "unreadable"]
+    assert sorted(named) == sorted(reasons)
