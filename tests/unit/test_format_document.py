@@ -127,7 +127,7 @@ def test_documented_sizes():
 
 def test_documented_manifest_keys(tmp_path):
     manifest = make_dataset(tmp_path / "set", [[5]]).manifest
-    rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|$", TEXT.split("## Manifest")[1], re.M))
+    rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|$", TEXT.split("## Manifest")[1].split("\n## ")[0], re.M))
     keys = [key for cell in rows for key in re.findall(r"`(\w+)`", cell)]
     assert sorted(keys) == sorted(manifest.to_json())
     parts = (("tokenizer", TokenizerInfo), ("totals", Totals), ("shards", ShardInfo), ("sources", SourceInfo))
@@ -137,7 +137,7 @@ def test_documented_manifest_keys(tmp_path):
 
 
 def test_documented_reasons():
-    rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1], re.M)
+    rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1].split("\n## ")[0], re.M)
     named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
     reasons = [*text.REASONS, *deduplicate.REASONS.values(), "contaminated", "empty", "unreadable"]
     assert sorted(named) == sorted(reasons)
