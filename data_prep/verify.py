@@ -1,5 +1,6 @@
 """The deep check of a data set: reads every byte and says all that is wrong, not only the first thing."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from data_prep.format import (
     map_file,
     read_manifest,
     shard_index,
+    tokenizer_digest,
     xxh3,
 )
 from data_prep.processes import ordered_map
@@ -213,6 +215,7 @@ def _description_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
     except UserError as error:
         yield f"tokenizer: {error}"
         return
+    found = dataclasses.replace(found, sha256=tokenizer_digest(folder, info.files)[0])
     for name in ("sha256", "vocab_size", "special_ids", "all_special_ids", "continuation_prefix"):
         said, right = getattr(info, name), getattr(found, name)
         if said != right:

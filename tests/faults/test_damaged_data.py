@@ -15,8 +15,9 @@ import tarfile
 import numpy as np
 import pytest
 
+from data_prep import format
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import BLOCK_RECORD, INDEX_HEADER, Dataset, read_index
+from data_prep.format import BLOCK_RECORD, INDEX_HEADER, Dataset, xxh3
 from data_prep.shards import tar_member
 from data_prep.verify import verify
 from tests.datasets import make_dataset
@@ -295,6 +296,8 @@ def test_a_sparse_giant_costs_no_memory(dataset):
 # Hostile manifests and indexes
 
 
+INPUT = {"name": "x", "source": "", "bytes": 1, "digest": "", "first_task": 0, "tasks": 1}
+INPUT |= {"documents": 1, "tokens": 1, "text_bytes": 0, "left_out": {}}
 MANIFESTS = {
     "parent": (lambda m: m["shards"][0].update(name="../00000-00000.tar"), "is not a shard's name"),
     "absolute": (lambda m: m["shards"][0].update(name="/etc/passwd"), "is not a shard's name"),
@@ -317,6 +320,7 @@ MANIFESTS = {
     "unknown": (lambda m: m["totals"].update(more=1), "'totals.more' is not a key of the format"),
     "vocabulary": (lambda m: m["tokenizer"].update(vocab_size=1 << 40), "vocab_size is 1099511627776, not from 1"),
     "special": (lambda m: m["tokenizer"]["special_ids"].update(mask=5000), "special id 5000 is not in the voc"),
+    "tasks": (lambda m: m["sources"].append(INPUT | {"first_task": 1 << 32}), "'x' has the tasks from 4294967296 on"),
     "role": (lambda m: m["tokenizer"]["special_ids"].pop("mask"), "special_ids are of"),
 }
 
@@ -342,6 +346,12 @@ def test_manifest_that_is_no_object(dataset, text):
     assert len(str(caught.value)) < 400 + len(str(dataset.path))
 
 
+def test_manifest_too_large_to_read(dataset, monkeypatch):
+    monkeypatch.setattr(format, "MAX_MANIFEST_BYTES", 100)
+    with pytest.raises(UserError, match="it has more than 100 bytes"):
+        Dataset(dataset.path)
+
+
 @pytest.mark.parametrize("url", ["pipe:touch exploded", "http://host/set", "s3://bucket/set"])
 def test_a_url_is_no_folder(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -350,32 +360,64 @@ def test_a_url_is_no_folder(url, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def set_to(record, name, value):
+    return lambda header, records, tar_bytes: records[record].__setitem__(name, value)
+
+
+def to_the_end(header, records, tar_bytes):
+    records[0]["ends_offset"] = tar_bytes - 1
+
+
+def shift_a_token(header, records, tar_bytes):
+    records[0]["tokens"] += 1
+    records[1]["tokens"] -= 1
+
+
+def widen(header, records, tar_bytes):
+    header["token_bytes"] = 4
+
+
 INDEXES = {
-    "offset": ({"tokens_offset": 1 << 62}, "more than the"),
-    "beyond": ({"ends_offset": -1}, "would lie beyond the end of the tar"),
-    "tokens": ({"tokens": 1 << 63}, "more than the"),
-    "documents": ({"documents": 1}, "do not share out its documents"),
-    "first": ({"first_document": 7}, "do not share out its documents"),
-    "none": ({"tokens_offset": 0}, "has no tokens or no ends"),
-    "order": ({"number": 1000}, "not in the order of their numbers"),
-    "ids": ({"ids_bytes": 1 << 40}, "ids_bytes is"),
-    "count": ({"tokens": 3}, "do not add up to its tokens"),
+    "offset": (set_to(0, "tokens_offset", 1 << 62), "more than the"),
+    "beyond": (to_the_end, "would lie beyond the end of the tar"),
+    "tokens": (set_to(0, "tokens", 1 << 63), "more than the"),
+    "documents": (set_to(0, "documents", 1), "do not share out its documents"),
+    "last documents": (set_to(-1, "documents", 1), "do not share out its documents"),
+    "first": (set_to(0, "first_document", 7), "do not share out its documents"),
+    "none": (set_to(0, "tokens_offset", 0), "has no tokens or no ends"),
+    "order": (set_to(0, "number", 1000), "not in the order of their numbers"),
+    "ids": (set_to(0, "ids_bytes", 1 << 40), "ids_bytes is"),
+    "count": (set_to(0, "tokens", 3), "do not add up to its tokens"),
+    "shift": (shift_a_token, "do not add up to its tokens"),
+    "width": (widen, "its tokens have 4 bytes, the manifest's 2"),
 }
+
+
+def edit_index(dataset, change):
+    path = tar_path(dataset).with_suffix(".index")
+    data = bytearray(path.read_bytes())
+    header = np.frombuffer(data, INDEX_HEADER, 1)
+    records = np.frombuffer(data, BLOCK_RECORD, int(header[0]["blocks"]), INDEX_HEADER.itemsize)
+    change(header[0], records, tar_path(dataset).stat().st_size)
+    path.write_bytes(data)
+    seal(dataset)
 
 
 @pytest.mark.parametrize("name", INDEXES)
 def test_hostile_index_is_refused_when_opened(dataset, name):
-    changes, message = INDEXES[name]
+    change, message = INDEXES[name]
     path = tar_path(dataset).with_suffix(".index")
-    data = bytearray(path.read_bytes())
-    records = np.frombuffer(data, BLOCK_RECORD, len(read_index(bytes(data))[1]), INDEX_HEADER.itemsize)
-    for field, value in changes.items():
-        records[0][field] = tar_path(dataset).stat().st_size - 1 if value < 0 else value
-    path.write_bytes(data)
-    seal(dataset)
+    edit_index(dataset, change)
     with pytest.raises(DamagedData, match=f"{path.name} is damaged: .*{message}"):
         Dataset(dataset.path)
     assert any(p.startswith(f"{path.name}: ") and message in p for p in verify(dataset.path))
+
+
+def test_index_that_points_elsewhere_in_the_tar(dataset):
+    offset = int(dataset.table[0]["ends_offset"])
+    edit_index(dataset, set_to(0, "ends_offset", offset + 4))
+    message = f"member '00000_000000000.ends.npy' starts at 512, in the index at {offset + 4 - 128}"
+    assert f"{tar_path(dataset).name}: {message}" in verify(dataset.path)
 
 
 @pytest.mark.parametrize("text", ["[" * 4000, '{"a": 1}', "[1.5]", "[true]", "[]", "nonsense", "\xff"])
@@ -390,15 +432,8 @@ def test_ids_that_are_no_list_of_the_documents(tmp_path, text):
 
 def replace_ids(dataset, payload):
     """Put other bytes in the place of the first block's ids, the checksum included."""
-    from data_prep.format import xxh3
-
-    index, tar = tar_path(dataset).with_suffix(".index"), tar_path(dataset)
-    data = bytearray(index.read_bytes())
-    records = np.frombuffer(data, BLOCK_RECORD, dataset.n_blocks, INDEX_HEADER.itemsize)
-    start, size = int(records[0]["ids_offset"]), int(records[0]["ids_bytes"])
+    start, size = (int(dataset.table[0][name]) for name in ("ids_offset", "ids_bytes"))
     assert len(payload) == size
-    records[0]["ids_xxh3"] = xxh3(payload)
-    index.write_bytes(data)
-    content = tar.read_bytes()
-    tar.write_bytes(content[:start] + payload + content[start + size :])
-    seal(dataset)
+    content = tar_path(dataset).read_bytes()
+    tar_path(dataset).write_bytes(content[:start] + payload + content[start + size :])
+    edit_index(dataset, set_to(0, "ids_xxh3", xxh3(payload)))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep import deduplicate
 from data_prep.checks import MAX_IDS_BYTES
+from data_prep.cleaning import text
 from data_prep.format import (
     BLOCK_RECORD,
     BLOCK_TOKENS,
@@ -125,10 +127,17 @@ def test_documented_sizes():
 
 def test_documented_manifest_keys(tmp_path):
     manifest = make_dataset(tmp_path / "set", [[5]]).manifest
-    rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|$", TEXT.split("## Manifest")[1], re.M))
+    rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|$", TEXT.split("## Manifest")[1].split("\n## ")[0], re.M))
     keys = [key for cell in rows for key in re.findall(r"`(\w+)`", cell)]
     assert sorted(keys) == sorted(manifest.to_json())
     parts = (("tokenizer", TokenizerInfo), ("totals", Totals), ("shards", ShardInfo), ("sources", SourceInfo))
     for key, cls in parts:
         named = set(re.findall(r"`(\w+)`", rows[f"`{key}`"]))
         assert named >= {field.name for field in dataclasses.fields(cls)}, key
+
+
+def test_documented_reasons():
+    rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1].split("\n## ")[0], re.M)
+    named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
+    reasons = [*text.REASONS, *deduplicate.REASONS.values(), "contaminated", "empty", "unreadable"]
+    assert sorted(named) == sorted(reasons)

@@ -4,55 +4,23 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models
 from typer.testing import CliRunner
 
 from data_prep import inspect
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import Dataset, SourceInfo, TokenizerInfo, tokenizer_digest
+from data_prep.format import Dataset
 from data_prep.inspect import Lengths, summary, unigram_entropy
 from data_prep.merge import write_manifest
-from data_prep.shards import ShardWriter
 from data_prep.show import document
 from launchers.cli import app
 from launchers.commands.dataset import packed_fill
-from tests.datasets import SPECIAL_IDS, make_dataset
-
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "ship", "##s", "sail", "##ed", "\x1b[2J"]
-SHIP = [5, 6, 7, 8, 9]  # the ship ##s sail ##ed
-
-
-def source(name: str, group: str, task: int, tasks: int, documents: int, tokens: int, **more) -> SourceInfo:
-    defaults = {"text_bytes": 0, "left_out": {}}
-    return SourceInfo(name, group, 1, "0", task, tasks, documents, tokens, **{**defaults, **more})
-
-
-def make_set(
-    folder: Path, tasks: list[list[list[int]]], sources: list[SourceInfo], prefix: str | None = "##"
-) -> Dataset:
-    """A data set with a tokenizer: the documents of each task; without a prefix, odd ids begin words."""
-    (folder / "shards").mkdir(parents=True)
-    (folder / "tokenizer").mkdir()
-    tokenizer = Tokenizer(models.WordPiece({word: id for id, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.save(str(folder / "tokenizer" / "tokenizer.json"))
-    digest, files = tokenizer_digest(folder / "tokenizer", ["tokenizer.json"])
-    shards = []
-    for task, documents in enumerate(tasks):
-        with ShardWriter(folder / "shards", task, np.dtype("<u2"), block_tokens=12) as writer:
-            for number, ids in enumerate(documents):
-                words = np.array(ids) % 2 == 1 if prefix is None else None
-                writer.add(np.array(ids), np.array([len(ids)]), words, [f"{task}/{number}"])
-        shards += writer.shards
-    info = TokenizerInfo(digest, files, len(WORDS), SPECIAL_IDS, sorted(SPECIAL_IDS.values()), prefix)
-    write_manifest(folder, info, shards, sources)
-    return Dataset(folder)
+from tests.datasets import make_dataset
+from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set
 
 
 @pytest.fixture
@@ -64,7 +32,7 @@ def books(tmp_path) -> Dataset:
         source("b.jsonl", "land", 2, 1, 2, 7, left_out={"empty": 5}),
         source("c.jsonl", "land", 3, 1, 0, 0, left_out={"exact copy": 7}),
     ]
-    return make_set(tmp_path / "set", tasks, sources)
+    return wordpiece_set(tmp_path / "set", tasks, sources)
 
 
 def run(*arguments) -> tuple[int, str]:
@@ -115,10 +83,14 @@ def test_unnamed_sources_are_not_told_apart_and_unclaimed_blocks_are_shown(books
     facts = summary(Dataset(books.path))
     assert [(s["name"], s["tokens"]) for s in facts["sources"]] == [("land", 7), (None, 33)]
     assert "(of no input)" in run("prep", "info", books.path)[1]
+    gap = [dataclasses.replace(manifest.sources[0], tasks=1), *manifest.sources[1:]]
+    write_manifest(books.path, manifest.tokenizer, manifest.shards, gap)
+    facts = summary(Dataset(books.path))
+    assert [(s["name"], s["tokens"]) for s in facts["sources"]] == [("sea", 25), ("land", 7), (None, 8)]
 
 
 def test_words_that_blocks_tell(tmp_path):
-    dataset = make_set(tmp_path / "set", [[SHIP] * 7], [], prefix=None)
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP] * 7], [], prefix=None)
     assert summary(dataset)["tokens_per_word"] == 5 / 3
 
 
@@ -223,7 +195,7 @@ def test_every_document_can_be_shown(books, monkeypatch):
 
 
 def test_show_tells_words_that_blocks_tell(tmp_path):
-    dataset = make_set(tmp_path / "set", [[SHIP, SHIP[1:]]], [], prefix=None)
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP, SHIP[1:]]], [], prefix=None)
     assert document(dataset, 1).word_starts.tolist() == [False, True, False, True]
 
 

@@ -1,16 +1,23 @@
 """`verify` names all that is wrong with a data set, shard and block, whatever checks elsewhere would have said."""
 
+import dataclasses
 import hashlib
 import json
+import os
 import tarfile
 
 import numpy as np
 import pytest
 
-from data_prep.format import Dataset
+from data_prep import verify as verify_module
+from data_prep.errors import UserError
+from data_prep.format import Dataset, index_name
+from data_prep.merge import write_manifest
+from data_prep.processes import ordered_map
 from data_prep.shards import tar_member
 from data_prep.verify import verify
-from tests.datasets import make_dataset
+from tests.datasets import make_dataset, tokenizer_info
+from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 
 @pytest.fixture
@@ -129,3 +136,66 @@ def test_stray_shard_and_tokenizer_files(dataset):
     assert "00009-00000.tar: not in the manifest" in problems
     assert "tokenizer/vocab.txt: missing" in problems
     assert any(p.startswith("tokenizer/tokenizer.json: the file is not the one") for p in problems)
+
+
+def test_specials_are_found_in_every_part_of_a_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(verify_module, "_CHUNK", 2)
+    dataset = make_dataset(tmp_path / "set", [[7, 0, 8, 9, 0], [10, 0, 999, 11]])
+    assert list(verify(dataset.path)) == ["00000-00000.tar block 00000_000000000: 3 pad tokens in the documents"]
+    assert "id 1500" in next(verify(make_dataset(tmp_path / "large", [[7, 8, 1500, 9, 8]]).path))
+
+
+def test_two_blocks_of_one_key(tmp_path):
+    one, two = (make_dataset(tmp_path / name, [[7, number]]) for number, name in enumerate(("one", "two"), 8))
+    (shard,) = two.manifest.shards
+    for name in (shard.name, index_name(shard.name)):
+        (two.path / "shards" / name).rename(one.path / "shards" / name.replace("00000-", "00001-"))
+    shards = [*one.manifest.shards, dataclasses.replace(shard, name="00001-00000.tar")]
+    write_manifest(one.path, tokenizer_info(1000), shards, [])
+    assert list(verify(one.path)) == ["manifest.json: two blocks have the same key"]
+
+
+def test_counts_of_inputs(tmp_path):
+    right = [source("a", "", 0, 2, 3, 15), source("b", "", 2, 1, 1, 5), source("c", "", 3, 1, 0, 0)]
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP] * 2, [SHIP], [SHIP]], right)
+    assert list(verify(dataset.path)) == []
+    wrong = [dataclasses.replace(right[0], tokens=14, documents=4), right[2]]
+    write_manifest(dataset.path, dataset.manifest.tokenizer, dataset.manifest.shards, wrong)
+    assert list(verify(dataset.path)) == [
+        "manifest.json: 'a' has 4 documents, its blocks have 3",
+        "manifest.json: 'a' has 14 tokens, its blocks have 15",
+        "manifest.json: the inputs' tasks have 2 blocks, the shards 3",
+    ]
+
+
+def test_tokenizer_is_the_one_described(tmp_path):
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP]], [])
+    info = dataset.manifest.tokenizer
+    roles = {**info.special_ids, "mask": 3, "sep": 4}
+    other = dataclasses.replace(info, vocab_size=12, special_ids=roles, sha256="1" * 64)
+    write_manifest(dataset.path, other, dataset.manifest.shards, [])
+    (dataset.tokenizer_path / "vocab.txt").touch()
+    (dataset.tokenizer_path / ".vocab.txt.host.1.tmp").touch()  # what an interrupted copy leaves
+    assert list(verify(dataset.path)) == [
+        "tokenizer/vocab.txt: not in the manifest",
+        f"manifest.json: the tokenizer's sha256 is {other.sha256!r}, its files say {info.sha256!r}",
+        "manifest.json: the tokenizer's vocab_size is 12, its files say 11",
+        f"manifest.json: the tokenizer's special_ids is {roles!r}, its files say {info.special_ids!r}",
+    ]
+
+
+def test_workers_change_nothing_and_progress_is_told(dataset):
+    for shard in dataset.manifest.shards[::2]:
+        path = dataset.path / "shards" / shard.name
+        flip(path, path.stat().st_size // 2)
+    told: list[tuple[int, int]] = []
+    one = list(verify(dataset.path, 1, lambda done, total: told.append((done, total))))
+    assert list(verify(dataset.path, 2)) == one != []
+    sizes = np.cumsum([shard.bytes for shard in dataset.manifest.shards]).tolist()
+    assert told == [(done, sizes[-1]) for done in sizes]
+    assert [line[:15] for line in one] == sorted(line[:15] for line in one)
+
+
+def test_a_killed_worker_is_reported(dataset):
+    with pytest.raises(UserError, match="worker process was killed"):
+        list(ordered_map(os._exit, [1, 2, 3], 2))
