@@ -76,7 +76,6 @@ class ByteLevelWords:
             return self._starts(ids, packed, text_starts)
         # A group is a token and those after it that begin inside a character.
         groups = ~inside
-        groups[text_starts[:-1]] = True
         spread = ~groups
         spread[:-1] |= spread[1:]
         packed[spread & groups] = self._classified(ids[spread], groups[spread])

@@ -98,6 +98,14 @@ def byte_level(corpus, use_regex=True) -> dict[str, Any]:
     return trained(models.BPE(), trainer, pre_tokenizer, corpus if use_regex else corpus[:20])
 
 
+def byte_pairs(state: dict[str, Any], pairs: list[str]) -> dict[str, Any]:
+    """A byte-level tokenizer of bytes and these pairs, so that contractions and characters are spread over tokens."""
+    vocab = {token: id for token, id in state["model"]["vocab"].items() if id < len(SPECIALS) + 256}
+    merges = [[character.replace(" ", "Ġ") for character in pair] for pair in pairs]
+    vocab |= {"".join(merge): len(vocab) + number for number, merge in enumerate(merges)}
+    return state | {"model": state["model"] | {"vocab": vocab, "merges": merges}}
+
+
 def unigram(corpus) -> dict[str, Any]:
     trainer = trainers.UnigramTrainer(
         vocab_size=600, special_tokens=SPECIALS, unk_token="<unk>", initial_alphabet=["▁"], show_progress=False
@@ -142,8 +150,12 @@ def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
         ),  # as ModernBERT's
         "bpe-prefix-added": changed(bpe, pre_tokenizer=prefix, added=["  ", "|||IP|||"]),
         "bpe-lowercase": changed(bpe, normalizer=normalizers.Lowercase()),
+        "bpe-bytes": byte_pairs(bpe, ["'r", "'l", "'v", "rx", " '", "  "]),
         "bpe-whole": byte_level(corpus, use_regex=False),
         "unigram": pieces,
+        "unigram-strip": changed(
+            pieces, normalizer=normalizers.Strip(), pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="never")
+        ),
         "unigram-words": changed(pieces, pre_tokenizer=words),
         "sentencepiece-bpe": sentencepiece,
         "sentencepiece-whole": changed(sentencepiece, normalizer=marks) | {"pre_tokenizer": None},
@@ -160,13 +172,17 @@ NAMES = [
     "bpe-lowercase",
     "bpe-whole",
 ]
-NAMES += ["unigram", "unigram-words", "sentencepiece-bpe", "sentencepiece-whole"]
+NAMES += ["bpe-bytes", "unigram", "unigram-strip", "unigram-words", "sentencepiece-bpe", "sentencepiece-whole"]
 FOLLOW_WORD_IDS = [name for name in NAMES if "whole" not in name]
 FAST = {"bert": "nanotoken", "sentencepiece-bpe": "gigatoken", "sentencepiece-whole": "gigatoken"}
-FAST |= dict.fromkeys(("bpe", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added"), "gigatoken")
+FAST |= dict.fromkeys(("bpe", "bpe-bytes", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added"), "gigatoken")
 SLOW = {"wordpiece-words": "nanotoken is not used: its vocabulary does not tell where words begin"}
 SLOW |= {"bpe-lowercase": "gigatoken is not used: Unsupported normalizer type: Lowercase", "unigram": ""}
-SLOW |= {"bpe-whole": "gigatoken is not used: its ids differ from the tokenizers library's", "unigram-words": ""}
+SLOW |= {
+    "bpe-whole": "gigatoken is not used: its ids differ from the tokenizers library's",
+    "unigram-words": "",
+    "unigram-strip": "",
+}
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +241,27 @@ def test_real_text(tokenizers, corpus, name):
 @settings(max_examples=40, deadline=None)
 @given(texts=TEXTS)
 @example(
-    texts=["", "it's", "'", "", "s", "'re", "'r", "e", "'l x", " 's", "\n's", "\n\n 's", "a \n", "a\n\n|||IP|||b", ""]
+    texts=[
+        "",
+        "it's",
+        "'",
+        "",
+        "s",
+        "'re",
+        "'r",
+        "e",
+        "'l x",
+        " 's",
+        "\n's",
+        "\n\n 's",
+        "a \n",
+        "a\n\n|||IP|||b",
+        "",
+        "a'",
+        "re",
+        "a'rx",
+        "a'rea",
+    ]
 )
 @example(texts=[MIXED, "  |||IP|||'s x|||IP|||", "'|||IP|||s", "\u3000\u3000a \u3000 \u3000", "東 京\u3000"])
 def test_any_text(tokenizers, name, texts):
@@ -247,6 +283,7 @@ def test_the_fastest_is_chosen(tokenizers, corpus, name):
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25, deadline=None)
 @given(texts=TEXTS)
+@example(texts=["one\ntwo\n\nthree four  five\tsix\nseven", "eight nine|||IP|||ten eleven"])
 def test_pieces_do_not_change_the_encoding(tokenizers, name, texts):
     made = tokenizers[name]
     for encoder in (made.encoders._library, made.encoders._reference):
@@ -293,7 +330,7 @@ def test_word_rules_are_those_meant(tokenizers):
             kinds[name] = type(rule)
             assert follows == (name in FOLLOW_WORD_IDS)
     assert {name for name, kind in kinds.items() if kind is ByteLevelWords} == {
-        "bpe", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added", "bpe-lowercase"
+        "bpe", "bpe-bytes", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added", "bpe-lowercase"
     }  # fmt: skip
     assert set(kinds.values()) == {ByteLevelWords, MarkedWords}
 
@@ -373,11 +410,16 @@ def test_a_package_that_fails_later_is_replaced(bpe, corpus, monkeypatch):
     encoder, _ = encoders.choose(corpus[:5])
     assert encoder.name == "gigatoken"
 
+    calls: list[int] = []
+
     def fail(self, texts):
+        calls.append(len(texts))
         raise RuntimeError("out of luck")
 
     monkeypatch.setattr(GigatokenEncoder, "_encode_chunk", fail)
     check(bpe, encoder, corpus[:5], True)
+    check(bpe, encoder, corpus[:5], True)
+    assert calls == [5]
     assert encoders.choose(corpus[:5]) == (encoders._library, "gigatoken is not used: out of luck")
 
 
