@@ -11,7 +11,6 @@ The earliest of equal documents stays, so what was dropped of a task remains so 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,11 @@ from data_prep.cleaning.repeats import MAX_BYTES
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
 from data_prep.plan import Plan
+from data_prep.progress import Progress, Report
 
 if TYPE_CHECKING:
     from data_prep.documents import Document
-    from data_prep.worker import Progress, Workbench
+    from data_prep.worker import Workbench
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
 
@@ -37,10 +37,8 @@ def kinds(plan: Plan) -> list[str]:
     return {"none": [], "exact": ["exact"], "near": ["exact", "near"]}[plan.settings.deduplicate]
 
 
-def scan(bench: "Workbench", task: int, report: "Callable[[Progress], None]") -> None:
+def scan(bench: "Workbench", task: int, report: Report) -> None:
     """Hash the documents of a task, unless that has been done."""
-    from data_prep.worker import Progress
-
     settings = bench.plan.settings
     if not scanned(bench.plan, task, bench.out):
         found: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds(bench.plan)}

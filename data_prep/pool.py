@@ -7,95 +7,145 @@ from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from data_prep.errors import UserError
 from data_prep.processes import start_worker
-from data_prep.worker import Progress, Workbench
+from data_prep.progress import Progress, Report
 
-Result = TypeVar("Result")
-Work = Callable[[Workbench, int, Callable[[Progress], None]], Result]
-OnProgress = Callable[[Progress], None]
+if TYPE_CHECKING:
+    from data_prep.worker import Workbench
+
+Work = Callable[["Workbench", int, Report], Any]
+"""A function of a module, which does one task and reports the totals of it."""
 
 _SLOTS = 4  # numbers of a Progress, in the memory shared with the workers
 _TICK_SECONDS = 0.2
+_EARLY = 4  # processes that are started before there is work
 
 
-def run_tasks(work: Work, tasks: Sequence[int], out: Path, workers: int, on_progress: OnProgress) -> list[Any]:
-    """The results of `work`, a function of a module, for these tasks of OUT's plan; started in the order given.
+class Workers:
+    """Processes that do tasks; a context manager. One worker is this process itself.
 
-    `on_progress` gets the totals over the tasks several times a second. One worker is this process itself. Raises
-    UserError for a killed worker, and whatever `work` raises.
+    The first of them start at once, so that they are ready when this process has planned their work.
     """
-    if min(workers, len(tasks)) <= 1:
-        return _run_here(work, tasks, out, on_progress)
-    spawn = multiprocessing.get_context("spawn")
-    # Without a lock, which a killed worker would keep.
-    counters: Any = spawn.RawArray("q", _SLOTS * len(tasks) + 1)
-    with ProcessPoolExecutor(min(workers, len(tasks)), spawn, _start_worker, (out, counters)) as pool:
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._pool: ProcessPoolExecutor | None = None
+        if count > 1:
+            spawn = multiprocessing.get_context("spawn")
+            # Without a lock, which a killed worker would keep. The last number, if not 0, tells the workers to stop.
+            self._counters: Any = spawn.RawArray("q", _SLOTS * count + 1)
+            self._pool = ProcessPoolExecutor(count, spawn, _start, (self._counters, spawn.Value("i", 0)))
+            for _ in range(min(count, _EARLY)):
+                self._pool.submit(_import)
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._pool is not None:
+            self._counters[-1] = kind is not None  # then the workers stop after their batch
+            self._pool.shutdown(wait=kind is not None, cancel_futures=True)
+
+    def run(self, work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
+        """The results of `work` for these tasks of OUT's plan, which are started in the order given.
+
+        `on_progress` gets the totals over the tasks several times a second. Raises UserError for a killed worker, and
+        whatever `work` raises.
+        """
+        if self._pool is None:
+            return _run_here(work, tasks, out, on_progress)
+        before = self._totals()
         try:
-            futures = [pool.submit(_work, work, task, slot) for slot, task in enumerate(tasks)]
+            futures = [self._pool.submit(_work, work, out, task) for task in tasks]
             pending = set(futures)
             while pending:
                 done, pending = wait(pending, _TICK_SECONDS, FIRST_EXCEPTION)
                 for future in done:
                     future.result()
-                on_progress(_sum(counters))
+                on_progress(Progress(*(now - then for now, then in zip(self._totals(), before, strict=True))))
             return [future.result() for future in futures]
-        except BaseException as error:
-            counters[-1] = 1  # the workers stop after their batch
-            pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, BrokenProcessPool):
-                raise UserError(
-                    "A worker process was killed, perhaps for want of memory; what is finished is kept: run the same "
-                    "command again, with fewer --workers if it repeats itself."
-                ) from error
-            raise
+        except BrokenProcessPool as error:
+            raise UserError(
+                "A worker process was killed, perhaps for want of memory; what is finished is kept: run the same "
+                "command again, with fewer --workers if it repeats itself."
+            ) from error
+
+    def _totals(self) -> list[int]:
+        return [sum(self._counters[slot:-1:_SLOTS]) for slot in range(_SLOTS)]
 
 
-def _run_here(work: Work, tasks: Sequence[int], out: Path, on_progress: OnProgress) -> list[Any]:
+def _run_here(work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    bench = Workbench(out)
-    seen = {task: Progress() for task in tasks}
-
-    def reporter(task: int) -> Callable[[Progress], None]:
-        def report(progress: Progress) -> None:
-            seen[task] = progress if progress.text_bytes else replace(progress, text_bytes=seen[task].text_bytes)
-            on_progress(Progress(*(sum(column) for column in zip(*map(astuple, seen.values()), strict=True))))
-
-        return report
-
-    return [work(bench, task, reporter(task)) for task in tasks]
+    bench = _bench(out)
+    totals = Totals(on_progress)
+    return [work(bench, task, totals.of_next_task()) for task in tasks]
 
 
-def _sum(counters: Any) -> Progress:
-    return Progress(*(sum(counters[slot:-1:_SLOTS]) for slot in range(_SLOTS)))
+class Totals:
+    """Sums the reports of tasks that follow one another."""
+
+    def __init__(self, on_progress: Report) -> None:
+        self._on_progress = on_progress
+        self._finished = self._current = Progress()
+
+    def of_next_task(self) -> Report:
+        self._finished, self._current = _sum(self._finished, self._current), Progress()
+        return self._report
+
+    def _report(self, progress: Progress) -> None:
+        # The last report of a task does not know the text of its input.
+        self._current = progress if progress.text_bytes else replace(progress, text_bytes=self._current.text_bytes)
+        self._on_progress(_sum(self._finished, self._current))
+
+
+def _sum(one: Progress, other: Progress) -> Progress:
+    return Progress(*map(sum, zip(astuple(one), astuple(other), strict=True)))
+
+
+def _bench(out: Path) -> "Workbench":
+    from data_prep.worker import Workbench
+
+    return Workbench(out)
 
 
 class _Stopped(Exception):
     """The parent process asked the tasks to stop."""
 
 
-_bench: Workbench
-_counters: Any = None
+_counters: Any
+_totals: Totals
+_benches: dict[tuple[Path, bytes], "Workbench"] = {}
 
 
-def _start_worker(out: Path, counters: Any) -> None:
-    global _bench, _counters
-    _counters = counters
+def _start(counters: Any, workers: Any) -> None:
+    global _counters, _totals
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     start_worker()
-    _bench = Workbench(out)
+    with workers.get_lock():
+        first = workers.value * _SLOTS
+        workers.value += 1
+    _counters = counters
 
-
-def _work(work: Work, task: int, slot: int) -> Any:
-    def report(progress: Progress) -> None:
-        if _counters[-1]:
+    def publish(progress: Progress) -> None:
+        if counters[-1]:
             raise _Stopped
-        first = slot * _SLOTS
-        text_bytes = progress.text_bytes or _counters[first + 1]
-        _counters[first : first + _SLOTS] = [
-            progress.file_bytes, text_bytes, progress.documents, progress.tokens
-        ]  # fmt: skip
+        counters[first : first + _SLOTS] = astuple(progress)
 
-    return work(_bench, task, report)
+    _totals = Totals(publish)
+
+
+def _import() -> None:
+    import data_prep.worker  # noqa: F401
+
+
+def _work(work: Work, out: Path, task: int) -> Any:
+    from data_prep.plan import plan_path
+
+    key = (out, plan_path(out).read_bytes())
+    if key not in _benches:
+        _benches.clear()
+        _benches[key] = _bench(out)
+    return work(_benches[key], task, _totals.of_next_task())

@@ -18,10 +18,11 @@ from data_prep.format import Dataset, Manifest, TokenizerInfo
 from data_prep.merge import NoDocuments, merge
 from data_prep.place import CACHE, CACHE_BYTES, Place, write_place
 from data_prep.plan import Plan, Settings, evaluation_path, extend, open_plan, read_plan, write_plan
-from data_prep.pool import run_tasks
+from data_prep.pool import Workers
+from data_prep.progress import Progress, Report
 from data_prep.sources import Found, LocalCache, examine
 from data_prep.tokenizer import copy_files, describe
-from data_prep.worker import Progress, TaskRecord, Workbench, read_record, record_path, run_task, verified_record
+from data_prep.worker import TaskRecord, Workbench, read_record, record_path, run_task, verified_record
 
 Show = Callable[[str, Progress, int], None]
 """Gets a stage's name, its totals and the bytes of all its input."""
@@ -56,7 +57,7 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(request: Request, workers: int, show: Show = show_nothing) -> Prepared:
+def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Prepared:
     """Turn text into the data set OUT, or OUT/train and OUT/valid with a valid fraction.
 
     The output does not depend on `workers`. Inputs that are added to a finished data set are processed alone. Raises
@@ -70,7 +71,7 @@ def prepare(request: Request, workers: int, show: Show = show_nothing) -> Prepar
             return Prepared(manifests, 0, notes)
         if deduplicate.kinds(plan):
             tasks = range(len(plan.tasks))
-            run_tasks(deduplicate.scan, _largest_first(plan, tasks), out, workers, _shown(show, "scan", plan, tasks))
+            workers.run(deduplicate.scan, _largest_first(plan, tasks), out, _shown(show, "scan", plan, tasks))
             deduplicate.resolve(plan, out)
         done = {task for task in range(len(plan.tasks)) if read_record(plan, task, out)}
         records = _do(plan, list(range(len(plan.tasks))), out, workers, show)
@@ -85,11 +86,11 @@ def plan_only(request: Request) -> tuple[Plan, list[str]]:
         return _make_plan(request, tokenizer)
 
 
-def scan_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_nothing) -> None:
+def scan_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = show_nothing) -> None:
     """Scan these tasks for duplicates."""
     with _explained(out):
         plan = _checked(out, tasks)
-        run_tasks(deduplicate.scan, tasks, out, workers, _shown(show, "scan", plan, tasks))
+        workers.run(deduplicate.scan, tasks, out, _shown(show, "scan", plan, tasks))
 
 
 def resolve_tasks(out: Path, max_bytes: int) -> int:
@@ -98,25 +99,25 @@ def resolve_tasks(out: Path, max_bytes: int) -> int:
         return deduplicate.resolve(read_plan(out), out, max_bytes)
 
 
-def do_tasks(out: Path, tasks: Sequence[int], workers: int, show: Show = show_nothing) -> list[TaskRecord]:
+def do_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = show_nothing) -> list[TaskRecord]:
     """Do these tasks of a plan; any number of processes and machines may do tasks of one plan at once.
 
     A task that fails does not keep the others from being done; then raises UserError, saying why the first has failed.
     """
     with _explained(out):
         plan = _checked(out, tasks)
-        results = run_tasks(_attempt, tasks, out, workers, _shown(show, "task", plan, tasks))
+        results = workers.run(_attempt, tasks, out, _shown(show, "task", plan, tasks))
     failed = [(task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, str)]
     if failed:
         raise UserError(f"{len(failed)} of {len(tasks)} tasks failed, the first being {failed[0][0]}: {failed[0][1]}")
     return results
 
 
-def merge_tasks(out: Path, workers: int) -> Prepared:
+def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Write the manifests when every task's record verifies; raises UserError naming the tasks whose does not."""
     with _explained(out), _locked(out):
         plan = read_plan(out)
-        records = run_tasks(_verify, range(len(plan.tasks)), out, workers, lambda progress: None)
+        records = workers.run(_verify, range(len(plan.tasks)), out, lambda progress: None)
         missing = [str(task) for task, record in enumerate(records) if record is None]
         if missing:
             for task in missing:  # what is damaged is to be done again
@@ -172,10 +173,10 @@ def notes_of(records: Sequence[TaskRecord]) -> list[str]:
     return sorted({record.note for record in records if record.note})
 
 
-def _do(plan: Plan, tasks: Sequence[int], out: Path, workers: int, show: Show) -> list[TaskRecord]:
+def _do(plan: Plan, tasks: Sequence[int], out: Path, workers: Workers, show: Show) -> list[TaskRecord]:
     """Do tasks, the largest first, and return their records in the order given."""
     order = _largest_first(plan, tasks)
-    records = dict(zip(order, run_tasks(run_task, order, out, workers, _shown(show, "task", plan, tasks)), strict=True))
+    records = dict(zip(order, workers.run(run_task, order, out, _shown(show, "task", plan, tasks)), strict=True))
     return [records[task] for task in tasks]
 
 
@@ -183,7 +184,7 @@ def _largest_first(plan: Plan, tasks: Sequence[int]) -> list[int]:
     return sorted(tasks, key=lambda task: -plan.tasks[task].bytes)
 
 
-def _shown(show: Show, stage: str, plan: Plan, tasks: Sequence[int]) -> Callable[[Progress], None]:
+def _shown(show: Show, stage: str, plan: Plan, tasks: Sequence[int]) -> Report:
     total = sum(plan.tasks[task].bytes for task in tasks)
     return lambda progress: show(stage, progress, total)
 
@@ -196,7 +197,7 @@ def _checked(out: Path, tasks: Sequence[int]) -> Plan:
     return plan
 
 
-def _attempt(bench: Workbench, task: int, report: Callable[[Progress], None]) -> TaskRecord | str:
+def _attempt(bench: Workbench, task: int, report: Report) -> TaskRecord | str:
     """The record, or why the task failed."""
     try:
         return run_task(bench, task, report)
@@ -204,7 +205,7 @@ def _attempt(bench: Workbench, task: int, report: Callable[[Progress], None]) ->
         return str(error)
 
 
-def _verify(bench: Workbench, task: int, report: Callable[[Progress], None]) -> TaskRecord | None:
+def _verify(bench: Workbench, task: int, report: Report) -> TaskRecord | None:
     return verified_record(bench.plan, task, bench.out)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,7 @@ from data_prep.files import sha256_file, write_json
 from data_prep.format import ShardInfo, token_dtype, tokenizer_digest
 from data_prep.place import Place, read_place
 from data_prep.plan import Plan, evaluation_path, read_plan
+from data_prep.progress import Progress, Report
 from data_prep.shards import ShardWriter
 from data_prep.sources import Found, examine
 from data_prep.tokenizer import load
@@ -50,16 +50,6 @@ class TaskRecord:
 
     def tokens(self, split: str) -> int:
         return sum(shard.tokens for shard in self.shards[split])
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Running totals of one task: bytes read of its range, bytes of text in them, documents and tokens written."""
-
-    file_bytes: int = 0
-    text_bytes: int = 0
-    documents: int = 0
-    tokens: int = 0
 
 
 class Workbench:
@@ -148,7 +138,7 @@ def verified_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
         return None
 
 
-def run_task(bench: Workbench, task: int, report: Callable[[Progress], None]) -> TaskRecord:
+def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
     """Do a task, unless its verified record is there already.
 
     `report` is called after each batch; an exception that it raises stops the task. Raises UserError if an input or the
@@ -177,7 +167,7 @@ class _Task:
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
         self.kept = self.tokens = 0
 
-    def run(self, report: Callable[[Progress], None]) -> TaskRecord:
+    def run(self, report: Report) -> TaskRecord:
         encoder: Encoder | None = None
         note = ""
         with contextlib.ExitStack() as stack:

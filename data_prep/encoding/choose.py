@@ -15,7 +15,7 @@ from data_prep.encoding.nanotoken import NanotokenEncoder
 from data_prep.encoding.words import word_rule
 from data_prep.format import TokenizerInfo
 
-PROBE_CHARACTERS = 1 << 16  # some 20 ms with the tokenizers library, at the beginning of every task
+PROBE_CHARACTERS = 1 << 15  # some 10 ms with the tokenizers library, at the beginning of every task
 PROBE_TEXTS = 32
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,24 +11,25 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from data_prep.pool import Workers
 from launchers.commands.prep_options import with_request
 
 if TYPE_CHECKING:
     from data_prep.prepare import Prepared, Request
-    from data_prep.worker import Progress as Totals
+    from data_prep.progress import Progress as Totals
 
 prep_app = typer.Typer(help="Turn raw text into verified, pre-tokenized shards.", no_args_is_help=True)
 
 PLAIN_SECONDS = 10  # between progress lines where there is no terminal
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
+WorkerCount = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a planned data set.", show_default=False)]
 Tasks = Annotated[list[int], typer.Argument(metavar="TASK...", help="Numbers of tasks, from 0.", show_default=False)]
 
 
 @prep_app.command("run")
 @with_request
-def prep_run(asked: "Request", *, workers: Workers = None) -> None:
+def prep_run(ask: "Callable[[], Request]", *, workers: WorkerCount = None) -> None:
     """Tokenize text into a data set; interrupted, the same command goes on.
 
     Inputs that are added later are prepared alone. Rows that cannot be read are counted and listed in
@@ -35,22 +37,24 @@ def prep_run(asked: "Request", *, workers: Workers = None) -> None:
 
     Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
     """
-    from data_prep.prepare import prepare
+    with Workers(workers or _cores()) as processes, ProgressLine() as show:
+        from data_prep.prepare import prepare  # takes time, in which the processes start
 
-    with ProgressLine() as show:
-        prepared = prepare(asked, workers or _cores(), show)
+        asked = ask()
+        prepared = prepare(asked, processes, show)
     _tell(prepared, asked.out, already_finished=not prepared.new_tasks)
 
 
 @prep_app.command("plan")
 @with_request
-def prep_plan(asked: "Request") -> None:
+def prep_plan(ask: "Callable[[], Request]") -> None:
     """Plan a data set without doing it: for job arrays, by `prep task` and `prep merge` or `launch prep`.
 
     Example: `maskwright prep plan --input 's3://bucket/text/*.parquet' --tokenizer tok --out data/web`
     """
     from data_prep.prepare import plan_only
 
+    asked = ask()
     plan, notes = plan_only(asked)
     for note in notes:
         typer.echo(note, err=True)
@@ -59,15 +63,15 @@ def prep_plan(asked: "Request") -> None:
 
 
 @prep_app.command("scan")
-def prep_scan(out: Out, tasks: Tasks, workers: Workers = None) -> None:
+def prep_scan(out: Out, tasks: Tasks, workers: WorkerCount = None) -> None:
     """With --deduplicate: hash the documents of these tasks of a plan.
 
     Example: `maskwright prep scan data/web 0 1 2`
     """
     from data_prep.prepare import scan_tasks
 
-    with ProgressLine() as show:
-        scan_tasks(out, tasks, workers or _cores(), show)
+    with Workers(_count(workers, tasks)) as processes, ProgressLine() as show:
+        scan_tasks(out, tasks, processes, show)
 
 
 @prep_app.command("resolve")
@@ -86,28 +90,29 @@ def prep_resolve(
 
 
 @prep_app.command("task")
-def prep_task(out: Out, tasks: Tasks, workers: Workers = None) -> None:
+def prep_task(out: Out, tasks: Tasks, workers: WorkerCount = None) -> None:
     """Do these tasks of a plan; what is done already is only verified.
 
     Example: `maskwright prep task data/web 0 1 2`
     """
     from data_prep.prepare import do_tasks, notes_of
 
-    with ProgressLine() as show:
-        records = do_tasks(out, tasks, workers or _cores(), show)
+    with Workers(_count(workers, tasks)) as processes, ProgressLine() as show:
+        records = do_tasks(out, tasks, processes, show)
     for note in notes_of(records):
         typer.echo(note, err=True)
 
 
 @prep_app.command("merge")
-def prep_merge(out: Out, workers: Workers = None) -> None:
+def prep_merge(out: Out, workers: WorkerCount = None) -> None:
     """Verify all tasks of a plan and write the manifest that makes OUT a data set; names tasks that are missing.
 
     Example: `maskwright prep merge data/web`
     """
     from data_prep.prepare import merge_tasks
 
-    _tell(merge_tasks(out, workers or _cores()), out)
+    with Workers(workers or _cores()) as processes:
+        _tell(merge_tasks(out, processes), out)
 
 
 def _tell(prepared: "Prepared", out: Path, already_finished: bool = False) -> None:
@@ -125,6 +130,10 @@ def _tell(prepared: "Prepared", out: Path, already_finished: bool = False) -> No
         where = f" (see {out / 'quarantine.jsonl'})" if left_out.get("unreadable") else ""
         counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
         typer.echo(f"left out: {counts}{where}", err=True)
+
+
+def _count(workers: int | None, tasks: list[int]) -> int:
+    return min(workers or _cores(), len(tasks))
 
 
 def _cores() -> int:

@@ -119,12 +119,13 @@ def request(
 
 
 def with_request(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose options are those of `request` and then its own; it is called with the request itself."""
+    """A command with the options of `request` and then its own; it is called with a function that gives the request."""
     ours = inspect.signature(request).parameters
-    own = [one for name, one in inspect.signature(command).parameters.items() if name != "asked"]
+    own = [one for name, one in inspect.signature(command).parameters.items() if name != "ask"]
 
     def run(**options: Any) -> None:
-        command(request(**{name: options.pop(name) for name in ours}), **options)
+        given = {name: options.pop(name) for name in ours}
+        command(lambda: request(**given), **options)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = inspect.Signature([*ours.values(), *own])  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ import zstandard
 
 from data_prep.format import Dataset
 from data_prep.plan import Settings, read_plan
+from data_prep.pool import Workers
 from data_prep.prepare import do_tasks, merge_tasks, plan_only
 from data_prep.tokenizer import train
 from data_prep.verify import verify
@@ -100,8 +101,8 @@ def test_a_task_done_twice_at_once_and_again_gives_the_same_bytes(tmp_path, toke
     for process in both:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-    do_tasks(out, [0, 1], 1)
-    merge_tasks(out, 1)
+    do_tasks(out, [0, 1], Workers(1))
+    merge_tasks(out, Workers(1))
     assert tree(out) == tree(tmp_path / "one")
 
 

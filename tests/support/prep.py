@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.plan import Settings
+from data_prep.pool import Workers
 from data_prep.prepare import Prepared, Request, prepare
 from data_prep.sources import find_inputs
 
@@ -19,7 +20,8 @@ def request(
 def prepare_files(
     paths: Sequence[Path], tokenizer: Path, out: Path, workers: int = 1, settings: Settings | None = None, **more: Any
 ) -> Prepared:
-    return prepare(request(paths, tokenizer, out, settings, **more), workers)
+    with Workers(workers) as processes:
+        return prepare(request(paths, tokenizer, out, settings, **more), processes)
 
 
 def tree(folder: Path) -> dict[str, str]:

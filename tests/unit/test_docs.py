@@ -11,7 +11,7 @@ import pytest
 import typer.main
 import yaml
 
-from launchers.cli import app
+from launchers.app import app
 from pretrain.config import PRESETS, Config, load_config
 from pretrain.run_folder import EXIT_CODES
 

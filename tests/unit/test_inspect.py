@@ -17,7 +17,7 @@ from data_prep.format import Dataset
 from data_prep.inspect import Lengths, summary, unigram_entropy
 from data_prep.merge import write_manifest
 from data_prep.show import document
-from launchers.cli import app
+from launchers.app import app
 from launchers.commands.dataset import packed_fill
 from tests.datasets import make_dataset
 from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set

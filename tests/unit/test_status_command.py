@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from launchers.cli import app
+from launchers.app import app
 from pretrain.run_folder import RunFolder
 
 

@@ -1,0 +1,22 @@
+"""All commands of `maskwright`, assembled."""
+
+import typer
+
+from launchers.commands import dataset, demo, launch, launch_prep, prep, run, tokenizer, track
+
+app = typer.Typer(
+    name="maskwright",
+    help="Pretrain masked-language-model encoders, from raw text to a Hugging Face model.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
+for finished in (dataset.info, dataset.show, dataset.verify):
+    prep.prep_app.command()(finished)
+app.add_typer(prep.prep_app, name="prep")
+for command in (demo.demo, run.train, run.status, run.stop, run.export):
+    app.command()(command)
+app.add_typer(track.track_app, name="track")
+launch.launch_app.command()(launch_prep.prep)
+app.add_typer(launch.launch_app, name="launch")
