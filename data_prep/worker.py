@@ -203,10 +203,9 @@ class _Task:
     def _write(self, batch: list[Document], encoder: Encoder, writers: dict[str, ShardWriter]) -> None:
         ids, lengths, words = encoder([document.text for document in batch])
         keep = self._usable(batch, ids, lengths)
-        texts = [document.text.encode() for document in batch]
-        sizes = np.array([len(text) for text in texts])
+        sizes = np.array([_utf8_bytes(document.text) for document in batch])
         names = [document.id for document in batch] if self.plan.settings.reading.id_field else None
-        for split, chosen in self._split(texts).items():
+        for split, chosen in self._split(batch).items():
             chosen = chosen & keep
             self.text_bytes[split] += int(sizes[chosen].sum())
             self.kept += int(chosen.sum())
@@ -226,13 +225,17 @@ class _Task:
             keep[special] = False
         return keep
 
-    def _split(self, texts: list[bytes]) -> dict[str, np.ndarray]:
+    def _split(self, batch: list[Document]) -> dict[str, np.ndarray]:
         """By a hash of the text, so that copies of a document never fall on both sides."""
         if not self.plan.settings.valid_fraction:
-            return {".": np.ones(len(texts), dtype=bool)}
-        hashes = np.array([xxhash.xxh3_64_intdigest(text) for text in texts], dtype=np.uint64)
+            return {".": np.ones(len(batch), dtype=bool)}
+        hashes = np.array([xxhash.xxh3_64_intdigest(document.text.encode()) for document in batch], dtype=np.uint64)
         valid = hashes / 2.0**64 < self.plan.settings.valid_fraction
         return {"train": ~valid, "valid": valid}
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _chosen(
