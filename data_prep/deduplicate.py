@@ -24,9 +24,9 @@ from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
 from data_prep.plan import Plan
 from data_prep.progress import Progress, Report
+from data_prep.sources import Row
 
 if TYPE_CHECKING:
-    from data_prep.documents import Document
     from data_prep.worker import Workbench
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
@@ -45,7 +45,7 @@ def scan(bench: "Workbench", task: int, report: Report) -> None:
         documents = bench.documents(task)
         count = 0
         for batch in documents:
-            texts = [document.text for document in batch]
+            texts = [row.text for row in batch]
             found["exact"].append(document_hashes(texts))
             if "near" in found:
                 found["near"].append(signatures(texts, settings.near_threshold))
@@ -118,7 +118,7 @@ class Drop:
                 f"The duplicates of task {task} are not known ({error}); run `maskwright prep resolve`."
             ) from error
 
-    def apply(self, batch: "list[Document]", left_out: Counter[str]) -> "list[Document]":
+    def apply(self, batch: "list[Row]", left_out: Counter[str]) -> "list[Row]":
         """The documents of the next batch that stay; the others are counted."""
         first, self._seen = self._seen, self._seen + len(batch)
         reason = np.zeros(len(batch), dtype=int)
@@ -127,7 +127,7 @@ class Drop:
             reason[places[begin:end].astype(np.int64) - first] = number
         for number, kind in enumerate(self._places, 1):
             left_out[REASONS[kind]] += int((reason == number).sum())
-        return [document for document, dropped in zip(batch, reason, strict=True) if not dropped]
+        return [row for row, dropped in zip(batch, reason, strict=True) if not dropped]
 
 
 def drop_sha256(plan: Plan, task: int, out: Path) -> str | None:

@@ -5,27 +5,19 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from data_prep.cleaning.contamination import Grams, contaminated
-from data_prep.cleaning.text import clean_all
+from data_prep.cleaning.text import Cleaning, clean_all
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.place import Place
 from data_prep.plan import Plan
-from data_prep.sources import Found, Rows, open_rows
+from data_prep.sources import Found, Row, Rows, open_rows
 
 BATCH_CHARACTERS = 1 << 20
-
-
-class Document(NamedTuple):
-    """A document and where it comes from (as in Row)."""
-
-    text: str
-    line: int
-    id: str | int | None
 
 
 class Quarantine(contextlib.ExitStack):
@@ -68,22 +60,39 @@ class Documents:
         found = Found(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
         return open_rows(found, first, last, self.plan.settings.reading, self.place.open_cache())
 
-    def __iter__(self) -> Iterator[list[Document]]:
-        for batch in _batches(self._readable()):
+    def __iter__(self) -> Iterator[list[Row]]:
+        for batch in self._batches():
             if kept := self._cleaned(batch):
                 yield kept
 
-    def _cleaned(self, batch: list[Document]) -> list[Document]:
-        texts, reasons = clean_all([document.text for document in batch], self.plan.settings.cleaning)
+    def _batches(self) -> Iterator[list[Row]]:
+        """Readable documents, about BATCH_CHARACTERS at a time."""
+        batch: list[Row] = []
+        characters = 0
+        for row in self.rows:
+            if row.reason:
+                self.reject(row.line, row.reason)
+            elif not row.text or row.text.isspace():
+                self.left_out["empty"] += 1
+            else:
+                batch.append(row)
+                characters += len(row.text)
+                if characters >= BATCH_CHARACTERS:
+                    yield batch
+                    batch, characters = [], 0
+        if batch:
+            yield batch
+
+    def _cleaned(self, batch: list[Row]) -> list[Row]:
+        cleaning = self.plan.settings.cleaning
+        if cleaning == Cleaning() and self.evaluation is None:
+            return batch
+        texts, reasons = clean_all([row.text for row in batch], cleaning)
         if self.evaluation is not None:
             bad = contaminated(texts, self.evaluation)
             reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
         self.left_out.update(filter(None, reasons))
-        return [
-            document._replace(text=text)
-            for document, text, reason in zip(batch, texts, reasons, strict=True)
-            if not reason
-        ]
+        return [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
 
     def reject(self, line: int, reason: str) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""
@@ -96,28 +105,6 @@ class Documents:
         self.left_out["unreadable"] += 1
         if self.quarantine is not None:
             self.quarantine.write({"file": self.input.name, "line": line, "reason": reason})
-
-    def _readable(self) -> Iterator[Document]:
-        for row in self.rows:
-            if row.reason:
-                self.reject(row.line, row.reason)
-            elif not row.text or row.text.isspace():
-                self.left_out["empty"] += 1
-            else:
-                yield Document(row.text, row.line, row.id)
-
-
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.text)
-        if characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def quarantine_path(out: Path, task: int) -> Path:

@@ -32,17 +32,17 @@ from data_prep.format import (
 _TAR_BLOCK = 512
 
 
-def tar_member(name: str, payload: bytes) -> bytes:
-    """A POSIX ustar member: 512 bytes of header, the payload, zeros up to the next multiple of 512."""
+def tar_header(name: str, size: int) -> bytes:
+    """The 512 bytes of a POSIX ustar header; after its `size` bytes, a member is filled up to a multiple of 512."""
     info = tarfile.TarInfo(name)
-    info.size, info.mode, info.mtime = len(payload), 0o444, 0
-    return info.tobuf(tarfile.USTAR_FORMAT) + payload + bytes(-len(payload) % _TAR_BLOCK)
+    info.size, info.mode, info.mtime = size, 0o444, 0
+    return info.tobuf(tarfile.USTAR_FORMAT)
 
 
-def npy_bytes(array: np.ndarray) -> bytes:
-    """The array as an .npy file of version 1.0."""
+def npy_header(array: np.ndarray) -> bytes:
+    """What stands before a contiguous array's bytes in an .npy file of version 1.0."""
     buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, array, version=(1, 0), allow_pickle=False)
+    np.lib.format.write_array_header_1_0(buffer, np.lib.format.header_data_from_array_1_0(array))
     return buffer.getvalue()
 
 
@@ -52,7 +52,7 @@ class _Hashing:
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.sha256, self.bytes = file, hashlib.sha256(), 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.file.write(data)
         self.sha256.update(data)
         self.bytes += len(data)
@@ -185,13 +185,16 @@ class ShardWriter:
         record["documents"], record["tokens"] = len(lengths), lengths.sum()
         record["first_document"] = shard.documents
         for name, member in sorted(members.items()):
-            payload, suffix = (member, "json") if isinstance(member, bytes) else (npy_bytes(member), "npy")
-            size = _size(member)
-            record[f"{name}_offset"] = tar.bytes + _TAR_BLOCK + len(payload) - size
+            header, suffix = (b"", "json") if isinstance(member, bytes) else (npy_header(member), "npy")
+            data = memoryview(member if isinstance(member, bytes) else member.data).cast("B")
+            tar.write(tar_header(f"{block_key(self._task, self._next_block)}.{name}.{suffix}", len(header) + len(data)))
+            tar.write(header)
+            record[f"{name}_offset"] = tar.bytes
             record[f"{name}_xxh3"] = xxh3(member)
             if name == "ids":
-                record["ids_bytes"] = size
-            tar.write(tar_member(f"{block_key(self._task, self._next_block)}.{name}.{suffix}", payload))
+                record["ids_bytes"] = len(data)
+            tar.write(data)
+            tar.write(bytes(-tar.bytes % _TAR_BLOCK))
         shard.add(record, lengths)
 
     def _open_shard(self) -> _OpenShard:

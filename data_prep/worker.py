@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from data_prep import deduplicate
 from data_prep.cleaning.contamination import Grams
-from data_prep.documents import Document, Documents, Quarantine, quarantine_path
+from data_prep.documents import Documents, Quarantine, quarantine_path
 from data_prep.encoding import Encoder, Encoders
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
@@ -22,7 +22,7 @@ from data_prep.place import Place, read_place
 from data_prep.plan import Plan, evaluation_path, read_plan
 from data_prep.progress import Progress, Report
 from data_prep.shards import ShardWriter
-from data_prep.sources import Found, examine
+from data_prep.sources import Found, Row, examine
 from data_prep.tokenizer import load
 
 
@@ -87,6 +87,13 @@ class Workbench:
         forbidden = np.zeros(info.vocab_size, dtype=bool)
         forbidden[[id for name, id in info.special_ids.items() if name != "unk"]] = True
         return forbidden
+
+    @cached_property
+    def forbidden_range(self) -> tuple[int, int]:
+        """All forbidden ids are at most the first or at least the second: one at either end, as special tokens are."""
+        half = len(self.forbidden) // 2
+        ids = np.flatnonzero(self.forbidden)
+        return int(ids[ids < half].max(initial=-1)), int(ids[ids >= half].min(initial=len(self.forbidden)))
 
     def documents(self, task: int, quarantine: Quarantine | None = None) -> Documents:
         """The documents of a task; raises UserError if its input is not as it was when it was planned."""
@@ -177,7 +184,7 @@ class _Task:
                 if not batch:
                     continue
                 if encoder is None:
-                    encoder, note = self.bench.encoders.choose([document.text for document in batch])
+                    encoder, note = self.bench.encoders.choose([row.text for row in batch])
                 self._write(batch, encoder, writers)
                 rows = self.documents.rows
                 report(Progress(rows.bytes_read, rows.text_bytes, self.kept, self.tokens))
@@ -200,11 +207,11 @@ class _Task:
         folder = self.bench.out / split / "shards"
         return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes)
 
-    def _write(self, batch: list[Document], encoder: Encoder, writers: dict[str, ShardWriter]) -> None:
-        ids, lengths, words = encoder([document.text for document in batch])
+    def _write(self, batch: list[Row], encoder: Encoder, writers: dict[str, ShardWriter]) -> None:
+        ids, lengths, words = encoder([row.text for row in batch])
         keep = self._usable(batch, ids, lengths)
-        sizes = np.array([_utf8_bytes(document.text) for document in batch])
-        names = [document.id for document in batch] if self.plan.settings.reading.id_field else None
+        sizes = np.array([_utf8_bytes(row.text) for row in batch])
+        names = [row.id for row in batch] if self.plan.settings.reading.id_field else None
         for split, chosen in self._split(batch).items():
             chosen = chosen & keep
             self.text_bytes[split] += int(sizes[chosen].sum())
@@ -212,24 +219,26 @@ class _Task:
             self.tokens += int(lengths[chosen].sum())
             writers[split].add(*_chosen(chosen, ids, lengths, words, names))
 
-    def _usable(self, batch: list[Document], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def _usable(self, batch: list[Row], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Documents with a token and without a pad, cls, sep or mask id, bool [n_documents]; the others are counted."""
         keep = lengths > 0
         self.documents.left_out["empty"] += int((~keep).sum())
-        bad = self.bench.forbidden[ids]
-        if bad.any():
-            special = np.unique(np.searchsorted(np.cumsum(lengths), np.flatnonzero(bad), side="right"))
+        low, high = self.bench.forbidden_range
+        suspects = np.flatnonzero((ids <= low) | (ids >= high))
+        bad = suspects[self.bench.forbidden[ids[suspects]]]
+        if len(bad):
+            special = np.unique(np.searchsorted(np.cumsum(lengths), bad, side="right"))
             for index in special:
                 reason = "the text spells a special token, and the tokenizer cannot encode it as text"
                 self.documents.reject(batch[index].line, reason)
             keep[special] = False
         return keep
 
-    def _split(self, batch: list[Document]) -> dict[str, np.ndarray]:
+    def _split(self, batch: list[Row]) -> dict[str, np.ndarray]:
         """By a hash of the text, so that copies of a document never fall on both sides."""
         if not self.plan.settings.valid_fraction:
             return {".": np.ones(len(batch), dtype=bool)}
-        hashes = np.array([xxhash.xxh3_64_intdigest(document.text.encode()) for document in batch], dtype=np.uint64)
+        hashes = np.array([xxhash.xxh3_64_intdigest(row.text.encode()) for row in batch], dtype=np.uint64)
         valid = hashes / 2.0**64 < self.plan.settings.valid_fraction
         return {"train": ~valid, "valid": valid}
 

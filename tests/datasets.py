@@ -7,7 +7,7 @@ import numpy as np
 
 from data_prep.format import BLOCK_TOKENS, SHARD_BYTES, Dataset, TokenizerInfo, token_dtype
 from data_prep.merge import write_manifest
-from data_prep.shards import ShardWriter
+from data_prep.shards import ShardWriter, tar_header
 
 SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 
@@ -36,3 +36,8 @@ def make_dataset(
     info = tokenizer_info(vocab_size, None if starts is not None else "##")
     write_manifest(folder, info, writer.shards, [])
     return Dataset(folder)
+
+
+def tar_member(name: str, payload: bytes) -> bytes:
+    """A member of a tar, filled up to a multiple of 512 bytes."""
+    return tar_header(name, len(payload)) + payload + bytes(-len(payload) % 512)

@@ -18,9 +18,8 @@ import pytest
 from data_prep import format
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import BLOCK_RECORD, INDEX_HEADER, Dataset, xxh3
-from data_prep.shards import tar_member
 from data_prep.verify import verify
-from tests.datasets import make_dataset
+from tests.datasets import make_dataset, tar_member
 
 
 @pytest.fixture(scope="module")

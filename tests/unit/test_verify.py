@@ -14,9 +14,8 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset, index_name
 from data_prep.merge import write_manifest
 from data_prep.processes import ordered_map
-from data_prep.shards import tar_member
 from data_prep.verify import verify
-from tests.datasets import make_dataset, tokenizer_info
+from tests.datasets import make_dataset, tar_member, tokenizer_info
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 
