@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from data_prep.errors import UserError
+
 ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
 
 
@@ -61,6 +63,13 @@ def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically as indented JSON with a trailing newline."""
     with atomic_writer(path) as file:
         file.write(json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def refuse_file(folder: Path) -> None:
+    """Raise UserError if a folder to be made, or one above it, is a file."""
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
+    if there is not None and not there.is_dir():
+        raise UserError(f"{there} is a file; choose another folder for the output.")
 
 
 def sha256_file(path: Path) -> str:

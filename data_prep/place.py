@@ -30,16 +30,17 @@ class Place:
 
 
 def write_place(place: Place, out: Path) -> None:
-    write_json(_path(out), asdict(place))
+    write_json(place_path(out), asdict(place))
 
 
 def read_place(out: Path) -> Place:
     """What the last `prep run` or `prep plan` said; raises UserError where there is none or it is damaged."""
     try:
-        return Place(**json.loads(_path(out).read_bytes()))
+        return Place(**json.loads(place_path(out).read_bytes()))
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{_path(out)} cannot be read ({error}); run `maskwright prep plan` again.") from error
+        raise UserError(f"{place_path(out)} cannot be read ({error}); run `maskwright prep plan` again.") from error
 
 
-def _path(out: Path) -> Path:
+def place_path(out: Path) -> Path:
+    """The first file of a preparation: a folder that has it is no stranger's."""
     return out / "prep" / "place.json"

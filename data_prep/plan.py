@@ -15,8 +15,9 @@ from typing import Any
 
 from data_prep.cleaning.text import Cleaning
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.files import refuse_file, write_json
 from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
+from data_prep.place import place_path
 from data_prep.sources import Examined, Found, Options
 
 LEAST_TASK_BYTES = 16 << 20
@@ -163,6 +164,11 @@ def evaluation_path(out: Path) -> Path:
     return out / "prep" / "evaluation.npy"
 
 
+def new_evaluation_path(out: Path) -> Path:
+    """Where they are until it is known that they are those of the plan."""
+    return out / "prep" / "evaluation.npy.new"
+
+
 def read_plan(out: Path) -> Plan:
     """The plan of OUT; raises UserError where there is none or it is damaged."""
     path = plan_path(out)
@@ -183,15 +189,38 @@ def read_plan(out: Path) -> Plan:
         raise UserError(f"{path} is damaged ({error}); choose a new --out folder.") from error
 
 
-def open_plan(out: Path, tokenizer: TokenizerInfo, settings: Settings) -> Plan:
-    """The plan of OUT, or an empty one for a new or empty folder.
+def check_out(out: Path) -> bool:
+    """Whether OUT is a preparation that was begun; False for a new or empty folder.
 
-    Raises UserError if OUT was begun with another tokenizer or other settings, naming them, or holds other files.
+    Raises UserError if OUT or a folder above it is a file, or OUT holds other files.
+    """
+    refuse_file(out)
+    if plan_path(out).exists() or place_path(out).exists():
+        return True
+    prep = out / "prep"
+    own = {"prep"} if prep.is_dir() else set()
+    strangers = [entry.name for entry in _entries(out) if entry.name not in own]
+    strangers += [f"prep/{entry.name}" for entry in _entries(prep) if not _is_beginning(entry.name)]
+    if strangers:
+        raise UserError(f"{out} is not empty (it has {min(strangers)}); choose a new --out folder.")
+    return False
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _is_beginning(name: str) -> bool:
+    """Whether a file of OUT/prep may be from a preparation that ended before it had noted its place."""
+    return name in ("lock", "tokenizer", new_evaluation_path(Path()).name) or name.endswith(".tmp")
+
+
+def open_plan(out: Path, tokenizer: TokenizerInfo, settings: Settings) -> Plan:
+    """The plan of OUT, or an empty one where there is none.
+
+    Raises UserError if OUT was begun with another tokenizer or other settings, naming them.
     """
     if not plan_path(out).exists():
-        strangers = sorted(entry.name for entry in out.iterdir() if entry.name != "prep")
-        if strangers:
-            raise UserError(f"{out} is not empty (it has {strangers[0]}); choose a new --out folder.")
         return Plan([], [], tokenizer, settings)
     plan = read_plan(out)
     differing = [name.replace("_", " ") for name in _differences(plan.settings, settings)]

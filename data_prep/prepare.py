@@ -17,7 +17,7 @@ from data_prep.files import fsync_folder, sha256_file
 from data_prep.format import Dataset, Manifest, TokenizerInfo
 from data_prep.merge import NoDocuments, merge
 from data_prep.place import CACHE, CACHE_BYTES, Place, write_place
-from data_prep.plan import Plan, Settings, evaluation_path, extend, open_plan, read_plan, write_plan
+from data_prep.plan import Plan, Settings, check_out, evaluation_path, extend, open_plan, read_plan, write_plan
 from data_prep.pool import Workers
 from data_prep.progress import Progress, Report
 from data_prep.sources import Found, LocalCache, examine
@@ -65,7 +65,8 @@ def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Pr
     """
     out = request.out
     tokenizer = describe(request.tokenizer)  # refused before anything is written
-    with _explained(out), _locked(out):
+    with _explained(out), _locked(out, check_out):
+        begun = check_out(out)
         plan, notes = _make_plan(request, tokenizer)
         if (manifests := finished(plan, out)) is not None:
             return Prepared(manifests, 0, notes)
@@ -76,13 +77,20 @@ def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Pr
         done = {task for task in range(len(plan.tasks)) if read_record(plan, task, out)}
         records = _do(plan, list(range(len(plan.tasks))), out, workers, show)
         notes += notes_of(records)
-        return Prepared(_merge_or_clear(plan, records, out), len(plan.tasks) - len(done), notes)
+        try:
+            manifests = _merge(plan, records, out)
+        except NoDocuments:
+            if not begun:  # all that OUT holds is of this call, and must not stand in the way of the next one
+                for name in ("prep", *(["shards", "tokenizer"] if plan.splits == ["."] else plan.splits)):
+                    shutil.rmtree(out / name, ignore_errors=True)
+            raise
+        return Prepared(manifests, len(plan.tasks) - len(done), notes)
 
 
 def plan_only(request: Request) -> tuple[Plan, list[str]]:
     """Make or extend the plan of OUT, and do nothing of it; also returns notes."""
     tokenizer = describe(request.tokenizer)
-    with _explained(request.out), _locked(request.out):
+    with _explained(request.out), _locked(request.out, check_out):
         return _make_plan(request, tokenizer)
 
 
@@ -95,7 +103,7 @@ def scan_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = s
 
 def resolve_tasks(out: Path, max_bytes: int) -> int:
     """Find what each task must drop, when all are scanned; returns how many documents that is."""
-    with _explained(out), _locked(out):
+    with _explained(out), _locked(out, read_plan):
         return deduplicate.resolve(read_plan(out), out, max_bytes)
 
 
@@ -115,7 +123,7 @@ def do_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = sho
 
 def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Write the manifests when every task's record verifies; raises UserError naming the tasks whose does not."""
-    with _explained(out), _locked(out):
+    with _explained(out), _locked(out, read_plan):
         plan = read_plan(out)
         records = workers.run(_verify, range(len(plan.tasks)), out, lambda progress: None)
         missing = [str(task) for task, record in enumerate(records) if record is None]
@@ -124,7 +132,7 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
                 record_path(out, int(task)).unlink(missing_ok=True)
             names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
             raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
-        return Prepared(_merge_or_clear(plan, records, out), 0, notes_of(records))
+        return Prepared(_merge(plan, records, out), 0, notes_of(records))
 
 
 def incomplete(out: Path, stage: str) -> list[int]:
@@ -210,8 +218,12 @@ def _verify(bench: Workbench, task: int, report: Report) -> TaskRecord | None:
 
 
 @contextlib.contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Keeps a second preparation out of the folder; the system releases the lock however this process ends."""
+def _locked(out: Path, check: Callable[[Path], object]) -> Iterator[None]:
+    """Keeps a second preparation out of the folder; the system releases the lock however this process ends.
+
+    A folder that `check` raises for is left as it is.
+    """
+    check(out)
     (out / "prep").mkdir(parents=True, exist_ok=True)
     with open(out / "prep" / "lock", "w") as file:
         try:
@@ -244,12 +256,5 @@ def finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:
     return manifests if same else None
 
 
-def _merge_or_clear(plan: Plan, records: list[TaskRecord], out: Path) -> dict[Path, Manifest]:
-    try:
-        return dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))
-    except NoDocuments:
-        # No usable data set can come of this plan, and the folder must not stand in the way of the next one.
-        for name in ("prep", "quarantine.jsonl", "shards", "tokenizer", *plan.splits):
-            if name != ".":
-                shutil.rmtree(out / name, ignore_errors=True)
-        raise
+def _merge(plan: Plan, records: list[TaskRecord], out: Path) -> dict[Path, Manifest]:
+    return dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))

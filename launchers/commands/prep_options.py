@@ -92,7 +92,7 @@ def request(
     """The request of a command line. Raises UserError for inputs or a tokenizer that cannot be found."""
     from data_prep.cleaning.text import Cleaning
     from data_prep.place import CACHE
-    from data_prep.plan import Settings
+    from data_prep.plan import Settings, check_out
     from data_prep.prepare import Request
     from data_prep.sources import Options, find_inputs
     from data_prep.tokenizer import fetch
@@ -104,6 +104,7 @@ def request(
         near_threshold=near_threshold,
         valid_fraction=valid_fraction,
     )
+    check_out(out)  # before a tokenizer is put there
     return Request(
         inputs=find_inputs([*input, *(more or [])]),
         tokenizer=fetch(tokenizer, out / "prep" / "tokenizer"),

@@ -42,12 +42,14 @@ def train(
 
     Example: `maskwright tokenizer train --input 'text/*.jsonl.zst' --kind wordpiece --vocab-size 30522 --out tok`
     """
+    from data_prep.files import refuse_file
     from data_prep.place import CACHE
     from data_prep.sample import Sample
     from data_prep.sources import LocalCache, Options, find_inputs
     from data_prep.tokenizer import train
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    refuse_file(out)
+    if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
     inputs, local = find_inputs([*input, *(more or [])]), LocalCache(cache or CACHE, int(cache_gb * 1e9))
     texts = Sample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from data_prep.cleaning.text import Cleaning
 from data_prep.errors import UserError
-from data_prep.plan import Plan, Settings, cuts, extend, open_plan, read_plan, write_plan
+from data_prep.plan import Plan, Settings, check_out, cuts, extend, open_plan, read_plan, write_plan
 from data_prep.sources import Examined, Found, Options
 from tests.datasets import tokenizer_info
 
@@ -112,6 +112,24 @@ def test_a_folder_without_a_plan(tmp_path):
     with pytest.raises(UserError, match="is damaged"):
         read_plan(tmp_path)
     (tmp_path / "prep/plan.json").unlink()
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(UserError, match=r"not empty \(it has thesis.tex\)"):
-        open_plan(tmp_path, EMPTY.tokenizer, EMPTY.settings)
+
+
+def test_whose_folder_it_is(tmp_path):
+    assert not check_out(tmp_path / "new")
+    assert not check_out(tmp_path)
+    (tmp_path / "prep").mkdir()
+    for name in ("lock", ".place.json.host.7.tmp"):
+        (tmp_path / "prep" / name).touch()
+    assert not check_out(tmp_path)
+    (tmp_path / "prep/mine.jsonl").touch()
+    with pytest.raises(UserError, match=r"not empty \(it has prep/mine.jsonl\)"):
+        check_out(tmp_path)
+    (tmp_path / "prep/place.json").touch()
+    (tmp_path / "tokenizer").mkdir()  # made after place.json and before the plan
+    assert check_out(tmp_path)
+    (tmp_path / "prep/place.json").unlink()
+    (tmp_path / "prep/mine.jsonl").unlink()
+    with pytest.raises(UserError, match=r"not empty \(it has tokenizer\)"):
+        check_out(tmp_path)
+    with pytest.raises(UserError, match=r"lock is a file; choose another folder"):
+        check_out(tmp_path / "prep/lock/out")

@@ -1,0 +1,64 @@
+"""What a preparation may touch and trust: folders of others, reruns after kills and mistakes, inputs of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from data_prep.pool import Workers
+from data_prep.prepare import merge_tasks, plan_only, resolve_tasks
+from data_prep.tokenizer import train
+from tests.integration.test_prep import jsonl, refused, texts
+from tests.support.prep import prepare_files, request, tree
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
+    train(texts(0, 300), "wordpiece", 120, folder)
+    return folder
+
+
+def test_a_kill_between_tokenizer_and_plan_is_no_obstacle(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
+    for name in ("one", "out"):
+        plan_only(request([tmp_path / "a.jsonl"], tokenizer, tmp_path / name))
+    (tmp_path / "out/prep/plan.json").unlink()
+    for name in ("one", "out"):
+        prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / name)
+    assert tree(tmp_path / "one") == tree(tmp_path / "out")
+
+
+def test_a_corpus_without_documents_removes_only_what_this_run_made(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": " "}')
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match="no document to keep"):
+        prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
+    assert list(out.iterdir()) == []
+    plan_only(request([tmp_path / "a.jsonl"], tokenizer, out))
+    (out / "prep/slurm").mkdir()
+    (out / "prep/slurm/7.log").write_text("what the user looks for")
+    with pytest.raises(UserError, match="no document to keep"):
+        prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
+    with pytest.raises(UserError, match="no document to keep"):
+        merge_tasks(out, Workers(1))
+    assert (out / "prep/slurm/7.log").exists()
+
+
+def test_folders_of_others_are_left_as_they_are(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": " "}')
+    mine = tmp_path / "mine"
+    (mine / "prep").mkdir(parents=True)
+    (mine / "prep/notes.txt").write_text("years of work")
+    before = tree(tmp_path)
+    run = ["prep", "run", "--input", tmp_path / "a.jsonl", "--out"]
+    assert "it has prep/notes.txt" in refused(*run, mine, "--tokenizer", tokenizer / "tokenizer.json")
+    assert "a.jsonl is a file" in refused(*run, tmp_path / "a.jsonl/out", "--tokenizer", tokenizer / "tokenizer.json")
+    assert "a.jsonl is a file" in refused(*run, tmp_path / "a.jsonl", "--tokenizer", tokenizer)
+    tokenizer_train = ["tokenizer", "train", "--input", tmp_path / "a.jsonl", "--out"]
+    assert "a.jsonl is a file" in refused(*tokenizer_train, tmp_path / "a.jsonl/tok")
+    for work in (lambda out: merge_tasks(out, Workers(1)), lambda out: resolve_tasks(out, 1 << 20)):
+        with pytest.raises(UserError, match="has no plan"):
+            work(tmp_path / "typo")
+    assert not (tmp_path / "typo").exists()
+    assert tree(tmp_path) == before
