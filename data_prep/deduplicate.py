@@ -3,7 +3,7 @@
 OUT/prep/scan/NNNNN.json        written last: the task's hash, and the SHA-256 of the arrays beside it
 OUT/prep/scan/NNNNN.exact.npy   a hash of each document; .near.npy what near duplicates have in common
 OUT/prep/drop/NNNNN.exact.npy   places of the documents to drop, .near.npy likewise
-OUT/prep/drop.json              written last: the scans that were resolved
+OUT/prep/drop.json              written last: SHA-256 over the scans that were resolved, and over these arrays
 
 The earliest of equal documents stays, so what was dropped of a task remains so when inputs are added.
 """
@@ -95,14 +95,14 @@ def resolve(plan: Plan, out: Path, max_bytes: int = MAX_BYTES) -> int:
             scans = [_scan_path(out, task, kind) for task in range(len(plan.tasks))]
             drops = [_drop_path(out, task, kind) for task in range(len(plan.tasks))]
             resolvers[kind](scans, drops, max_bytes=max_bytes)
-        write_json(out / "prep" / "drop.json", {"scans": _scans(plan, out)})
-    return sum(len(_dropped(plan, task, out)) for task in range(len(plan.tasks)))
+        write_json(out / "prep" / "drop.json", {"scans": _scans(plan, out), "drops": _drops(plan, out)})
+    return sum(_n_dropped(plan, task, out) for task in range(len(plan.tasks)))
 
 
 def resolved(plan: Plan, out: Path) -> bool:
-    """Whether what each task must drop is known, for these very scans."""
+    """Whether what each task must drop is known and sound, for these very scans."""
     record = _read(out / "prep" / "drop.json")
-    return bool(record) and record["scans"] == _scans(plan, out)
+    return record == {"scans": _scans(plan, out), "drops": _drops(plan, out)}
 
 
 class Drop:
@@ -149,6 +149,12 @@ def _scans(plan: Plan, out: Path) -> str:
     return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
 
 
+def _drops(plan: Plan, out: Path) -> str:
+    """SHA-256 over what all tasks must drop."""
+    digests = [drop_sha256(plan, task, out) for task in range(len(plan.tasks))]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_bytes())
@@ -156,8 +162,8 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _dropped(plan: Plan, task: int, out: Path) -> set[int]:
-    return {place for kind in kinds(plan) for place in _drop(task, kind, out).tolist()}
+def _n_dropped(plan: Plan, task: int, out: Path) -> int:
+    return len(np.unique(np.concatenate([_drop(task, kind, out) for kind in kinds(plan)])))
 
 
 def _drop(task: int, kind: str, out: Path) -> np.ndarray:

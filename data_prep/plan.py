@@ -18,7 +18,7 @@ from data_prep.errors import UserError
 from data_prep.files import refuse_file, write_json
 from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
 from data_prep.place import place_path
-from data_prep.sources import Examined, Found, Options
+from data_prep.sources import Examined, Found, Options, shown
 
 LEAST_TASK_BYTES = 16 << 20
 MOST_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
@@ -148,7 +148,7 @@ def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
 
 def _names(found: Sequence[Found]) -> list[str]:
     """The locations without the folders that all of them share: the same wherever that folder lies."""
-    parts = [one.location.split("/") for one in found]
+    parts = [shown(one.location).split("/") for one in found]
     shared = 0
     while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
         shared += 1
@@ -243,10 +243,11 @@ def write_plan(plan: Plan, out: Path) -> None:
 def _differences(old: Any, new: Any) -> list[str]:
     """Names of the settings that differ, those of nested settings included."""
     names = []
+    words = {"evaluation_sha256": "set of evaluation files"}
     for one in fields(old):
         before, after = getattr(old, one.name), getattr(new, one.name)
         if hasattr(before, "__dataclass_fields__"):
             names += _differences(before, after)
         elif before != after:
-            names.append(one.name)
+            names.append(words.get(one.name, one.name))
     return names

@@ -5,6 +5,7 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,10 +18,20 @@ from data_prep.files import fsync_folder, sha256_file
 from data_prep.format import Dataset, Manifest, TokenizerInfo
 from data_prep.merge import NoDocuments, merge
 from data_prep.place import CACHE, CACHE_BYTES, Place, write_place
-from data_prep.plan import Plan, Settings, check_out, evaluation_path, extend, open_plan, read_plan, write_plan
+from data_prep.plan import (
+    Plan,
+    Settings,
+    check_out,
+    evaluation_path,
+    extend,
+    new_evaluation_path,
+    open_plan,
+    read_plan,
+    write_plan,
+)
 from data_prep.pool import Workers
 from data_prep.progress import Progress, Report
-from data_prep.sources import Found, LocalCache, examine
+from data_prep.sources import Found, LocalCache, examine, is_url
 from data_prep.tokenizer import copy_files, describe
 from data_prep.worker import TaskRecord, Workbench, read_record, record_path, run_task, verified_record
 
@@ -125,6 +136,8 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Write the manifests when every task's record verifies; raises UserError naming the tasks whose does not."""
     with _explained(out), _locked(out, read_plan):
         plan = read_plan(out)
+        if deduplicate.kinds(plan) and not deduplicate.resolved(plan, out):
+            raise UserError(f"The duplicates in {out} are not known, or damaged; run `maskwright prep resolve {out}`.")
         records = workers.run(_verify, range(len(plan.tasks)), out, lambda progress: None)
         missing = [str(task) for task, record in enumerate(records) if record is None]
         if missing:
@@ -150,10 +163,14 @@ def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[s
     out, cache = request.out, LocalCache(request.cache, request.cache_bytes)
     settings, notes = _with_evaluation(request)
     plan = open_plan(out, tokenizer, settings)
-    examined = [examine(one, cache, settings.reading) for one in request.inputs]
-    plan, locations = extend(plan, request.inputs, examined, request.task_bytes)
+    inputs = _outside(request.inputs, out)
+    examined = [examine(one, cache, settings.reading) for one in inputs]
+    plan, locations = extend(plan, inputs, examined, request.task_bytes)
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
+    if settings.evaluation_sha256:
+        os.replace(new_evaluation_path(out), evaluation_path(out))
+        fsync_folder(out / "prep")
     write_place(Place(locations, request.strict, str(request.cache), request.cache_bytes), out)
     for split in plan.splits:
         copy_files(request.tokenizer, out / split / "tokenizer")
@@ -163,14 +180,27 @@ def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[s
     return plan, notes
 
 
+def _outside(inputs: Sequence[Found], out: Path) -> list[Found]:
+    """The inputs that are not files of OUT, which may lie in a folder of inputs."""
+    folder = os.path.realpath(out)
+    outside = [
+        one
+        for one in inputs
+        if one.kind == "hub" or is_url(one.location) or not Path(os.path.realpath(one.location)).is_relative_to(folder)
+    ]
+    if not outside:
+        raise UserError(f"All inputs lie in {out}, the folder of the output; choose another --out folder.")
+    return outside
+
+
 def _with_evaluation(request: Request) -> tuple[Settings, list[str]]:
-    """The settings, with the n-grams of the evaluation files saved in OUT/prep; and notes for the user."""
+    """The settings, with the n-grams of the evaluation files saved in OUT/prep beside those of the plan; and notes."""
     if not request.evaluation:
         return request.settings, []
     texts = (text for file in request.evaluation for text in evaluation_texts(file))
     least = min(MIN_WORDS, request.evaluation_ngram)
     grams, skipped = evaluation_grams(texts, request.evaluation_ngram, least)
-    path = evaluation_path(request.out)
+    path = new_evaluation_path(request.out)
     grams.save(path)
     note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
     return replace(request.settings, evaluation_sha256=sha256_file(path)), [note] if skipped else []

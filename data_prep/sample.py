@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from data_prep.sources import Examined, Found, LocalCache, Options, examine, open_rows
+from data_prep.sources import Examined, Found, LocalCache, Options, examine, open_rows, shown
 
 MIN_SHARE = 1_000_000
 
@@ -40,7 +40,7 @@ class Sample:
         for row in open_rows(found, 0, last, self.options, self.cache):
             if row.reason:
                 self.rejected += 1
-                self.first_reason = self.first_reason or f"{found.location} line {row.line}: {row.reason}"
+                self.first_reason = self.first_reason or f"{shown(found.location)} line {row.line}: {row.reason}"
                 continue
             data = row.text.encode()
             if len(data) > share:

@@ -22,7 +22,7 @@ from data_prep.place import Place, read_place
 from data_prep.plan import Plan, evaluation_path, read_plan
 from data_prep.progress import Progress, Report
 from data_prep.shards import ShardWriter
-from data_prep.sources import Found, Row, examine
+from data_prep.sources import Found, Row, examine, shown
 from data_prep.tokenizer import load
 
 
@@ -100,11 +100,8 @@ class Workbench:
         unit = self.plan.tasks[task]
         planned = self.plan.inputs[unit.input]
         found = Found(planned.source, self.place.locations[unit.input], planned.kind)
-        if (
-            planned.kind != "hub"
-            and examine(found, self.place.open_cache(), self.plan.settings.reading).digest != planned.digest
-        ):
-            raise UserError(f"{found.location} has changed since it was planned; run the same command again.")
+        if planned.kind != "hub" and self._digest(found) != planned.digest:
+            raise UserError(f"{shown(found.location)} has changed since it was planned; run the same command again.")
         return Documents(self.plan, task, self.place, self.evaluation, quarantine)
 
     def _digest(self, found: Found) -> str:

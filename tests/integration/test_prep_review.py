@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from data_prep.errors import UserError
+from data_prep.plan import Settings
 from data_prep.pool import Workers
-from data_prep.prepare import merge_tasks, plan_only, resolve_tasks
-from data_prep.tokenizer import train
+from data_prep.prepare import do_tasks, merge_tasks, plan_only, resolve_tasks
+from data_prep.tokenizer import copy_files, train
 from tests.integration.test_prep import jsonl, refused, texts
 from tests.support.prep import prepare_files, request, tree
 
@@ -62,3 +64,46 @@ def test_folders_of_others_are_left_as_they_are(tmp_path, tokenizer):
             work(tmp_path / "typo")
     assert not (tmp_path / "typo").exists()
     assert tree(tmp_path) == before
+
+
+def test_a_folder_of_inputs_may_hold_the_output(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)) + b"{broken")
+    copy_files(tokenizer, tmp_path / "outside/tok")
+    (tmp_path / "outside/tok/vocab.txt").write_text("the words of a tokenizer are no documents")
+    out = tmp_path / "out"
+    first = prepare_files([tmp_path / "a.jsonl"], tmp_path / "outside/tok", out)
+    again = prepare_files([tmp_path / "a.jsonl", out], tmp_path / "outside/tok", out)
+    assert (again.new_tasks, again.manifests) == (0, first.manifests)
+    with pytest.raises(UserError, match="All inputs lie in"):
+        prepare_files([out], tmp_path / "outside/tok", out)
+
+
+def test_a_refused_command_leaves_the_evaluation_n_grams(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text(f"some {name} of the curved blades never mind others by carolyn wells")
+    options = [[tmp_path / "a.jsonl"], tokenizer, tmp_path / "out"]
+    plan_only(request(*options, evaluation=[tmp_path / "one.txt"]))
+    for other in ([tmp_path / "two.txt"], []):
+        with pytest.raises(UserError, match="begun with another set of evaluation files;"):
+            plan_only(request(*options, evaluation=other))
+    do_tasks(tmp_path / "out", [0], Workers(1))
+    merge_tasks(tmp_path / "out", Workers(1))
+
+
+@pytest.mark.parametrize("damage", ["missing", "altered"])
+def test_a_damaged_list_of_duplicates_is_not_trusted(tmp_path, tokenizer, damage):
+    (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 50)]))
+    settings, out = Settings(deduplicate="near"), tmp_path / "out"
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, settings, task_bytes=5000)
+    reference = tree(out)
+    path = sorted((out / "prep/drop").glob("*.exact.npy"))[-1]
+    if damage == "missing":
+        path.unlink()
+    else:
+        np.save(path, np.zeros(0, np.uint32))
+    with pytest.raises(UserError, match="run `maskwright prep resolve"):
+        merge_tasks(out, Workers(1))
+    (out / "manifest.json").unlink()
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, settings, task_bytes=5000)
+    assert tree(out) == reference

@@ -74,6 +74,13 @@ def test_an_input_that_is_gone_or_changed_is_refused(now):
         extend(plan, *now)
 
 
+def test_names_do_not_tell_the_signature_of_a_url():
+    urls = [Found("", f"https://host/a/{name}.jsonl?Signature=secret", "jsonl") for name in "ab"]
+    plan, locations = extend(EMPTY, urls, examined(1, 2))
+    assert [one.name for one in plan.inputs] == ["a.jsonl", "b.jsonl"]
+    assert locations == [one.location for one in urls]
+
+
 def test_an_empty_file_has_no_task():
     plan, locations = extend(EMPTY, found("a", "b"), examined(0, 5))
     assert [task.input for task in plan.tasks] == [1]
@@ -91,7 +98,7 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
         "id field": Settings(reading=Options(id_field="id")),
         "separator": Settings(reading=Options(separator="line")),
         "min characters": Settings(cleaning=Cleaning(min_characters=3)),
-        "evaluation sha256": Settings(evaluation_sha256="0"),
+        "set of evaluation files": Settings(evaluation_sha256="0"),
         "deduplicate": Settings(deduplicate="exact"),
         "valid fraction": Settings(valid_fraction=0.1),
     }
