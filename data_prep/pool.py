@@ -1,17 +1,24 @@
-"""Tasks on several processes of this machine, with their progress; interrupted, the tasks stop after their batch."""
+"""Tasks on several processes of this machine, with their progress.
 
+Interrupted, the tasks stop after their batch; what has not stopped after some seconds is killed.
+"""
+
+import contextlib
 import gc
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import astuple, replace
+from multiprocessing import connection
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from data_prep.errors import UserError
-from data_prep.processes import start_worker
+from data_prep.processes import deaf, start_worker
 from data_prep.progress import Progress, Report
 
 if TYPE_CHECKING:
@@ -22,6 +29,7 @@ Work = Callable[["Workbench", int, Report], Any]
 
 _SLOTS = 4  # numbers of a Progress, in the memory shared with the workers
 _TICK_SECONDS = 0.2
+_STOP_SECONDS = 5
 _EARLY = 4  # processes that are started before there is work
 
 
@@ -38,9 +46,11 @@ class Workers:
             spawn = multiprocessing.get_context("spawn")
             # Without a lock, which a killed worker would keep. The last number, if not 0, tells the workers to stop.
             self._counters: Any = spawn.RawArray("q", _SLOTS * count + 1)
+            self._others = set(multiprocessing.active_children())
             self._pool = ProcessPoolExecutor(count, spawn, _start, (self._counters, spawn.Value("i", 0)))
-            for _ in range(min(count, _EARLY)):
-                self._pool.submit(_import)
+            with deaf():
+                for _ in range(min(count, _EARLY)):
+                    self._pool.submit(_import)
 
     def __enter__(self) -> "Workers":
         return self
@@ -48,7 +58,23 @@ class Workers:
     def __exit__(self, kind: object, *_: object) -> None:
         if self._pool is not None:
             self._counters[-1] = kind is not None  # then the workers stop after their batch
-            self._pool.shutdown(wait=kind is not None, cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            if kind is not None:
+                self._stop()
+
+    def _stop(self) -> None:
+        """Wait for the workers, and kill those that take long, for a download perhaps; at a second Ctrl-C all of them.
+
+        What is unfinished is never taken for finished.
+        """
+        running = {process.sentinel: process for process in set(multiprocessing.active_children()) - self._others}
+        give_up = time.monotonic() + _STOP_SECONDS
+        with contextlib.suppress(KeyboardInterrupt):
+            while running and (left := give_up - time.monotonic()) > 0:
+                for sentinel in connection.wait(list(running), left):
+                    del running[sentinel]  # type: ignore[arg-type]
+        for process in running.values():
+            process.kill()
 
     def run(self, work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
         """The results of `work` for these tasks of OUT's plan, which are started in the order given.
@@ -60,12 +86,16 @@ class Workers:
             return _run_here(work, tasks, out, on_progress)
         before = self._totals()
         try:
-            futures = [self._pool.submit(_work, work, out, task) for task in tasks]
-            pending = set(futures)
-            while pending:
-                done, pending = wait(pending, _TICK_SECONDS, FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
+            with deaf():
+                futures = [self._pool.submit(_work, work, out, task) for task in tasks]
+            ended: SimpleQueue[Future] = SimpleQueue()  # `wait` looks at all futures each time: too many tasks for it
+            for future in futures:
+                future.add_done_callback(ended.put)
+            left = len(futures)
+            while left:
+                with contextlib.suppress(Empty):
+                    ended.get(timeout=_TICK_SECONDS).result()
+                    left -= 1
                 on_progress(Progress(*(now - then for now, then in zip(self._totals(), before, strict=True))))
             return [future.result() for future in futures]
         except BrokenProcessPool as error:
@@ -118,7 +148,7 @@ class _Stopped(Exception):
 
 _counters: Any
 _totals: Totals
-_benches: dict[tuple[Path, bytes], "Workbench"] = {}
+_benches: dict[tuple[Path, int, int], "Workbench"] = {}
 
 
 def _start(counters: Any, workers: Any) -> None:
@@ -147,7 +177,8 @@ def _import() -> None:
 def _work(work: Work, out: Path, task: int) -> Any:
     from data_prep.plan import plan_path
 
-    key = (out, plan_path(out).read_bytes())
+    plan = plan_path(out).stat()  # a new plan is a new file; to read a long one for each task takes time
+    key = (out, plan.st_ino, plan.st_mtime_ns)
     if key not in _benches:
         _benches.clear()
         _benches[key] = _bench(out)

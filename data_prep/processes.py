@@ -1,5 +1,6 @@
 """Work shared out to processes that never outlive the one that started them."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -27,11 +28,23 @@ def ordered_map(function: Callable[[Item], Result], items: Sequence[Item], worke
         return
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker)
     try:
-        yield from pool.map(function, items)
+        with deaf():
+            results = pool.map(function, items)
+        yield from results
     except BrokenProcessPool as error:
         raise UserError("A worker process was killed, maybe for want of memory; use fewer --workers.") from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def deaf() -> Iterator[None]:
+    """Processes that are started meanwhile never get Ctrl-C, not even before `start_worker`; here it has to wait."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start_worker() -> None:
