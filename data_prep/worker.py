@@ -100,10 +100,7 @@ class Workbench:
         unit = self.plan.tasks[task]
         planned = self.plan.inputs[unit.input]
         found = Found(planned.source, self.place.locations[unit.input], planned.kind)
-        if (
-            planned.kind != "hub"
-            and examine(found, self.place.open_cache(), self.plan.settings.reading).digest != planned.digest
-        ):
+        if planned.kind != "hub" and self._digest(found) != planned.digest:
             raise UserError(f"{found.location} has changed since it was planned; run the same command again.")
         return Documents(self.plan, task, self.place, self.evaluation, quarantine)
 
