@@ -36,7 +36,9 @@ from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format import Dataset, token_dtype  # noqa: E402
 from data_prep.shards import ShardWriter  # noqa: E402
-from data_prep.sources import find_inputs  # noqa: E402
+from data_prep.sources import Found, LocalCache, Options, find_inputs, open_rows  # noqa: E402
+from data_prep.sources.base import Counts  # noqa: E402
+from data_prep.sources.streams import decompressed_chunks  # noqa: E402
 from data_prep.tokenizer import describe, load  # noqa: E402
 
 PACKAGES = ("tokenizers", "nanotoken", "gigatoken", "datasets", "webdataset", "orjson", "zstandard")
@@ -61,6 +63,7 @@ def main() -> None:
     load_before = warn_if_busy()
     files = [Path(found.location) for found in find_inputs(args.input)]
     text_bytes = sum(len(text) for file in files for text in texts_of(file))
+    first_bytes = sum(len(text) for text in texts_of(files[0]))
     rounds = []
     with tempfile.TemporaryDirectory(prefix="prep-") as folder:
         usual, ours = Path(folder) / "usual", Path(folder) / "ours"
@@ -81,7 +84,7 @@ def main() -> None:
         raise UserError("the two sides gave different ids")
     work = f"{len(files)} files, {text_bytes / 1e6:,.0f} MB of text, {totals.documents:,} documents, "
     work += f"{totals.tokens:,} tokens; ids equal; encoder {encoder}"
-    report = report_of(rounds, text_bytes, work, stages, args.processes)
+    report = report_of(rounds, text_bytes, work, stages, first_bytes, args.processes)
     report += conditions("prep.py", PACKAGES, load_before)
     print(report)
     args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -122,35 +125,70 @@ def ids_of_ours(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[tuple[str, float, float]]:
-    """(stage, seconds, MB of text) of one process, one stage after the other over the whole file."""
-    seconds: list[tuple[str, float]] = []
+@dataclass(frozen=True)
+class Stage:
+    """Seconds of a stage, and of the least that it could do."""
 
-    def stage(name: str, work: Callable[[], Any]) -> Any:
-        begin = time.perf_counter()
-        result = work()
-        seconds.append((name, time.perf_counter() - begin))
-        return result
+    name: str
+    seconds: float
+    limit_name: str
+    limit_seconds: float
 
+
+def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
+    """The stages of one process over the whole file, each on what the one before gave."""
     info, loaded = describe(tokenizer), load(tokenizer)
-    data = stage("read (from the page cache)", file.read_bytes)
-    text = stage("decompress (zstd)", lambda: b"".join(zstandard.ZstdDecompressor().read_to_iter(data)))
-    lines = stage("split into lines", lambda: text.split(b"\n"))
-    texts = stage("parse (orjson)", lambda: [orjson.loads(line)["text"] for line in lines if line])
-    encoder, _ = stage("load tokenizer, prove parity", lambda: Encoders(loaded, info).choose(texts[:200]))
-    cold = stage(f"tokenize ({encoder.name}), first pass", lambda: encoder(texts))
-    stage(f"tokenize ({encoder.name}), caches warm", lambda: encoder(texts))
+    data = file.read_bytes()
+
+    def decompress() -> bytes:
+        with open(file, "rb") as compressed:
+            return b"".join(decompressed_chunks(compressed, ".zst", Counts()))
+
+    chunked, text = took(decompress)
+    at_once, _ = took(lambda: zstandard.ZstdDecompressor().decompress(data, max_output_size=len(text)))
+    plain = folder / "stage.jsonl"
+    plain.write_bytes(text)
+    whole = Found("", str(plain), "jsonl")
+    parsed, rows = took(lambda: list(open_rows(whole, 0, len(text), Options(), LocalCache(folder, 1))))
+    lines = [line for line in text.split(b"\n") if line]
+    loads, _ = took(lambda: [orjson.loads(line) for line in lines])
+    texts = [row.text for row in rows]
+    encoder, _ = Encoders(loaded, info).choose(texts[:200])
+    cold, ids = took(lambda: encoder(texts))
+    warm, _ = took(lambda: encoder(texts))
     (folder / "stage").mkdir()
 
     def write() -> None:
         with ShardWriter(folder / "stage", 0, token_dtype(info.vocab_size)) as writer:
-            writer.add(*cold)
+            writer.add(*ids)
 
-    stage("write (tar, xxh3, SHA-256, fsync)", write)
-    return [(name, taken, len(text) / 1e6) for name, taken in seconds]
+    written, _ = took(write)
+    shard = b"".join(path.read_bytes() for path in sorted((folder / "stage").iterdir()))
+
+    def copy() -> None:
+        with open(folder / "copy", "wb") as out:
+            out.write(shard)
+            out.flush()
+            os.fsync(out.fileno())
+
+    copied, _ = took(copy)
+    return [
+        Stage("read and decompress", chunked, "zstd in one call, in memory", at_once),
+        Stage("lines and JSON", parsed, "orjson on lines in memory", loads),
+        Stage(f"tokenize ({encoder.name})", cold, "the same text again, its caches warm", warm),
+        Stage("write (tar, xxh3, SHA-256, fsync)", written, "the same bytes, written and synced", copied),
+    ]
 
 
-def report_of(rounds: list[Round], text_bytes: int, work: str, stages: list[Any], processes: int) -> str:
+def took(work: Callable[[], Any]) -> tuple[float, Any]:
+    begin = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begin, result
+
+
+def report_of(
+    rounds: list[Round], text_bytes: int, work: str, stages: list[Stage], first_bytes: int, processes: int
+) -> str:
     def rate(seconds: float) -> float:
         return text_bytes / 1e6 / seconds
 
@@ -162,18 +200,25 @@ def report_of(rounds: list[Round], text_bytes: int, work: str, stages: list[Any]
     spread = f"{usual / ours:.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
     lines.append(f"| median | {rate(usual):.2f} | {rate(ours):.1f} | {spread} |")
     table = "\n".join(lines)
-    parts = "\n".join(f"| {name} | {taken * 1000:,.0f} | {size / taken:,.0f} |" for name, taken, size in stages)
+    megabytes = first_bytes / 1e6
+    parts = "\n".join(
+        f"| {one.name} | {megabytes / one.seconds:,.0f} | {megabytes / one.limit_seconds:,.0f} | {one.limit_name} |"
+        for one in stages
+    )
+    sums = [sum(one.seconds for one in stages), sum(one.limit_seconds for one in stages)]
     return f"""# Preparing text: speed against the usual pipeline
 
 MB of text a second, from the start of the command to its end, on {processes} cores. {work}.
 
 {table}
 
-Stages in one process, on the first file:
+Stages of one process alone on the first file ({megabytes:,.0f} MB), in MB of text a second, beside the least work that
+the stage could be:
 
-| stage | ms | MB of text a second |
-|---|---:|---:|
+| stage | speed | limit | what the limit is |
+|---|---:|---:|---|
 {parts}
+| all, one after the other | {megabytes / sums[0]:,.0f} | {megabytes / sums[1]:,.0f} | |
 
 """
 

@@ -40,6 +40,7 @@ def kinds(plan: Plan) -> list[str]:
 def scan(bench: "Workbench", task: int, report: Report) -> None:
     """Hash the documents of a task, unless that has been done."""
     settings = bench.plan.settings
+    _check_deduplicates(bench.plan)
     if not scanned(bench.plan, task, bench.out):
         found: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds(bench.plan)}
         documents = bench.documents(task)
@@ -59,6 +60,11 @@ def scan(bench: "Workbench", task: int, report: Report) -> None:
         files = {kind: sha256_file(_scan_path(bench.out, task, kind)) for kind in found}
         write_json(_record_path(bench.out, task), {"hash": bench.plan.task_hash(task), "files": files})
     report(Progress(file_bytes=bench.plan.tasks[task].bytes))
+
+
+def _check_deduplicates(plan: Plan) -> None:
+    if not kinds(plan):
+        raise UserError("The plan keeps duplicates, so there is nothing to scan or resolve; plan with --deduplicate.")
 
 
 def recorded(plan: Plan, task: int, out: Path) -> bool:
@@ -83,6 +89,7 @@ def resolve(plan: Plan, out: Path, max_bytes: int = MAX_BYTES) -> int:
     More memory than `max_bytes` means fewer passes over the scans of a corpus of many millions of documents, and the
     same answer. Raises UserError if a scan is missing.
     """
+    _check_deduplicates(plan)
     missing = [task for task in range(len(plan.tasks)) if not scanned(plan, task, out)]
     if missing:
         raise UserError(

@@ -108,7 +108,7 @@ def evaluation_texts(path: Path) -> Iterator[str]:
         try:
             if kind == ".jsonl":
                 yield from _strings(orjson.loads(line)) if line.strip() else ()
-            else:
+            elif line.strip():
                 yield from line.decode("utf-8-sig" if number == 1 else "utf-8").split("\t" if kind == ".tsv" else "\n")
         except ValueError as error:
             raise UserError(f"{path} line {number} is no valid {kind[1:]} ({error}); correct or remove it.") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 import xxhash
 
 from data_prep.errors import UserError
-from data_prep.sources.base import Found, Options, is_url
+from data_prep.sources.base import Found, Options, is_url, shown
 from data_prep.sources.cache import LocalCache
 from data_prep.sources.lines import is_one_unit
 from data_prep.sources.remote import Remote, identity, open_remote, remote_errors
@@ -32,6 +32,8 @@ def examine(found: Found, cache: LocalCache, options: Options | None = None) -> 
     UserError for what cannot be read at all: a damaged footer, no column of the text field's name.
     """
     options = options or Options()
+    if found.kind == "txt" and options.id_field:
+        raise UserError(f"{shown(found.location)} has no fields, and so no {options.id_field!r}; leave out --id-field.")
     if found.kind == "hub":
         from data_prep.sources.hub import examine_hub
 

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -24,9 +24,6 @@ from launchers.prep_array import (
     write_scripts,
 )
 from launchers.sbatch import check_available, max_array_size
-
-if TYPE_CHECKING:
-    pass
 
 
 def prep(

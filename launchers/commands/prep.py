@@ -59,7 +59,7 @@ def prep_plan(ask: "Callable[[], Request]") -> None:
     for note in notes:
         typer.echo(note, err=True)
     size = sum(task.bytes for task in plan.tasks)
-    typer.echo(f"{asked.out}: {len(plan.tasks):,} tasks (0 to {len(plan.tasks) - 1}), {size / 1e6:,.0f} MB of input")
+    typer.echo(f"{asked.out}: tasks 0 to {len(plan.tasks) - 1}, {size / 1e6:,.1f} MB of input")
 
 
 @prep_app.command("scan")

@@ -25,9 +25,9 @@ from pathlib import Path
 from data_prep.plan import Settings
 from tests.support.prep import prepare_files
 if __name__ == "__main__":
-    corpus, out = map(Path, sys.argv[1:])
+    corpus, out = map(Path, sys.argv[1:3])
     settings = Settings(block_tokens=4000, shard_bytes=20_000, valid_fraction=0.1)
-    prepare_files(sorted(corpus.glob("*.jsonl")), corpus / "tok", out, 2, settings, task_bytes=100_000)
+    prepare_files(sorted(corpus.glob("*.jsonl")), corpus / "tok", out, 2, settings, task_bytes=int(sys.argv[3]))
 """
 
 
@@ -43,9 +43,9 @@ def corpus(tmp_path_factory) -> Path:
     return folder
 
 
-def start(corpus: Path, out: Path) -> subprocess.Popen:
+def start(corpus: Path, out: Path, task_bytes: int = 100_000) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, str(corpus / "script.py"), str(corpus), str(out)]
+    command = [sys.executable, str(corpus / "script.py"), str(corpus), str(out), str(task_bytes)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -115,7 +115,7 @@ def test_interrupt_stops_in_the_middle_of_a_task(corpus, tmp_path):
     (long / "tok").symlink_to(corpus / "tok")
     (long / "script.py").write_text(SCRIPT)
     (long / "0.jsonl").write_bytes((corpus / "0.jsonl").read_bytes() * 150)  # half a minute of work
-    process = start(long, tmp_path / "out")
+    process = start(long, tmp_path / "out", task_bytes=10**9)
     assert wait_for_files(tmp_path / "out", 12, process)
     children = workers(process)
     os.killpg(process.pid, signal.SIGINT)

@@ -56,7 +56,7 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     out = tmp_path / "pieces"
     planned = maskwright("prep", "plan", *options, "--out", out)
     tasks = range(len(read_plan(out).tasks))
-    assert f"{len(tasks)} tasks (0 to {tasks[-1]})" in planned.stdout
+    assert f"tasks 0 to {tasks[-1]}" in planned.stdout
     assert len(tasks) > 2
     assert "0 to" in refused("prep", "task", out, len(tasks))
     assert f"{len(tasks)} tasks are not scanned" in refused("prep", "resolve", out)
@@ -139,7 +139,7 @@ def test_cleaning_is_counted(tmp_path, tokenizer):
     run += ["--drop-repetitive", "--deduplicate", "exact", "--decontaminate", tmp_path / "evaluation.tsv"]
     result = maskwright(*run)
     assert result.returncode == 0, result.stderr
-    assert "evaluation texts have fewer than 8 words" in result.stderr
+    assert "3 evaluation texts have fewer than 8 words" in result.stderr
     left_out = Dataset(tmp_path / "out").manifest.left_out()
     assert left_out["contaminated"] == left_out["long"] == left_out["short"] == left_out["duplicate"] == 1
     assert left_out["repetitive"] >= 1
@@ -162,3 +162,12 @@ def test_ids_are_kept(tmp_path, tokenizer):
         pairs |= dict(zip(ids, documents(dataset.path), strict=True))
     assert pairs == dict(enumerate(texts(0, 50)))
     assert json.loads((tmp_path / "out/quarantine.jsonl").read_text())["line"] == 8
+
+
+def test_what_has_no_ids_or_no_duplicates_says_so(tmp_path, tokenizer):
+    (tmp_path / "a.txt").write_text("\n\n".join(texts(0, 10)))
+    plan = ["prep", "plan", "--input", tmp_path / "a.txt", "--tokenizer", tokenizer, "--out", tmp_path / "out"]
+    assert "a.txt has no fields, and so no 'id'" in refused(*plan, "--id-field", "id")
+    assert maskwright(*plan).returncode == 0
+    assert "nothing to scan or resolve" in refused("prep", "scan", tmp_path / "out", "0")
+    assert "nothing to scan or resolve" in refused("prep", "resolve", tmp_path / "out")
