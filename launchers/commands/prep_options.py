@@ -112,9 +112,7 @@ def request(
     inputs = find_inputs([*input, *(more or [])])
     for file in decontaminate or []:
         if str(file.resolve()) in {one.location for one in inputs}:
-            raise UserError(
-                f"{file} is both an input and an evaluation file; give each evaluation file its own option."
-            )
+            raise UserError(f"{file} is both an input and an evaluation file; give each its own option.")
     return Request(
         inputs=inputs,
         tokenizer=fetch(tokenizer, out / "prep" / "tokenizer"),
