@@ -21,6 +21,7 @@ from data_prep.place import place_path
 from data_prep.sources import Examined, Found, Options, shown
 
 LEAST_TASK_BYTES = 16 << 20
+MOST_CUTS = 1_000_000  # into tasks, which have files and records each
 MOST_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
 
 
@@ -107,6 +108,11 @@ def extend(
     """
     sizes = sum(one.bytes for one in examined)
     task_bytes = task_bytes or max(LEAST_TASK_BYTES, min(MOST_TASK_BYTES, sizes // 256))
+    if sizes > MOST_CUTS * task_bytes:
+        raise UserError(
+            f"Tasks of {task_bytes / 1e6:g} MB would be {sizes // task_bytes:,}; raise --task-mb to "
+            f"{math.ceil(sizes / MOST_CUTS / 1e4) / 100:g} or more, or leave it out."
+        )
     inputs, tasks = list(plan.inputs), list(plan.tasks)
     locations: list[str | None] = [None] * len(inputs)
     awaited: dict[Any, list[int]] = {}

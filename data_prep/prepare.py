@@ -79,7 +79,10 @@ def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Pr
     with _explained(out), _locked(out, check_out):
         begun = check_out(out)
         plan, notes = _make_plan(request, tokenizer)
-        if (manifests := finished(plan, out)) is not None:
+        manifests = finished(plan, out)
+        if manifests is not None and not (
+            request.strict and manifests[out / plan.splits[0]].left_out().get("unreadable")
+        ):
             return Prepared(manifests, 0, notes)
         if deduplicate.kinds(plan):
             tasks = range(len(plan.tasks))
@@ -141,8 +144,6 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
         records = workers.run(_verify, range(len(plan.tasks)), out, lambda progress: None)
         missing = [str(task) for task, record in enumerate(records) if record is None]
         if missing:
-            for task in missing:  # what is damaged is to be done again
-                record_path(out, int(task)).unlink(missing_ok=True)
             names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
             raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
         return Prepared(_merge(plan, records, out), 0, notes_of(records))
@@ -229,6 +230,8 @@ def _shown(show: Show, stage: str, plan: Plan, tasks: Sequence[int]) -> Report:
 
 def _checked(out: Path, tasks: Sequence[int]) -> Plan:
     plan = read_plan(out)
+    if not plan.tasks:
+        raise UserError(f"The plan of {out} has no tasks, since all of its inputs are empty; plan with others.")
     for task in tasks:
         if not 0 <= task < len(plan.tasks):
             raise UserError(f"{out} has no task {task}; its tasks are 0 to {len(plan.tasks) - 1}.")
@@ -244,7 +247,12 @@ def _attempt(bench: Workbench, task: int, report: Report) -> TaskRecord | str:
 
 
 def _verify(bench: Workbench, task: int, report: Report) -> TaskRecord | None:
-    return verified_record(bench.plan, task, bench.out)
+    """The record of a finished task; what is damaged is forgotten, to be done again."""
+    there = read_record(bench.plan, task, bench.out)
+    record = there and verified_record(bench.plan, task, bench.out)
+    if there and not record:  # not that of a task which another process has finished just now
+        record_path(bench.out, task).unlink(missing_ok=True)
+    return record
 
 
 @contextlib.contextmanager
@@ -284,6 +292,11 @@ def finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:
     inputs = [(one.source, one.bytes, one.digest) for one in plan.inputs]
     same = all([(s.source, s.bytes, s.digest) for s in manifest.sources] == inputs for manifest in manifests.values())
     return manifests if same else None
+
+
+def _unreadable(manifests: dict[Path, Manifest]) -> int:
+    """Rows that could not be read; every manifest counts those of the whole preparation."""
+    return max(manifest.left_out().get("unreadable", 0) for manifest in manifests.values())
 
 
 def _merge(plan: Plan, records: list[TaskRecord], out: Path) -> dict[Path, Manifest]:

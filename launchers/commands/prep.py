@@ -59,7 +59,8 @@ def prep_plan(ask: "Callable[[], Request]") -> None:
     for note in notes:
         typer.echo(note, err=True)
     size = sum(task.bytes for task in plan.tasks)
-    typer.echo(f"{asked.out}: tasks 0 to {len(plan.tasks) - 1}, {size / 1e6:,.1f} MB of input")
+    tasks = f"tasks 0 to {len(plan.tasks) - 1}" if plan.tasks else "no tasks"
+    typer.echo(f"{asked.out}: {tasks}, {size / 1e6:,.1f} MB of input")
 
 
 @prep_app.command("scan")

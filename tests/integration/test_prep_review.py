@@ -8,9 +8,9 @@ import pytest
 from data_prep.errors import UserError
 from data_prep.plan import Settings
 from data_prep.pool import Workers
-from data_prep.prepare import do_tasks, merge_tasks, plan_only, resolve_tasks
+from data_prep.prepare import do_tasks, incomplete, merge_tasks, plan_only, resolve_tasks
 from data_prep.tokenizer import copy_files, train
-from tests.integration.test_prep import jsonl, refused, texts
+from tests.integration.test_prep import jsonl, maskwright, refused, texts
 from tests.support.prep import prepare_files, request, tree
 
 
@@ -107,3 +107,38 @@ def test_a_damaged_list_of_duplicates_is_not_trusted(tmp_path, tokenizer, damage
     (out / "manifest.json").unlink()
     prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, settings, task_bytes=5000)
     assert tree(out) == reference
+
+
+def test_strict_does_not_trust_what_was_done_without(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)) + b"{broken")
+    out = tmp_path / "out"
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
+    before = tree(out)
+    with pytest.raises(UserError, match=r"a.jsonl line 21: invalid JSON"):
+        prepare_files([tmp_path / "a.jsonl"], tokenizer, out, strict=True)
+    assert prepare_files([tmp_path / "a.jsonl"], tokenizer, out).new_tasks == 0
+    assert tree(out) == before
+
+
+def test_a_merge_keeps_the_record_of_a_task_that_ends_meanwhile(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
+    out = tmp_path / "out"
+    plan_only(request([tmp_path / "a.jsonl"], tokenizer, out))
+
+    class Meanwhile(Workers):
+        def run(self, work, tasks, out, on_progress):
+            results = super().run(work, tasks, out, on_progress)
+            do_tasks(out, tasks, Workers(1))
+            return results
+
+    with pytest.raises(UserError, match=r"1 of 1 tasks of .* are not finished: 0"):
+        merge_tasks(out, Meanwhile(1))
+    assert incomplete(out, "task") == []
+
+
+def test_a_plan_without_tasks_says_so(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").touch()
+    out = tmp_path / "out"
+    planned = maskwright("prep", "plan", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--out", out)
+    assert "no tasks, 0.0 MB" in planned.stdout
+    assert "all of its inputs are empty" in refused("prep", "task", out, "0")

@@ -81,6 +81,12 @@ def test_names_do_not_tell_the_signature_of_a_url():
     assert locations == [one.location for one in urls]
 
 
+def test_too_many_tasks_are_refused():
+    with pytest.raises(UserError, match=r"Tasks of 0.001 MB would be 3,000,000; raise --task-mb to 0.01 or more"):
+        extend(EMPTY, found("a"), examined(3_000_000_000), task_bytes=1000)
+    assert len(extend(EMPTY, found("a"), examined(3_000_000_000), task_bytes=10_000_000)[0].tasks) == 300
+
+
 def test_an_empty_file_has_no_task():
     plan, locations = extend(EMPTY, found("a", "b"), examined(0, 5))
     assert [task.input for task in plan.tasks] == [1]
