@@ -33,7 +33,7 @@ from data_prep.pool import Workers
 from data_prep.progress import Progress, Report
 from data_prep.sources import Found, LocalCache, examine, is_url
 from data_prep.tokenizer import copy_files, describe
-from data_prep.worker import TaskRecord, Workbench, read_record, record_path, run_task, verified_record
+from data_prep.worker import TaskRecord, Workbench, read_record, record_path, run_task, suffices, verified_record
 
 Show = Callable[[str, Progress, int], None]
 """Gets a stage's name, its totals and the bytes of all its input."""
@@ -79,17 +79,11 @@ def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Pr
     with _explained(out), _locked(out, check_out):
         begun = check_out(out)
         plan, notes = _make_plan(request, tokenizer)
-        manifests = finished(plan, out)
-        if manifests is not None and not (
-            request.strict and manifests[out / plan.splits[0]].left_out().get("unreadable")
-        ):
-            return Prepared(manifests, 0, notes)
         if deduplicate.kinds(plan):
             tasks = range(len(plan.tasks))
             workers.run(deduplicate.scan, _largest_first(plan, tasks), out, _shown(show, "scan", plan, tasks))
             deduplicate.resolve(plan, out)
-        done = {task for task in range(len(plan.tasks)) if read_record(plan, task, out)}
-        records = _do(plan, list(range(len(plan.tasks))), out, workers, show)
+        records, new_tasks = _do(plan, out, workers, show)
         notes += notes_of(records)
         try:
             manifests = _merge(plan, records, out)
@@ -98,7 +92,7 @@ def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Pr
                 for name in ("prep", *(["shards", "tokenizer"] if plan.splits == ["."] else plan.splits)):
                     shutil.rmtree(out / name, ignore_errors=True)
             raise
-        return Prepared(manifests, len(plan.tasks) - len(done), notes)
+        return Prepared(manifests, new_tasks, notes)
 
 
 def plan_only(request: Request) -> tuple[Plan, list[str]]:
@@ -212,11 +206,14 @@ def notes_of(records: Sequence[TaskRecord]) -> list[str]:
     return sorted({record.note for record in records if record.note})
 
 
-def _do(plan: Plan, tasks: Sequence[int], out: Path, workers: Workers, show: Show) -> list[TaskRecord]:
-    """Do tasks, the largest first, and return their records in the order given."""
-    order = _largest_first(plan, tasks)
-    records = dict(zip(order, workers.run(run_task, order, out, _shown(show, "task", plan, tasks)), strict=True))
-    return [records[task] for task in tasks]
+def _do(plan: Plan, out: Path, workers: Workers, show: Show) -> tuple[list[TaskRecord], int]:
+    """Do the tasks that are not done yet, the largest first; the records of all, and how many were done now."""
+    tasks = range(len(plan.tasks))
+    records = workers.run(_verify, tasks, out, _shown(show, "verify", plan, tasks))
+    order = _largest_first(plan, [task for task in tasks if records[task] is None])
+    for task, record in zip(order, workers.run(run_task, order, out, _shown(show, "task", plan, order)), strict=True):
+        records[task] = record
+    return records, len(order)
 
 
 def _largest_first(plan: Plan, tasks: Sequence[int]) -> list[int]:
@@ -247,12 +244,12 @@ def _attempt(bench: Workbench, task: int, report: Report) -> TaskRecord | str:
 
 
 def _verify(bench: Workbench, task: int, report: Report) -> TaskRecord | None:
-    """The record of a finished task; what is damaged is forgotten, to be done again."""
+    """The record of a task that need not be done again; that of a damaged one is forgotten."""
     there = read_record(bench.plan, task, bench.out)
     record = there and verified_record(bench.plan, task, bench.out)
     if there and not record:  # not that of a task which another process has finished just now
         record_path(bench.out, task).unlink(missing_ok=True)
-    return record
+    return record if suffices(bench, record) else None
 
 
 @contextlib.contextmanager

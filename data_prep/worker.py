@@ -142,14 +142,19 @@ def verified_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
         return None
 
 
+def suffices(bench: Workbench, record: TaskRecord | None) -> bool:
+    """Whether a task with this verified record need not be done again: if strict, it has no unreadable rows."""
+    return record is not None and not (bench.place.strict and record.first_unreadable)
+
+
 def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
-    """Do a task, unless its verified record is there already (in a strict preparation: one without unreadable rows).
+    """Do a task, unless a verified record that suffices is there already.
 
     `report` is called after each batch; an exception that it raises stops the task. Raises UserError if an input or the
     tokenizer is not the plan's, or for an unreadable row in a strict preparation.
     """
     record = verified_record(bench.plan, task, bench.out)
-    if record is None or (bench.place.strict and record.first_unreadable):
+    if record is None or not suffices(bench, record):
         with Quarantine(quarantine_path(bench.out, task)) as quarantine:
             record = _Task(bench, task, quarantine).run(report)
         if quarantine.first is not None:
