@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from data_prep.errors import UserError
+
 if TYPE_CHECKING:
     from data_prep.prepare import Request
 
@@ -79,7 +81,9 @@ def request(
     ] = 0.8,
     decontaminate: Annotated[
         list[Path] | None,
-        typer.Option(metavar="F...", help="Leave out documents that share text with these evaluation files."),
+        typer.Option(
+            metavar="F", help="Leave out documents that share text with this evaluation file; may be repeated."
+        ),
     ] = None,
     decontaminate_ngram: Annotated[int, typer.Option(min=2, help="Words in a row that count as shared text.")] = 13,
     strict: Annotated[bool, typer.Option("--strict", help="Fail at the first row that cannot be read.")] = False,
@@ -105,8 +109,12 @@ def request(
         valid_fraction=valid_fraction,
     )
     check_out(out)  # before a tokenizer is put there
+    inputs = find_inputs([*input, *(more or [])])
+    for file in decontaminate or []:
+        if str(file.resolve()) in {one.location for one in inputs}:
+            raise UserError(f"{file} is both an input and an evaluation file; give each its own option.")
     return Request(
-        inputs=find_inputs([*input, *(more or [])]),
+        inputs=inputs,
         tokenizer=fetch(tokenizer, out / "prep" / "tokenizer"),
         out=out,
         settings=settings,

@@ -171,3 +171,13 @@ def test_what_has_no_ids_or_no_duplicates_says_so(tmp_path, tokenizer):
     assert maskwright(*plan).returncode == 0
     assert "nothing to scan or resolve" in refused("prep", "scan", tmp_path / "out", "0")
     assert "nothing to scan or resolve" in refused("prep", "resolve", tmp_path / "out")
+
+
+def test_an_evaluation_file_is_no_input(tmp_path, tokenizer):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text("never mind")
+    a, b, c = (tmp_path / f"{name}.txt" for name in ("a", "b", "c"))
+    run = ["prep", "run", "--tokenizer", tokenizer, "--out", tmp_path / "out", "--decontaminate", b]
+    assert "b.txt is both an input and an evaluation file" in refused(*run, "--input", tmp_path)
+    assert "b.txt is both an input and an evaluation file" in refused(*run, b, "--input", a)
+    assert "c.txt is both" in refused(*run, c, "--decontaminate", c, "--input", a)
