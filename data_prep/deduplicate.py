@@ -8,15 +8,17 @@ OUT/prep/drop.json              written last: SHA-256 over the scans that were r
 The earliest of equal documents stays, so what was dropped of a task remains so when inputs are added.
 """
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.cleaning.arrays import save_array
+from data_prep.cleaning.arrays import row_writer
 from data_prep.cleaning.duplicates import document_hashes, resolve_exact
 from data_prep.cleaning.minhash import resolve_near, signatures
 from data_prep.cleaning.repeats import MAX_BYTES
@@ -42,22 +44,24 @@ def scan(bench: "Workbench", task: int, report: Report) -> None:
     settings = bench.plan.settings
     _check_deduplicates(bench.plan)
     if not scanned(bench.plan, task, bench.out):
-        found: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds(bench.plan)}
+        keys: dict[str, Callable[[list[str]], np.ndarray]] = {
+            "exact": document_hashes,
+            "near": lambda texts: signatures(texts, settings.near_threshold),
+        }
         documents = bench.documents(task)
         count = 0
-        for batch in documents:
-            texts = [row.text for row in batch]
-            found["exact"].append(document_hashes(texts))
-            if "near" in found:
-                found["near"].append(signatures(texts, settings.near_threshold))
-            count += len(batch)
-            report(Progress(documents.rows.bytes_read, documents.rows.text_bytes, count))
-        found["exact"].append(document_hashes([]))
-        if "near" in found:
-            found["near"].append(signatures([], settings.near_threshold))
-        for kind, parts in found.items():
-            save_array(_scan_path(bench.out, task, kind), np.concatenate(parts))
-        files = {kind: sha256_file(_scan_path(bench.out, task, kind)) for kind in found}
+        with contextlib.ExitStack() as stack:
+            add = {
+                kind: stack.enter_context(row_writer(_scan_path(bench.out, task, kind), keys[kind]([]).shape[1]))
+                for kind in kinds(bench.plan)
+            }
+            for batch in documents:
+                texts = [row.text for row in batch]
+                for kind in add:
+                    add[kind](keys[kind](texts))
+                count += len(batch)
+                report(Progress(documents.rows.bytes_read, documents.rows.text_bytes, count))
+        files = {kind: sha256_file(_scan_path(bench.out, task, kind)) for kind in kinds(bench.plan)}
         write_json(_record_path(bench.out, task), {"hash": bench.plan.task_hash(task), "files": files})
     report(Progress(file_bytes=bench.plan.tasks[task].bytes))
 

@@ -1,5 +1,7 @@
 """Arrays in .npy files, written atomically, read without pickle and checked."""
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,27 @@ def save_array(path: Path, array: np.ndarray) -> None:
     """Write an array of numbers as .npy, little-endian; the file appears when it is complete and on disk."""
     with atomic_writer(path) as file:
         np.lib.format.write_array(file, array.astype(array.dtype.newbyteorder("<")), version=(1, 0), allow_pickle=False)
+
+
+@contextlib.contextmanager
+def row_writer(path: Path, columns: int) -> Iterator[Callable[[np.ndarray], None]]:
+    """As save_array, for rows uint64 [n, columns] that are given some at a time and are too many to be kept."""
+    rows = 0
+    with atomic_writer(path) as file:
+
+        def add(array: np.ndarray) -> None:
+            nonlocal rows
+            rows += len(array)
+            file.write(np.ascontiguousarray(array, "<u8").data)
+
+        def write_header() -> None:  # numpy leaves room in it for any number of rows
+            shape = {"descr": "<u8", "fortran_order": False, "shape": (rows, columns)}
+            np.lib.format.write_array_header_1_0(file, shape)
+
+        write_header()
+        yield add
+        file.seek(0)
+        write_header()
 
 
 def load_uint64(path: Path) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from data_prep.cleaning.arrays import save_array
+from data_prep.cleaning.arrays import row_writer, save_array
 from data_prep.cleaning.duplicates import document_hashes, resolve_exact
 from data_prep.cleaning.minhash import resolve_near
 from data_prep.cleaning.repeats import first_index
@@ -182,3 +182,13 @@ def test_many_texts_end_to_end(tmp_path):
         expected.append([i for i, text in enumerate(texts) if text in seen or text in texts[:i]])
         seen |= set(texts)
     assert resolved("exact", [document_hashes(texts) for texts in tasks], tmp_path) == expected
+
+
+def test_rows_written_some_at_a_time_give_the_same_file(tmp_path):
+    rows = np.random.default_rng(0).integers(0, 2**63, (1000, 3)).astype(np.uint64)
+    for many in (0, 1, 1000):
+        save_array(tmp_path / "one.npy", rows[:many])
+        with row_writer(tmp_path / "parts.npy", 3) as add:
+            for first in range(0, many, 300):
+                add(rows[first : min(many, first + 300)])
+        assert (tmp_path / "parts.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
