@@ -17,7 +17,7 @@ from data_prep.place import Place
 from data_prep.plan import Plan
 from data_prep.sources import Found, Row, Rows, open_rows
 
-BATCH_CHARACTERS = 1 << 20
+BATCH_CHARACTERS = 1 << 22  # reading and encoding in turns: each is slow at first, so a megabyte took 9% longer
 
 
 class Quarantine(contextlib.ExitStack):
