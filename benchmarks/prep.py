@@ -94,10 +94,10 @@ def main() -> None:
     work += f"{totals.tokens:,} tokens; ids equal; encoder {encoder}"
     report = report_of(rounds, text_bytes, work, stages, first_bytes, args.processes)
     report += conditions("prep.py", PACKAGES, load_before)
-    print(report)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_writer(args.out) as file:
         file.write(report.encode())
+    print(report)
 
 
 def texts_of(file: Path) -> list[bytes]:
