@@ -1,25 +1,20 @@
 """`maskwright prep info`, `prep show` and `prep verify`: what is in a finished data set, and whether it is sound."""
 
 import json
-import os
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from data_prep.errors import UserError
+from launchers.progress import ProgressLine, cores
 
 if TYPE_CHECKING:
     from data_prep.format import Dataset
 
 DataFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A data set folder.", show_default=False)]
 
-PLAIN_SECONDS = 10  # between progress lines where there is no terminal
 PACKED_WINDOWS = 4  # packed for the estimate of fill
 
 
@@ -48,8 +43,8 @@ def info(
     if png is not None and not png.resolve().parent.is_dir():
         raise UserError(f"There is no folder {png.resolve().parent} to write {png.name} to.")
     dataset = Dataset(folder)
-    with _ProgressLine("tokens") as progress:
-        facts = summary(dataset, seq_len or SEQ_LENS, top, progress)
+    with ProgressLine() as line:
+        facts = summary(dataset, seq_len or SEQ_LENS, top, _shown(line, "tokens"))
     for row in facts["fill"]:
         row["packed"] = packed_fill(dataset, row["seq_len"])
     if png is not None:
@@ -128,8 +123,8 @@ def verify(
     from data_prep.verify import verify as problems_of
 
     problems = 0
-    with _ProgressLine("bytes") as progress:
-        for problem in problems_of(folder, workers or _cores(), progress):
+    with ProgressLine() as line:
+        for problem in problems_of(folder, workers or cores(), _shown(line, "bytes")):
             typer.echo(_printable(problem))
             problems += 1
     if problems:
@@ -146,37 +141,5 @@ def _printable(text: str, keep: str = "") -> str:
     return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _cores() -> int:
-    """Cores that this process may use: what a scheduler grants, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class _ProgressLine:
-    """How far a pass over the data is: a live line on a terminal, else a plain line now and then, on stderr."""
-
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
-        console = Console(stderr=True)
-        live = console.is_terminal and sys.stdout.isatty()
-        self._bar = Progress(*columns, console=console, transient=True) if live else None
-        self._task = self._bar.add_task("", total=None) if self._bar else None
-        self._begin = self._printed = time.monotonic()
-
-    def __enter__(self) -> "_ProgressLine":
-        if self._bar:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        line = f"{done / 1e6 / max(now - self._begin, 1e-9):,.0f} million {self._unit}/s"
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total, description=escape(line))
-        elif now - self._printed >= PLAIN_SECONDS:
-            self._printed = now
-            typer.echo(f"{done / total:4.0%} {line}", err=True)
+def _shown(line: ProgressLine, unit: str) -> Callable[[int, int], None]:
+    return lambda done, total: line.show(done, total, f"{done / 1e6 / line.seconds(unit):,.0f} million {unit}/s")

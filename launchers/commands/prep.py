@@ -1,26 +1,20 @@
 """`maskwright prep`: turn text into a data set, at once or piece by piece."""
 
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from data_prep.pool import Workers
 from launchers.commands.prep_options import with_request
+from launchers.progress import ProgressLine, cores
 
 if TYPE_CHECKING:
     from data_prep.prepare import Prepared, Request
     from data_prep.progress import Progress as Totals
 
 prep_app = typer.Typer(help="Turn raw text into verified, pre-tokenized shards.", no_args_is_help=True)
-
-PLAIN_SECONDS = 10  # between progress lines where there is no terminal
 
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a planned data set.", show_default=False)]
@@ -37,11 +31,11 @@ def prep_run(ask: "Callable[[], Request]", *, workers: WorkerCount = None) -> No
 
     Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
     """
-    with Workers(workers or _cores()) as processes, ProgressLine() as show:
+    with Workers(workers or cores()) as processes, ProgressLine() as line:
         from data_prep.prepare import prepare  # takes time, in which the processes start
 
         asked = ask()
-        prepared = prepare(asked, processes, show)
+        prepared = prepare(asked, processes, _shown(line))
     _tell(prepared, asked.out, already_finished=not prepared.new_tasks)
 
 
@@ -71,8 +65,8 @@ def prep_scan(out: Out, tasks: Tasks, workers: WorkerCount = None) -> None:
     """
     from data_prep.prepare import scan_tasks
 
-    with Workers(_count(workers, tasks)) as processes, ProgressLine() as show:
-        scan_tasks(out, tasks, processes, show)
+    with Workers(_count(workers, tasks)) as processes, ProgressLine() as line:
+        scan_tasks(out, tasks, processes, _shown(line))
 
 
 @prep_app.command("resolve")
@@ -98,8 +92,8 @@ def prep_task(out: Out, tasks: Tasks, workers: WorkerCount = None) -> None:
     """
     from data_prep.prepare import do_tasks, notes_of
 
-    with Workers(_count(workers, tasks)) as processes, ProgressLine() as show:
-        records = do_tasks(out, tasks, processes, show)
+    with Workers(_count(workers, tasks)) as processes, ProgressLine() as line:
+        records = do_tasks(out, tasks, processes, _shown(line))
     for note in notes_of(records):
         typer.echo(note, err=True)
 
@@ -112,7 +106,7 @@ def prep_merge(out: Out, workers: WorkerCount = None) -> None:
     """
     from data_prep.prepare import merge_tasks
 
-    with Workers(workers or _cores()) as processes:
+    with Workers(workers or cores()) as processes:
         _tell(merge_tasks(out, processes), out)
 
 
@@ -134,46 +128,17 @@ def _tell(prepared: "Prepared", out: Path, already_finished: bool = False) -> No
 
 
 def _count(workers: int | None, tasks: list[int]) -> int:
-    return min(workers or _cores(), len(tasks))
+    return min(workers or cores(), len(tasks))
 
 
-def _cores() -> int:
-    """Cores that this process may use: what a scheduler grants, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _shown(line: ProgressLine) -> Callable[[str, "Totals", int], None]:
+    """Shows the totals of a stage."""
 
-
-class ProgressLine:
-    """Shows the totals of a stage: a live line on a terminal, else a plain line now and then."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, transient=True) if console.is_terminal else None
-        self._task = self._bar.add_task("", total=None) if self._bar else None
-        self._stage = ""
-        self._begin = self._printed = time.monotonic()
-
-    def __enter__(self) -> "ProgressLine":
-        if self._bar:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
-
-    def __call__(self, stage: str, totals: "Totals", total_bytes: int) -> None:
-        now = time.monotonic()
-        if stage != self._stage:
-            self._stage, self._begin = stage, now
-        seconds = max(now - self._begin, 1e-9)
-        line = f"{stage}: {totals.text_bytes / 1e6 / seconds:.1f} MB/s of text, {totals.documents:,} documents"
+    def show(stage: str, totals: "Totals", total_bytes: int) -> None:
+        seconds = line.seconds(stage)
+        text = f"{stage}: {totals.text_bytes / 1e6 / seconds:.1f} MB/s of text, {totals.documents:,} documents"
         if totals.tokens:
-            line += f", {totals.tokens:,} tokens ({totals.tokens / 1e6 / seconds:.1f} M/s)"
-        if self._bar and self._task is not None:
-            self._bar.update(self._task, completed=totals.file_bytes, total=total_bytes, description=escape(line))
-        elif now - self._printed >= PLAIN_SECONDS:
-            self._printed = now
-            done = totals.file_bytes / max(total_bytes, 1)
-            left = f", {seconds * (1 - done) / done:,.0f} s left" if done else ""
-            typer.echo(f"{done:4.0%} {line}{left}", err=True)
+            text += f", {totals.tokens:,} tokens ({totals.tokens / 1e6 / seconds:.1f} M/s)"
+        line.show(totals.file_bytes, total_bytes, text)
+
+    return show

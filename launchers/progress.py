@@ -1,0 +1,54 @@
+"""What the commands that take long show while they work, and how many cores they have."""
+
+import os
+import sys
+import time
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 10  # between lines where there is no terminal
+
+
+def cores() -> int:
+    """Cores that this process may use: what a scheduler grants, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class ProgressLine:
+    """How far the work is: a live line on a terminal, else a plain line now and then, on stderr."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
+        live = console.is_terminal and sys.stdout.isatty()
+        self._bar = Progress(*columns, console=console, transient=True) if live else None
+        self._task = self._bar.add_task("", total=None) if self._bar else None
+        self._stage = ""
+        self._begin = self._printed = time.monotonic()
+
+    def __enter__(self) -> "ProgressLine":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def seconds(self, stage: str) -> float:
+        """Seconds since this stage was first heard of."""
+        if stage != self._stage:
+            self._stage, self._begin = stage, time.monotonic()
+        return max(time.monotonic() - self._begin, 1e-9)
+
+    def show(self, done: int, total: int, line: str) -> None:
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total, description=escape(line))
+        elif time.monotonic() - self._printed >= PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            share = done / max(total, 1)
+            left = f", {self.seconds(self._stage) * (1 - share) / share:,.0f} s left" if share else ""
+            typer.echo(f"{share:4.0%} {line}{left}", err=True)
