@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from data_prep import deduplicate
 from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
@@ -29,7 +30,7 @@ from data_prep.plan import (
     read_plan,
     write_plan,
 )
-from data_prep.pool import Workers
+from data_prep.pool import Work, Workers
 from data_prep.progress import Progress, Report
 from data_prep.sources import Found, LocalCache, examine, is_url
 from data_prep.tokenizer import copy_files, describe
@@ -103,10 +104,8 @@ def plan_only(request: Request) -> tuple[Plan, list[str]]:
 
 
 def scan_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = show_nothing) -> None:
-    """Scan these tasks for duplicates."""
-    with _explained(out):
-        plan = _checked(out, tasks)
-        workers.run(deduplicate.scan, tasks, out, _shown(show, "scan", plan, tasks))
+    """Scan these tasks for duplicates; what holds of `do_tasks` holds here."""
+    _attempt_all(_attempt_scan, "scan", out, tasks, workers, show)
 
 
 def resolve_tasks(out: Path, max_bytes: int) -> int:
@@ -120,9 +119,13 @@ def do_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = sho
 
     A task that fails does not keep the others from being done; then raises UserError, saying why the first has failed.
     """
+    return _attempt_all(_attempt_task, "task", out, tasks, workers, show)
+
+
+def _attempt_all(work: Work, stage: str, out: Path, tasks: Sequence[int], workers: Workers, show: Show) -> list[Any]:
     with _explained(out):
         plan = _checked(out, tasks)
-        results = workers.run(_attempt, tasks, out, _shown(show, "task", plan, tasks))
+        results = workers.run(work, tasks, out, _shown(show, stage, plan, tasks))
     failed = [(task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, str)]
     if failed:
         raise UserError(f"{len(failed)} of {len(tasks)} tasks failed, the first being {failed[0][0]}: {failed[0][1]}")
@@ -235,7 +238,16 @@ def _checked(out: Path, tasks: Sequence[int]) -> Plan:
     return plan
 
 
-def _attempt(bench: Workbench, task: int, report: Report) -> TaskRecord | str:
+def _attempt_scan(bench: Workbench, task: int, report: Report) -> str | None:
+    """Why the scan failed, if it did."""
+    try:
+        deduplicate.scan(bench, task, report)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _attempt_task(bench: Workbench, task: int, report: Report) -> TaskRecord | str:
     """The record, or why the task failed."""
     try:
         return run_task(bench, task, report)

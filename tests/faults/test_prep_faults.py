@@ -126,16 +126,19 @@ def test_a_damaged_task_is_named_and_done_again(tmp_path, tokenizer):
     assert tree(out) == reference
 
 
-def test_one_failing_task_does_not_keep_others_from_being_done(tmp_path, tokenizer):
+@pytest.mark.parametrize("stage", ["scan", "task"])
+def test_one_failing_task_does_not_keep_others_from_being_done(tmp_path, tokenizer, stage):
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(0, 10)))
     out = tmp_path / "out"
-    plan_only(request([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, out))
+    settings = Settings(deduplicate="exact" if stage == "scan" else "none")
+    plan_only(request([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, out, settings))
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(1, 10)))
-    refusal = refused("prep", "task", out, "0", "1", "--workers", "1")
+    refusal = refused("prep", stage, out, "0", "1", "--workers", "1")
     assert "1 of 2 tasks failed, the first being 0" in refusal
     assert "a.jsonl has changed since it was planned" in refusal
-    assert [path.name for path in (out / "prep/tasks").iterdir()] == ["00001.json"]
+    records = out / "prep" / ("scan" if stage == "scan" else "tasks")
+    assert [path.name for path in records.glob("*.json")] == ["00001.json"]
 
 
 @pytest.mark.parametrize("stage", ["scan", "resolve", "task"])
