@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-all check
+.PHONY: install demo test test-slow test-all check
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -14,6 +14,9 @@ demo: install
 
 test: install
 	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow
 
 test-all: install
 	$(BIN)/python -m pytest
