@@ -41,7 +41,6 @@ class Workers:
     """
 
     def __init__(self, count: int) -> None:
-        self.count = count
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
             spawn = multiprocessing.get_context("spawn")

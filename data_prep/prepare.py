@@ -303,10 +303,5 @@ def finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:
     return manifests if same else None
 
 
-def _unreadable(manifests: dict[Path, Manifest]) -> int:
-    """Rows that could not be read; every manifest counts those of the whole preparation."""
-    return max(manifest.left_out().get("unreadable", 0) for manifest in manifests.values())
-
-
 def _merge(plan: Plan, records: list[TaskRecord], out: Path) -> dict[Path, Manifest]:
     return dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))

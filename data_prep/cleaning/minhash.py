@@ -28,11 +28,6 @@ def bands_and_rows(threshold: float) -> tuple[int, int]:
     return min(choices, key=lambda choice: abs((1 / choice[0]) ** (1 / choice[1]) - threshold))
 
 
-def detection_probability(similarity: float, bands: int, rows: int) -> float:
-    """The chance that two documents of this Jaccard similarity share a band: 1 - (1 - s^rows)^bands."""
-    return 1 - (1 - similarity**rows) ** bands
-
-
 def signatures(texts: Sequence[str], threshold: float = 0.8) -> np.ndarray:
     """Hashes of the bands of the documents' sketches, uint64 [n_texts, bands]; all 0 for fewer than 5 words."""
     bands, rows = bands_and_rows(threshold)

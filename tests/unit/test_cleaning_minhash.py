@@ -9,11 +9,15 @@ from data_prep.cleaning.arrays import save_array
 from data_prep.cleaning.minhash import (
     VALUES,
     bands_and_rows,
-    detection_probability,
     resolve_near,
     signatures,
     sketches,
 )
+
+
+def detection_probability(similarity: float, bands: int, rows: int) -> float:
+    """The chance that two documents of this Jaccard similarity share a band: 1 - (1 - s^rows)^bands."""
+    return 1 - (1 - similarity**rows) ** bands
 
 
 def shingles(words: list[str]) -> set[tuple[str, ...]]:
