@@ -33,9 +33,13 @@ from pretrain.data.loader import Loader, Step  # noqa: E402
 from pretrain.data.mixture import Mixture  # noqa: E402
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
-from pretrain.data.window import BlockReader, ramp  # noqa: E402
-from pretrain.masking.reference import IGNORED, Masked, TokenMasking  # noqa: E402
+from pretrain.data.window import BlockReader  # noqa: E402
+from pretrain.masking.policy import MaskedTokens  # noqa: E402
+from pretrain.masking.replacement import Replacement  # noqa: E402
+from pretrain.masking.rows import IGNORED, Masked, Objective, Rows  # noqa: E402
+from pretrain.masking.units import Tokens  # noqa: E402
 from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
+from pretrain.ramp import ramp  # noqa: E402
 
 SEED = 7
 SLOTS = 65_536  # of a batch
@@ -81,11 +85,16 @@ class Side:
 
 
 class NoMasking:
-    """Stands in for TokenMasking to time the stream alone."""
+    """Stands in for masking to time the stream alone."""
 
-    def __call__(self, tokens: np.ndarray, rows: np.ndarray, rate: float) -> Masked:
+    marks = 0
+
+    def slots(self, seq_len: int) -> int:
+        return 0
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
         nothing = np.zeros(0, dtype=np.int64)
-        return Masked(tokens.reshape(-1), nothing, nothing)
+        return Masked(rows.tokens.reshape(-1), nothing, nothing)
 
 
 def vocabulary_of(data: Path) -> Vocabulary:
@@ -94,7 +103,8 @@ def vocabulary_of(data: Path) -> Vocabulary:
 
 def maskwright(masked: bool, data: Path, written: Path, seq_len: int, watch: Watch | None) -> Iterator[Batch]:
     vocabulary = vocabulary_of(data)
-    masking: Any = TokenMasking(vocabulary, MASK_RATE, 0.8, 0.1, SEED, "train") if masked else NoMasking()
+    token = MaskedTokens(vocabulary, [(Tokens(), 1)], MASK_RATE, Replacement(), SEED, "train")
+    masking: Objective = token if masked else NoMasking()
     stream = RowStream(BlockReader(Dataset(data)), SEED, WINDOW_BLOCKS, "best_fit")
     stages = [Stage(0, seq_len, BatchShape(1, 1, SLOTS // seq_len))]
     loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: MASK_RATE, 0)

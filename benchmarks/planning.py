@@ -48,7 +48,9 @@ from pretrain.data.loader import Loader  # noqa: E402
 from pretrain.data.mixture import Mixture, MixturePosition  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402
-from pretrain.masking.reference import TokenMasking  # noqa: E402
+from pretrain.masking.policy import MaskedTokens  # noqa: E402
+from pretrain.masking.replacement import Replacement  # noqa: E402
+from pretrain.masking.units import Tokens  # noqa: E402
 from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
 
 SIZES = (10**9, 10**10, 10**11, 10**12)  # tokens
@@ -145,7 +147,7 @@ def batches(dataset: Dataset, share: float) -> None:
     """Build the batch at a share of the first epoch. All that knows the stream's interface is here."""
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     stream = RowStream(BlockReader(dataset), SEED, WINDOW_BLOCKS, "best_fit")
-    masking = TokenMasking(vocabulary, 0.15, 0.8, 0.1, SEED, "train")
+    masking = MaskedTokens(vocabulary, [(Tokens(), 1)], 0.15, Replacement(), SEED, "train")
     stages = [Stage(0, SEQ_LEN, BatchShape(1, 1, ROWS))]
     loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: 0.15, 0)
     window = int(share * stream.n_windows)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -120,6 +121,7 @@ class DataConfig(Section):
 class ReplacementConfig(Section):
     mask: float = Field(0.8, ge=0, le=1, description="share of selected tokens that become [MASK]")
     random: float = Field(0.1, ge=0, le=1, description="share that becomes another ordinary token; the rest stay")
+    per: Literal["unit", "word", "token"] = Field("unit", description="what shares a fate: what is masked as a whole")
 
     @model_validator(mode="after")
     def _shares(self) -> "ReplacementConfig":
@@ -137,13 +139,37 @@ class RateSchedule(Section):
     end: Rate = Field(description="at the last step")
 
 
+StrategyName = Literal["token", "whole_word", "span", "ngram"]
+
+
+class SpanConfig(Section):
+    p: float = Field(0.2, gt=0, lt=1, description="a span goes on after each word with a probability of 1 - p")
+    max_words: int = Field(10, ge=1, le=64, description="words of the longest span")
+
+
 class MaskingConfig(Section):
-    strategy: Literal["token"] = "token"
+    strategy: Annotated[
+        Annotated[StrategyName, Tag("<name>")]
+        | Annotated[dict[StrategyName, Annotated[float, Field(gt=0)]], Field(min_length=1), Tag("<mix>")],
+        Discriminator(lambda strategy: "<mix>" if isinstance(strategy, dict) else "<name>"),
+    ] = Field("token", description="what is masked as a whole, or a mix as {name: weight}")
     rate: Annotated[
         Annotated[Rate, Tag("<number>")] | Annotated[RateSchedule, Tag("<schedule>")],
         Discriminator(lambda rate: "<schedule>" if isinstance(rate, dict | RateSchedule) else "<number>"),
-    ] = Field(0.15, description="share of a row's ordinary tokens that are predicted, or {schedule, start, end}")
+    ] = Field(
+        0.15,
+        validation_alias=AliasChoices("rate", "mlm_probability"),
+        description="share of a row's ordinary tokens that are predicted, or {schedule, start, end}",
+    )
     replacement: ReplacementConfig = ReplacementConfig()
+    span: SpanConfig = SpanConfig()
+    ngram: int = Field(3, ge=1, le=64, description="words of an n-gram")
+    static_epochs: int = Field(0, ge=0, description="n: rows and masks of the first n epochs come again; 0: never")
+
+    @property
+    def weights(self) -> dict[StrategyName, float]:
+        """The strategies, each with its weight."""
+        return self.strategy if isinstance(self.strategy, dict) else {self.strategy: 1.0}
 
 
 class SizeConfig(Section):

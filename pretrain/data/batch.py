@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
-from pretrain.data.window import ramp
-from pretrain.masking.reference import IGNORED, TokenMasking
+from pretrain.masking.rows import IGNORED, Objective, Rows
 from pretrain.masking.vocabulary import Vocabulary
+from pretrain.ramp import ramp
 
 _SOURCE_SHIFT = 16  # the source stands above the epoch in a row's identity: masks of two sources never share draws
 
@@ -23,13 +23,12 @@ _SOURCE_SHIFT = 16  # the source stands above the epoch in a row's identity: mas
 class LaidOut:
     """Rows laid out, before masking.
 
-    tokens [R, S] int64; places [R, 3] int64: (source and epoch, window, row), which identify a row of the stream.
+    rows: R rows of S slots.
     ends [D] int64: where documents end in the stream, padding counted as documents.
     n_tokens: slots that hold a token or special token. n_replaced: tokens that stand in for damaged ones.
     """
 
-    tokens: NDArray[np.int64]
-    places: NDArray[np.int64]
+    rows: Rows
     ends: NDArray[np.int64]
     n_tokens: int
     n_replaced: int
@@ -43,7 +42,7 @@ class Batch:
     tokens [N] int64: ids after masking.
     positions [N] int64: place in the document, from 0.
     cu_seqlens [C] int32: where documents start and end, the last value N repeated up to a constant length.
-    masked_positions [K], labels [K] int64: see pretrain.masking.reference.Masked.
+    masked_positions [K], labels [K] int64: see pretrain.masking.rows.Masked.
     n_documents: documents in the stream, padding counted as documents.
     n_tokens: slots that hold a token or special token, padding not counted.
     n_predictions: labels that are not IGNORED.
@@ -70,6 +69,7 @@ def max_documents(rows: int, seq_len: int) -> int:
 def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabulary) -> LaidOut:
     """Lay rows out as [CLS] piece [SEP] [CLS] piece [SEP] ... padding; missing rows, up to `n_rows`, become padding."""
     tokens = np.full(n_rows * seq_len, vocabulary.pad, dtype=np.int64)
+    marks = np.zeros(n_rows * seq_len, dtype=np.uint8)
     places = np.zeros((n_rows, 3), dtype=np.int64)
     ends, filled = [], np.zeros(n_rows, dtype=np.int64)
     row = n_replaced = 0
@@ -82,7 +82,10 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
         slots = before - np.repeat(before[first] - numbers * seq_len, counts)
         pieces, replaced = part.window.tokens(starts, lengths)
         tokens[slots] = vocabulary.cls
-        tokens[ramp(slots + 1, lengths)] = pieces
+        inside = ramp(slots + 1, lengths)
+        tokens[inside] = pieces.tokens
+        if pieces.marks is not None:
+            marks[inside] = pieces.marks
         tokens[slots + 1 + lengths] = vocabulary.sep
         places[numbers, 0] = part.source << _SOURCE_SHIFT | part.epoch
         places[numbers, 1] = part.window_number
@@ -93,8 +96,7 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
     padded = np.flatnonzero(filled < seq_len)
     ends.append((padded + 1) * seq_len)
     return LaidOut(
-        tokens.reshape(n_rows, seq_len),
-        places,
+        Rows(tokens.reshape(n_rows, seq_len), places, marks.reshape(n_rows, seq_len)),
         np.sort(np.concatenate(ends), kind="stable"),
         int(filled.sum()),
         n_replaced,
@@ -102,15 +104,15 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
 
 
 def build_batch(
-    parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabulary, masking: TokenMasking, rate: float
+    parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabulary, objective: Objective, rate: float
 ) -> Batch:
     """Lay rows out as a stream and mask `rate` of them; missing rows (the tail of an evaluation) become padding."""
-    rows = lay_out(parts, n_rows, seq_len, vocabulary)
+    laid_out = lay_out(parts, n_rows, seq_len, vocabulary)
     cu_seqlens = np.full(max_documents(n_rows, seq_len) + 1, n_rows * seq_len, dtype=np.int32)
     cu_seqlens[0] = 0
-    cu_seqlens[1 : len(rows.ends) + 1] = rows.ends
-    masked = masking(rows.tokens, rows.places, rate)
-    lengths = np.diff(rows.ends, prepend=0)
+    cu_seqlens[1 : len(laid_out.ends) + 1] = laid_out.ends
+    masked = objective(laid_out.rows, rate)
+    lengths = np.diff(laid_out.ends, prepend=0)
     return Batch(
         seq_len=seq_len,
         tokens=masked.tokens,
@@ -118,8 +120,8 @@ def build_batch(
         cu_seqlens=cu_seqlens,
         masked_positions=masked.positions,
         labels=masked.labels,
-        n_documents=len(rows.ends),
-        n_tokens=rows.n_tokens,
+        n_documents=len(laid_out.ends),
+        n_tokens=laid_out.n_tokens,
         n_predictions=int((masked.labels != IGNORED).sum()),
-        n_replaced=rows.n_replaced,
+        n_replaced=laid_out.n_replaced,
     )

@@ -7,7 +7,7 @@ from pretrain.curriculum import Stage, stage_at
 from pretrain.data.batch import Batch, build_batch
 from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
-from pretrain.masking.reference import TokenMasking
+from pretrain.masking.rows import Objective
 from pretrain.masking.vocabulary import Vocabulary
 
 
@@ -27,7 +27,7 @@ class Loader:
     Args:
         mixture: the rows of the data sets.
         stages: how long rows are, and how they are spread, by step.
-        vocabulary, masking, mask_rate: what to mask, how, and how much after a number of steps.
+        vocabulary, objective, mask_rate: what to predict, and how much of it after a number of steps.
         rank: which rows are this rank's: rows are dealt out rank by rank, micro-batch by micro-batch.
     """
 
@@ -36,12 +36,12 @@ class Loader:
         mixture: Mixture,
         stages: Sequence[Stage],
         vocabulary: Vocabulary,
-        masking: TokenMasking,
+        objective: Objective,
         mask_rate: Callable[[int], float],
         rank: int,
     ):
         self.mixture, self._stages, self._rank = mixture, stages, rank
-        self._vocabulary, self._masking, self._mask_rate = vocabulary, masking, mask_rate
+        self._vocabulary, self._objective, self._mask_rate = vocabulary, objective, mask_rate
 
     def step(self, steps_done: int, position: MixturePosition) -> Step:
         """The batches of the step that follows `steps_done` steps, from where those left the stream.
@@ -80,7 +80,7 @@ class Loader:
         self.mixture.close()
 
     def _build(self, parts: list[Part], stage: Stage, rate: float) -> Batch:
-        return build_batch(parts, stage.shape.micro, stage.seq_len, self._vocabulary, self._masking, rate)
+        return build_batch(parts, stage.shape.micro, stage.seq_len, self._vocabulary, self._objective, rate)
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

@@ -2,11 +2,8 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import TokenizerInfo
@@ -14,15 +11,15 @@ from data_prep.reader import Dataset
 from pretrain.config import Config, DataConfig
 from pretrain.curriculum import Stage, stages_of
 from pretrain.data.loader import Loader
+from pretrain.data.marks import marks_of, word_order
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import RowStream
-from pretrain.data.window import BlockReader, Transform
-from pretrain.data.word_order import shuffle_ngrams
-from pretrain.masking.reference import TokenMasking
+from pretrain.data.window import BlockReader
+from pretrain.masking.objective import objective_of
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
-from pretrain.schedule import largest_mask_rate, mask_rate
+from pretrain.schedule import mask_rate
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
@@ -114,45 +111,36 @@ def training_loader(
 ) -> Loader:
     """The loader of the training stream; `rate` is the mask rate where it is not the schedule's."""
     data, seed = config.data, config.run.seed
+    vocabulary = Vocabulary.of(sources.tokenizer)
+    objective = objective_of(config, vocabulary, seed, "train")
     substitute = derive_key(seed, "substitutes") if data.damage_budget else None
     streams = []
     for number, dataset in enumerate(sources.datasets):
-        order = _word_order(dataset, data.shuffled_ngrams, seed) if data.shuffled_ngrams else None
-        reader = BlockReader(dataset, substitute, order)
-        streams.append(RowStream(reader, seed, data.window_blocks, data.packing, number))
+        order = word_order(dataset, data.shuffled_ngrams, seed) if data.shuffled_ngrams else None
+        reader = BlockReader(dataset, substitute, order, marks_of(dataset, objective.marks))
+        streams.append(
+            RowStream(
+                reader, seed, data.window_blocks, data.packing, number, static_epochs=config.masking.static_epochs
+            )
+        )
     mixture = Mixture(streams, sources.weights, seed)
 
     def mask_rate_at(steps_done: int) -> float:
         return mask_rate(config.masking, steps_done, config.train.steps) if rate is None else rate
 
-    return _loader(config, mixture, sources.tokenizer, stages, mask_rate_at, rank, seed, "train")
+    return Loader(mixture, stages, vocabulary, objective, mask_rate_at, rank)
 
 
 def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[Stage], rank: int) -> Loader:
     """The loader of the held-out set: in natural word order, masked at the last rate, and damage is an error."""
     data = config.data
-    reader = BlockReader(dataset)
+    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
+    objective = objective_of(config, vocabulary, _EVALUATION_SEED, "valid")
+    reader = BlockReader(dataset, marks=marks_of(dataset, objective.marks))
     stream = RowStream(reader, _EVALUATION_SEED, data.window_blocks, data.packing, look_ahead=False)
     mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
     last = mask_rate(config.masking, config.train.steps - 1, config.train.steps)
-    tokenizer = dataset.manifest.tokenizer
-    return _loader(config, mixture, tokenizer, stages, lambda _: last, rank, _EVALUATION_SEED, "valid")
-
-
-def _loader(
-    config: Config,
-    mixture: Mixture,
-    tokenizer: TokenizerInfo,
-    stages: Sequence[Stage],
-    mask_rate_at: Callable[[int], float],
-    rank: int,
-    seed: int,
-    purpose: str,
-) -> Loader:
-    vocabulary, replacement = Vocabulary.of(tokenizer), config.masking.replacement
-    largest = largest_mask_rate(config.masking)
-    masking = TokenMasking(vocabulary, largest, replacement.mask, replacement.random, seed, purpose)
-    return Loader(mixture, stages, vocabulary, masking, mask_rate_at, rank)
+    return Loader(mixture, stages, vocabulary, objective, lambda _: last, rank)
 
 
 def _open(config: DataConfig, location: str) -> Dataset:
@@ -183,20 +171,3 @@ def _names(locations: Sequence[str]) -> tuple[str, ...]:
         named = parts[-2] if parts[1:] and parts[-1] == "train" else parts[-1]
         names.append(re.sub(r"[^\w.-]", "-", named))
     return tuple(f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
-
-
-def _word_order(dataset: Dataset, n: int, seed: int) -> Transform:
-    if dataset.begins_word is None and dataset.manifest.tokenizer.continuation_prefix is not None:
-        raise UserError(
-            f"{dataset.location} has no tokenizer files, which tell where words begin; data.shuffled_ngrams needs them"
-        )
-    key = derive_key(seed, "word order")
-
-    def shuffled(
-        tokens: NDArray[np.unsignedinteger], document_lengths: NDArray[np.uint32], block: int
-    ) -> NDArray[np.unsignedinteger]:
-        begins_word = dataset.word_starts(block) if dataset.begins_word is None else dataset.begins_word[tokens]
-        assert begins_word is not None  # one of the two tells it
-        return shuffle_ngrams(tokens, document_lengths, begins_word, n, key, block)
-
-    return shuffled

@@ -19,7 +19,7 @@ from pretrain.data.packing import Mode
 from pretrain.data.window import BlockReader, Past, Window
 from pretrain.philox import derive_key
 
-PLAN_VERSION = 2  # changes when the same position would yield other rows
+PLAN_VERSION = 3  # changes when the same position would yield other rows or masks
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Position:
 class Part:
     """Rows of one window that follow each other in a global batch, in that order.
 
-    source, epoch, window_number: where they stand; numbers [R] int64: which of the window's rows.
+    source, epoch, window_number: where they stand, the epoch being that by which they are drawn.
+    numbers [R] int64: which of the window's rows.
     """
 
     source: int
@@ -79,6 +80,7 @@ class RowStream:
         packing: how documents share rows.
         source: number of the data set in a mixture; two sources never share an order.
         look_ahead: prepare the next window in the background; not where rows are taken from the first ones alone.
+        static_epochs: after so many epochs their rows come again, masks included; 0: never.
     """
 
     def __init__(
@@ -89,8 +91,9 @@ class RowStream:
         packing: Mode,
         source: int = 0,
         look_ahead: bool = True,
+        static_epochs: int = 0,
     ):
-        self._prepares = look_ahead
+        self._prepares, self._static_epochs = look_ahead, static_epochs
         self._reader, self._window_blocks, self._packing, self._source = reader, window_blocks, packing, source
         self._block_key = derive_key(seed, f"blocks of source {source}")
         self._row_key = derive_key(seed, f"rows of source {source}")
@@ -105,7 +108,7 @@ class RowStream:
             window = self.window(position, seq_len)
             here = min(rows, window.end_row - position.row)
             numbers = window.in_reading_order(position.row, here)
-            parts.append(Part(self._source, position.epoch, position.window, window, numbers))
+            parts.append(Part(self._source, self._drawn(position), position.window, window, numbers))
             rows -= here
             position = replace(position, row=position.row + here)
             if position.row == window.end_row:
@@ -142,8 +145,9 @@ class RowStream:
         n_blocks = self._reader.blocks.n_blocks
         first = position.window * self._window_blocks
         places = np.arange(first, min(first + self._window_blocks, n_blocks))
-        ids = permute(places, n_blocks, self._block_key, position.epoch)
-        counter = position.epoch * self.n_windows + position.window
+        epoch = self._drawn(position)
+        ids = permute(places, n_blocks, self._block_key, epoch)
+        counter = epoch * self.n_windows + position.window
         return Window(self._reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
 
     def _look_ahead(self, window: Window, position: Position, seq_len: int) -> None:
@@ -161,6 +165,10 @@ class RowStream:
                 return ahead
 
             self._ahead = at, self._reader.in_background(planned)
+
+    def _drawn(self, position: Position) -> int:
+        """The epoch whose rows are read: by it all random numbers are drawn."""
+        return position.epoch % self._static_epochs if self._static_epochs else position.epoch
 
     def _next_window(self, position: Position) -> Position:
         last = position.window + 1 == self.n_windows

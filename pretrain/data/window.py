@@ -6,6 +6,7 @@ The plan is made of document lengths alone. A block is read, by one contiguous r
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from data_prep.errors import DamagedData
 from pretrain.data.order import permute
 from pretrain.data.packing import Mode, Rows, pack, randoms_needed, remaining
 from pretrain.philox import Key, draw
+from pretrain.ramp import ramp
 
 _READERS = 8  # blocks read at once, where a batch needs several: on a network each read waits for its own answer
 _SUBSTITUTES = 64  # blocks tried in place of a damaged one
@@ -35,27 +37,55 @@ class Blocks(Protocol):
     def read_tokens(self, block: int, out: NDArray[np.unsignedinteger]) -> None: ...
 
 
-Transform = Callable[[NDArray[np.unsignedinteger], NDArray[np.uint32], int], NDArray[np.unsignedinteger]]
-"""(tokens [T], document lengths [D], block) -> tokens [T] that are trained on in their place."""
+Marks = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.uint8]]
+"""(tokens [T], block) -> what the stream is to tell of each token beside its id: [T]."""
+
+Reorder = Callable[[NDArray[np.unsignedinteger], NDArray[np.uint32], int], NDArray[np.int64]]
+"""(tokens [T], document lengths [D], block) -> the place that each token trained on comes from: [T]."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Memory for tokens [T], and for the uint8 mark of each where a stream has marks."""
+
+    tokens: NDArray[np.unsignedinteger]
+    marks: NDArray[np.uint8] | None
+
+    def part(self, which: slice | NDArray[np.int64]) -> "Space":
+        """A view of a range, or the chosen ones."""
+        return Space(self.tokens[which], None if self.marks is None else self.marks[which])
+
+    def fill(self, source: "Space") -> None:
+        """Write what `source` holds, repeated or cut to the length of this."""
+        self.tokens[:] = np.resize(source.tokens, len(self.tokens))
+        if self.marks is not None and source.marks is not None:
+            self.marks[:] = np.resize(source.marks, len(self.marks))
 
 
 class BlockReader:
-    """Reads blocks for a stream: in parallel, transformed, and with others in the place of damaged ones.
+    """Reads blocks for a stream: in parallel, reordered, and with others in the place of damaged ones.
 
     Args:
         blocks: the data set.
         substitute: key of the blocks that stand in for damaged ones; None where damage ends the run. A stand-in lends
             its tokens, repeated or cut to the length wanted: the plan stays that of the index, alike on every rank.
-        transform: what is done to a block's tokens.
+        reorder: the order of a block's tokens; theirs by default.
+        marks: what goes with a block's tokens, if anything.
     """
 
-    def __init__(self, blocks: Blocks, substitute: Key | None = None, transform: Transform | None = None):
-        self.blocks, self._substitute, self._transform = blocks, substitute, transform
+    def __init__(
+        self,
+        blocks: Blocks,
+        substitute: Key | None = None,
+        reorder: Reorder | None = None,
+        marks: Marks | None = None,
+    ):
+        self.blocks, self._substitute, self._reorder, self.marks = blocks, substitute, reorder, marks
         self._named: set[int] = set()
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="read-blocks")
 
-    def read(self, blocks: list[int], outs: list[NDArray[np.unsignedinteger]]) -> list[bool]:
-        """Fill each array with a block's tokens; for each block, whether they are its own.
+    def read(self, blocks: list[int], outs: list[Space]) -> list[bool]:
+        """Fill each space with a block's tokens; for each block, whether they are its own.
 
         Raises:
             DamagedData: for a block that differs from its checksum or cannot be read, and may not be replaced.
@@ -63,6 +93,10 @@ class BlockReader:
         if len(blocks) == 1:
             return [self._read(blocks[0], outs[0])]
         return list(self._pool.map(self._read, blocks, outs))
+
+    def space(self, tokens: int) -> Space:
+        """Memory for so many tokens, and for their marks if there are any."""
+        return Space(np.empty(tokens, self.blocks.dtype), np.empty(tokens, np.uint8) if self.marks else None)
 
     def in_background(self, job: Callable[[], T]) -> Future[T]:
         """Run a job, which may read, in one of the threads."""
@@ -72,7 +106,7 @@ class BlockReader:
         """End the reading threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self, block: int, out: NDArray[np.unsignedinteger]) -> bool:
+    def _read(self, block: int, out: Space) -> bool:
         try:
             self._read_own(block, out)
         except DamagedData as error:
@@ -82,23 +116,26 @@ class BlockReader:
             return False
         return True
 
-    def _read_own(self, block: int, out: NDArray[np.unsignedinteger]) -> None:
-        self.blocks.read_tokens(block, out)
-        if self._transform:
-            out[:] = self._transform(out, self.blocks.document_lengths(block), block)
+    def _read_own(self, block: int, out: Space) -> None:
+        self.blocks.read_tokens(block, out.tokens)
+        if out.marks is not None and self.marks:
+            out.marks[:] = self.marks(out.tokens, block)
+        if self._reorder:
+            order = self._reorder(out.tokens, self.blocks.document_lengths(block), block)
+            out.fill(out.part(order))
 
-    def _stand_in(self, block: int, out: NDArray[np.unsignedinteger], error: DamagedData, key: Key) -> None:
+    def _stand_in(self, block: int, out: Space, error: DamagedData, key: Key) -> None:
         n_blocks = self.blocks.n_blocks
         first = int(draw(key, 1, block & 0xFFFFFFFF, block >> 32, 0)[0] % np.uint64(n_blocks))
         places = (first + np.arange(min(_SUBSTITUTES, n_blocks))) % n_blocks
         for other in permute(places, n_blocks, key, 0).tolist():
             try:
-                tokens = np.empty(int(self.blocks.document_lengths(other).sum()), self.blocks.dtype)
-                self._read_own(other, tokens)
+                found = self.space(int(self.blocks.document_lengths(other).sum()))
+                self._read_own(other, found)
             except DamagedData:
                 continue
             self._warn(block, error, other)
-            out[:] = np.resize(tokens, len(out))
+            out.fill(found)
             return
         raise error
 
@@ -148,7 +185,7 @@ class Window:
                 starts, sizes = remaining(rows, row - self.first_row, document_starts)
                 self.first_row = row
         self.rows: Rows = rows
-        self._tokens = np.empty(int(self._block_starts[-1]), reader.blocks.dtype)
+        self._space = reader.space(int(self._block_starts[-1]))
         self._loaded = np.zeros(len(self._ids), dtype=np.bool_)
         self._damaged = np.zeros(len(self._ids), dtype=np.bool_)
 
@@ -173,7 +210,7 @@ class Window:
         places = ramp(first, counts)
         return self.rows.piece_start[places], self.rows.piece_length[places], counts
 
-    def tokens(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.unsignedinteger], int]:
+    def tokens(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[Space, int]:
         """The tokens of pieces [P], one after the other, and how many of them stand in for damaged ones.
 
         Raises:
@@ -184,7 +221,7 @@ class Window:
         needed[block] = True
         self._load(np.flatnonzero(needed & ~self._loaded).tolist())
         replaced = int(lengths[self._damaged[block]].sum()) if self._damaged.any() else 0
-        return self._tokens[ramp(starts, lengths)], replaced
+        return self._space.part(ramp(starts, lengths)), replaced
 
     def load_like(self, other: "Window") -> None:
         """Read the blocks at the places where `other` has read its own."""
@@ -193,16 +230,7 @@ class Window:
     def _load(self, missing: list[int]) -> None:
         """Read blocks, by their place in the window."""
         if missing:
-            outs = [self._tokens[self._block_starts[b] : self._block_starts[b + 1]] for b in missing]
+            outs = [self._space.part(slice(self._block_starts[b], self._block_starts[b + 1])) for b in missing]
             own = self._reader.read([self._ids[b] for b in missing], outs)
             self._damaged[missing] = ~np.array(own)
             self._loaded[missing] = True
-
-
-def ramp(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """starts[0], starts[0] + 1, ... (lengths[0] of them), starts[1], ...: int64 [sum of lengths], each at least 1."""
-    steps = np.ones(int(lengths.sum()), dtype=np.int64)
-    if len(steps):
-        steps[0] = starts[0]
-        steps[np.cumsum(lengths[:-1])] = starts[1:] - starts[:-1] - lengths[:-1] + 1
-    return np.cumsum(steps, out=steps)

@@ -14,20 +14,16 @@ words (n from 1 to 4) are permuted. What differs here:
 - Every permutation is equally likely, the one that changes nothing included.
 """
 
-from typing import TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.philox import Key, philox
 
-_Tokens = TypeVar("_Tokens", NDArray[np.uint16], NDArray[np.uint32])
 
-
-def shuffle_ngrams(
-    tokens: _Tokens, document_lengths: NDArray[np.uint32], begins_word: NDArray[np.bool_], n: int, key: Key, block: int
-) -> _Tokens:
-    """A block's tokens with the n-grams of words permuted uniformly within each document.
+def shuffled_ngrams(
+    document_lengths: NDArray[np.uint32], begins_word: NDArray[np.bool_], n: int, key: Key, block: int
+) -> NDArray[np.int64]:
+    """Where a block's tokens come from when the n-grams of words are permuted uniformly within each document.
 
     A word runs from a word start to the next, or to the document's end; a document's first token begins a word. From a
     document's start on, each n consecutive words are an n-gram, the last one what remains. Draws are keyed by (key,
@@ -35,7 +31,6 @@ def shuffle_ngrams(
     a draw, and so keep their order, with a chance of 2**-32.
 
     Args:
-        tokens: [T] ids of the block's documents, one after the other.
         document_lengths: [D] tokens of each document, T in all; may be 0.
         begins_word: [T] whether a token begins a word.
         n: words of an n-gram, at least 1.
@@ -43,7 +38,7 @@ def shuffle_ngrams(
         block: number of the block in the data set.
 
     Returns:
-        [T] of the dtype of `tokens`, a new array.
+        [T] for each place in the block, the place of the token that goes there.
 
     Raises:
         ValueError: if n is below 1 or the lengths do not add up to T.
@@ -51,14 +46,14 @@ def shuffle_ngrams(
     if n < 1:
         raise ValueError(f"n-grams of {n} words")
     lengths = document_lengths[document_lengths > 0].astype(np.int64)
-    if len(tokens) != lengths.sum() or len(tokens) != len(begins_word):
-        raise ValueError(f"{len(tokens)} tokens, {len(begins_word)} word starts, documents of {lengths.sum()} tokens")
+    if len(begins_word) != lengths.sum():
+        raise ValueError(f"{len(begins_word)} word starts, documents of {lengths.sum()} tokens")
     start, document = _ngrams(lengths, begins_word, n)
     order = np.argsort((document << np.uint64(32)) | _draws(len(start), key, block), kind="stable")
-    length = np.diff(start, append=len(tokens))[order]
+    length = np.diff(start, append=len(begins_word))[order]
     # Where an n-gram's first token comes from, less where it goes: the same for all of its tokens.
     offset = start[order] - (np.cumsum(length) - length)
-    return tokens[np.arange(len(tokens)) + np.repeat(offset, length)]
+    return np.arange(len(begins_word)) + np.repeat(offset, length)
 
 
 def _ngrams(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import ModelConfig
-from pretrain.masking.reference import IGNORED
+from pretrain.masking.rows import IGNORED
 from pretrain.model.attention import DocumentMask, attention
 
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision

@@ -15,10 +15,10 @@ from pretrain.data.batch import Batch
 from pretrain.data.feed import DeviceFeed
 from pretrain.data.loader import Loader
 from pretrain.engine import Engine, init_distributed
-from pretrain.masking.reference import TokenMasking
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.encoder import Encoder, EncoderShape
 from pretrain.signals import leave
+from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
 
 SEQ_LEN, GLOBAL_ROWS = 32, 8
@@ -30,7 +30,7 @@ LENGTHS = [[30, 28, 17, 16, 25, 23, 19, 18, 22, 27, 16]]
 
 
 def loader(shape: BatchShape, rank: int) -> Loader:
-    masking = TokenMasking(VOCABULARY, 0.15, 0.8, 0.1, seed=3, purpose="train")
+    masking = token_masking(VOCABULARY, 0.15, 0.8, 0.1, seed=3, purpose="train")
     return memory_loader([MemoryBlocks(LENGTHS)], VOCABULARY, masking, one_stage(SEQ_LEN, shape), rank, 3, 1)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from pretrain.curriculum import BatchShape, Stage
 from pretrain.data.stream import PLAN_VERSION
-from pretrain.masking.reference import TokenMasking
 from pretrain.masking.vocabulary import Vocabulary
+from tests.support.masks import token_masking
 from tests.support.memory_blocks import memory_loader
 
 STEPS, ROWS, SEED = 6, 4, 11
@@ -30,67 +30,67 @@ CASES = {
 }
 # By plan version and case: a digest for each step, and the position after the last.
 GOLDEN = {
-    (2, "16"): [
-        "dd56de2568f27518",
-        "a171cf6ef477b0f3",
-        "ad71cc58b505261d",
-        "403b9ee06d5b5372",
-        "de98deba06d2fe92",
-        "7d868ad69df65cae",
+    (3, "16"): [
+        "96bd418059016df0",
+        "3d020a95d208f38a",
+        "702824c728b0c669",
+        "62712f889535d9a9",
+        "ab2cc1f404bbbfb2",
+        "39887f2555125c20",
         "0.0.24",
     ],
-    (2, "128"): [
-        "e2a0195acb699634",
-        "8f38d6e0ac659139",
-        "f194c17a922fe962",
-        "b2e058a9f2faf8a0",
-        "0586a948afff0b79",
-        "f434aac94d75d1b2",
+    (3, "128"): [
+        "c8e471e0ac533a62",
+        "074d626bbe06d583",
+        "0cc32935d7a5ae54",
+        "9253ffa34e839dda",
+        "b2669a86ce606a91",
+        "e95d60759e4ef2af",
         "0.1.13",
     ],
-    (2, "512"): [
-        "17b9445ec82041aa",
-        "0e061fcb0da4ddc8",
-        "fab76e0631ce9c8d",
-        "c7f4ef52a40fe73f",
-        "da87f4c68111991d",
-        "1f5bf4b7de13b6f6",
+    (3, "512"): [
+        "d317a0272d8a782e",
+        "d4986477f4303eb4",
+        "0d30563cbb54b0ce",
+        "ea13cd8d3d10e632",
+        "a7048463dcdb3ca7",
+        "5ae88ee2e439e8ae",
         "2.1.0",
     ],
-    (2, "128 concat"): [
-        "af658dea9bd6cabf",
-        "8ec82b3f9d26f820",
-        "ab7c56507ef12097",
-        "7ef7eb1c68f773fb",
-        "4833f94421b6c46b",
-        "c70273d6d95dda8c",
+    (3, "128 concat"): [
+        "1002e955e9e120de",
+        "9e3c253a2a4bdcbb",
+        "169de1f3dab8581e",
+        "ab2afb82e49e732c",
+        "b5cc1174069db2f8",
+        "db985d4ae66ece9b",
         "0.1.13",
     ],
-    (2, "128 none"): [
-        "2473b74c08fdbf07",
-        "2ae497acf49381c9",
-        "fce8fbae1407a121",
-        "4d4b4fcb2ad5126f",
-        "3a30c47682260688",
-        "eb4f816472bccc36",
+    (3, "128 none"): [
+        "ecebe1ac4dc5c87f",
+        "398a42cf7bac0770",
+        "62e44b3367a0a44f",
+        "7acfdb7c6f6eb124",
+        "70b156e7ad4da2d6",
+        "33b175a7dbdbc13b",
         "0.1.7",
     ],
-    (2, "16 to 128 to 64"): [
-        "dd56de2568f27518",
-        "a171cf6ef477b0f3",
-        "5c6948135bc3dbaf",
-        "1d7dd7d2a618695e",
-        "ec537025dbe52501",
-        "bad665c2cc031989",
+    (3, "16 to 128 to 64"): [
+        "96bd418059016df0",
+        "3d020a95d208f38a",
+        "cdbd85ec9d031872",
+        "454562f37f6abefa",
+        "b56c3e770f94072d",
+        "fbe35a3d6ce72e65",
         "0.1.3",
     ],
-    (2, "two sources"): [
-        "78233964fa2b9fb9",
-        "27bacf6905be2db8",
-        "65c4e670354ae1cc",
-        "1b262a4a2609747c",
-        "e12a2f92705f6c1c",
-        "5434f19efb76890f",
+    (3, "two sources"): [
+        "a08d922f0fe99dc3",
+        "9b56b107568dc018",
+        "fa59bd59dd9b5837",
+        "f44502e3c889e1ee",
+        "2a0353c99d3a0570",
+        "f0d6c595205246a0",
         "0.0.9 0.0.15",
     ],
 }
@@ -113,7 +113,7 @@ class ArithmeticBlocks:
 def digests(case: str) -> list[str]:
     """One digest for each of the first steps, and the position after them."""
     lengths, packing, weights = CASES[case]
-    masking = TokenMasking(VOCABULARY, 0.15, 0.8, 0.1, SEED, "train")
+    masking = token_masking(VOCABULARY, 0.15, 0.8, 0.1, SEED, "train")
     stages = [Stage(after_step, seq_len, BatchShape(1, 1, ROWS)) for after_step, seq_len in lengths]
     sources = [ArithmeticBlocks() for _ in weights]
     loader = memory_loader(

@@ -6,8 +6,8 @@ from pretrain.curriculum import BatchShape
 from pretrain.data.batch import Batch
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.stream import Position
-from pretrain.masking.reference import TokenMasking
 from pretrain.masking.vocabulary import Vocabulary
+from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
 
 SEQ_LEN, ROWS = 16, 12
@@ -20,7 +20,7 @@ def batches(
 ) -> list[Batch]:
     """The micro-batches of a global batch of ROWS rows, rank after rank."""
     shape = BatchShape(world_size, accumulation, ROWS // world_size // accumulation)
-    masking = TokenMasking(VOCABULARY, rate, 0.6, 0.2, seed=seed, purpose="train")
+    masking = token_masking(VOCABULARY, rate, 0.6, 0.2, seed=seed, purpose="train")
     found: list[Batch] = []
     for rank in range(world_size):
         loader = memory_loader([BLOCKS], VOCABULARY, masking, one_stage(seq_len, shape), rank, rate=rate)

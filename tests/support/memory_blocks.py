@@ -11,7 +11,7 @@ from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking.reference import TokenMasking
+from pretrain.masking.rows import Objective
 from pretrain.masking.vocabulary import Vocabulary
 
 
@@ -50,7 +50,7 @@ class MemoryBlocks:
 def memory_loader(
     sources: Sequence[MemoryBlocks],
     vocabulary: Vocabulary,
-    masking: TokenMasking,
+    masking: Objective,
     stages: Sequence[Stage],
     rank: int = 0,
     seed: int = 5,

@@ -8,14 +8,14 @@ import pytest
 from pretrain.data.inspect import Prediction, RowArrays, difference, documents_of, rows_of
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking.reference import IGNORED
+from pretrain.masking.rows import IGNORED
 from tests.support.batches import BLOCKS, ROWS, SEQ_LEN, VOCABULARY, batch_of, batches
 
 
 def pieces_of(part: Part) -> list[list[np.ndarray]]:
     """The tokens of the pieces of each row."""
     starts, lengths, counts = part.window.pieces(part.numbers)
-    pieces = iter(np.split(part.window.tokens(starts, lengths)[0], np.cumsum(lengths)[:-1]))
+    pieces = iter(np.split(part.window.tokens(starts, lengths)[0].tokens, np.cumsum(lengths)[:-1]))
     return [[next(pieces) for _ in range(count)] for count in counts]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.data.checksum import batch_checksum, row_hashes
-from pretrain.masking.reference import IGNORED
+from pretrain.masking.rows import IGNORED
 from pretrain.philox import derive_key, draw
 from tests.support.batches import ROWS, SEQ_LEN, batch_of, batches
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from pretrain.masking.reference import IGNORED
+from pretrain.masking.rows import IGNORED
 from pretrain.model.families import bert_model, encoder_from_bert, to_bert
 
 SEQ_LEN = 24

@@ -178,7 +178,7 @@ def test_shuffled_ngrams_change_the_order_of_words_alone(tmp_path, prefix):
         loader = training_loader(config, open_sources(config.data), stages_of(config, 1), rank=0)
         window = loader.mixture.streams[0].window(loader.mixture.start().sources[0], 32)
         starts, lengths, _ = window.pieces(np.arange(len(window.rows)))
-        tokens = np.split(window.tokens(starts, lengths)[0], np.cumsum(lengths)[:-1])
+        tokens = np.split(window.tokens(starts, lengths)[0].tokens, np.cumsum(lengths)[:-1])
         begins = [np.isin(t, (5, 6, 8)) if prefix else t % 2 == 1 for t in tokens]
         return [
             [w.tolist() for w in np.split(t, np.flatnonzero(b)[np.flatnonzero(b) > 0])]

@@ -22,13 +22,14 @@ from pretrain.data.loader import Loader, Step
 from pretrain.data.mixture import PERIOD, MixturePosition, quotas
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.stream import Position, RowStream
-from pretrain.data.window import BlockReader, Window, ramp
-from pretrain.masking.reference import TokenMasking
+from pretrain.data.window import BlockReader, Space, Window
 from pretrain.masking.vocabulary import Vocabulary
+from pretrain.ramp import ramp
+from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader
 
 VOCABULARY = Vocabulary(size=60_000, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
-MASKING = TokenMasking(VOCABULARY, 0.3, 0.8, 0.1, seed=5, purpose="train")
+MASKING = token_masking(VOCABULARY, 0.3, 0.8, 0.1, seed=5, purpose="train")
 BLOCKS = np.random.default_rng(1).integers(1, 60, size=(11, 4)).tolist()
 # (after_step, seq_len, rows of a global batch): rows get longer and shorter, in the middle of windows.
 CURRICULUM = [(0, 16, 12), (2, 32, 12), (3, 8, 24), (4, 8, 36), (6, 64, 12)]
@@ -162,7 +163,7 @@ def test_a_change_of_row_length_repacks_what_is_left_of_the_window():
     pieces = [part.window.pieces(part.numbers) for part in (*parts, *rest)]
     longest = max(int(lengths.max()) for _, lengths, _ in pieces[1:])
     assert longest > 14, "pieces that touch are joined again"
-    taken = [part.window.tokens(*found[:2])[0] for part, found in zip((*parts, *rest), pieces, strict=True)]
+    taken = [part.window.tokens(*found[:2])[0].tokens for part, found in zip((*parts, *rest), pieces, strict=True)]
     assert sorted(np.concatenate(taken).tolist()) == list(range(5, 5 + 128))
 
 
@@ -170,7 +171,7 @@ def test_epochs_and_sources_order_rows_differently():
     def order(source: int, epoch: int) -> list[int]:
         stream = RowStream(BlockReader(SOURCES[0]), 5, 2, "best_fit", source)
         parts, _ = stream.take(Position(epoch), 40, 16)
-        return [int(n) for part in parts for n in part.window.tokens(*part.window.pieces(part.numbers)[:2])[0]]
+        return [int(n) for part in parts for n in part.window.tokens(*part.window.pieces(part.numbers)[:2])[0].tokens]
 
     assert len({tuple(order(source, epoch)) for source in (0, 1) for epoch in (0, 1, 2)}) == 6
 
@@ -348,7 +349,7 @@ def test_the_prefetcher_runs_a_few_steps_ahead_and_closes_its_loader():
     assert 1 <= len(built) <= 1 + prefetch._AHEAD + 1
     prefetcher.close()
     with pytest.raises(RuntimeError, match="shutdown"):
-        one.mixture.streams[0]._reader.read([0, 1], [np.empty(0), np.empty(0)])
+        one.mixture.streams[0]._reader.read([0, 1], [Space(np.empty(0), None), Space(np.empty(0), None)])
 
 
 def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing(monkeypatch):
@@ -398,21 +399,22 @@ def test_a_damaged_block_is_replaced_alike_on_every_rank():
         steps(1, [3], substitute=None)
 
 
-def test_a_stand_in_is_transformed_and_so_must_be_readable():
+def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
     """What is done to the words of a document is done to those that stand in, and can fail as reading can."""
 
     def reversed_or_damaged(tokens: np.ndarray, lengths: np.ndarray, block: int) -> np.ndarray:
         if block == 0:
             raise DamagedData("the words of block 0 are damaged.")
-        return tokens[::-1]
+        return np.arange(len(tokens))[::-1]
 
     blocks = numbered([[4], [4], [4]])
     blocks._damaged = (1,)
-    reader = BlockReader(blocks, (1, 2), reversed_or_damaged)
+    reader = BlockReader(blocks, (1, 2), reversed_or_damaged, lambda tokens, block: (tokens + block).astype(np.uint8))
     for block in (0, 1):
-        out = np.empty(4, np.uint16)
+        out = reader.space(4)
         assert reader.read([block], [out]) == [False]
-        assert out.tolist() == blocks.tokens(2)[::-1].tolist()
+        assert out.tokens.tolist() == blocks.tokens(2)[::-1].tolist()
+        assert out.marks.tolist() == (out.tokens + 2).tolist()
 
 
 def test_stages_are_found_by_step():

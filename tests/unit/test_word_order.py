@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.data.word_order import shuffle_ngrams
+from pretrain.data.word_order import shuffled_ngrams
 from pretrain.philox import derive_key
 
 KEY = derive_key(3, "word order")
 Word = tuple[int, ...]
+
+
+def shuffle_ngrams(tokens, lengths, begins_word, n, key, block):
+    return tokens[shuffled_ngrams(lengths, begins_word, n, key, block)]
 
 
 @st.composite

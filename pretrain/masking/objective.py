@@ -1,0 +1,29 @@
+"""What a configuration has the model predict."""
+
+from pretrain.config import Config, MaskingConfig, StrategyName
+from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.replacement import Replacement
+from pretrain.masking.rows import Objective
+from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.schedule import largest_mask_rate
+
+
+def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
+    """The objective that a configuration describes; see MaskedTokens for seed and purpose."""
+    masking = config.masking
+    strategies = [(strategy_of(masking, name), weight) for name, weight in masking.weights.items()]
+    shares = masking.replacement
+    replacement = Replacement(shares.mask, shares.random, shares.per)
+    return MaskedTokens(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
+
+
+def strategy_of(masking: MaskingConfig, name: StrategyName) -> Strategy:
+    """A strategy, with its settings."""
+    if name == "whole_word":
+        return WholeWords()
+    if name == "span":
+        return Spans(masking.span.p, masking.span.max_words)
+    if name == "ngram":
+        return NGrams(masking.ngram)
+    return Tokens()

@@ -1,0 +1,167 @@
+"""What is masked as a whole: how each strategy cuts a row into units.
+
+Units are runs of ordinary tokens; a special token, and so the end of a document, ends the unit before it. A unit begins
+where a word begins, except where a word has more tokens than a unit may have: then it is cut.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pretrain.masking.draws import of_columns, of_rows, scaled
+from pretrain.philox import Key
+from pretrain.ramp import ramp
+
+_LONG_WORD = 8  # tokens of a word that is never cut
+
+
+@dataclass(frozen=True)
+class Text:
+    """Rows as strategies see them.
+
+    tokens [R, S] int64; places [R, 3] int64: see pretrain.masking.rows.Rows.
+    ordinary [R, S] bool: tokens that may be selected.
+    word_starts [R, S] bool: tokens that begin a word.
+    """
+
+    tokens: NDArray[np.int64]
+    places: NDArray[np.int64]
+    ordinary: NDArray[np.bool_]
+    word_starts: NDArray[np.bool_]
+
+    def __getitem__(self, rows: NDArray[np.bool_]) -> "Text":
+        return Text(self.tokens[rows], self.places[rows], self.ordinary[rows], self.word_starts[rows])
+
+    @cached_property
+    def begins_run(self) -> NDArray[np.bool_]:
+        """[R, S] ordinary tokens that begin a row or follow a special one."""
+        begins = self.ordinary.copy()
+        begins[:, 1:] &= ~self.ordinary[:, :-1]
+        return begins
+
+    @cached_property
+    def begins_word(self) -> NDArray[np.bool_]:
+        """[R, S] ordinary tokens that begin a word, or what is left of one after a special token."""
+        return self.ordinary & (self.word_starts | self.begins_run)
+
+    @cached_property
+    def words(self) -> NDArray[np.int64]:
+        """The slots of the stream at which words begin, [W]."""
+        return np.flatnonzero(self.begins_word)
+
+    @cached_property
+    def first_words(self) -> NDArray[np.int64]:
+        """For each word, the number in `words` of the first of its run: [W]."""
+        first = self.begins_run.reshape(-1)[self.words]
+        return np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+
+    def begins_at(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """[R, S] the first tokens of the chosen [W] words."""
+        begins = np.zeros(self.tokens.size, dtype=np.bool_)
+        begins[self.words[chosen]] = True
+        return begins.reshape(self.tokens.shape)
+
+
+class Strategy(Protocol):
+    """A way to cut rows into units, as a pure function of the rows and the keys."""
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that a unit has."""
+        ...
+
+    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+        """[R, S] where units begin, before those longer than `longest` are cut."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Each token by itself (Devlin et al., "BERT", 2019)."""
+
+    longest: int = 1
+
+    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+        return text.ordinary
+
+
+@dataclass(frozen=True)
+class WholeWords:
+    """Each word (Devlin et al., github.com/google-research/bert, May 2019)."""
+
+    longest: int = _LONG_WORD
+
+    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+        return text.begins_word
+
+
+@dataclass(frozen=True)
+class NGrams:
+    """Each n consecutive words, counted from a random word on; shorter at the ends of documents."""
+
+    n: int
+
+    @property
+    def longest(self) -> int:
+        return _longest(self.n)
+
+    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+        number = np.arange(len(text.words)) - text.first_words
+        turn = scaled(of_rows(key, text.places), self.n)[text.words // text.tokens.shape[1]]
+        return text.begins_at((number == 0) | ((number + turn) % self.n == 0))
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Consecutive words, their number drawn from a geometric distribution, cut off above and scaled to 1.
+
+    Joshi et al., "SpanBERT", TACL 2020: p = 0.2 and at most 10 words, 3.8 on average. There, spans are drawn one after
+    the other until enough tokens are selected, which overlaps; here the text is cut into spans, end to end, and some
+    are selected. Shorter at the ends of documents.
+    """
+
+    p: float
+    max_words: int
+
+    @property
+    def longest(self) -> int:
+        return _longest(self.max_words)
+
+    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+        draws = of_columns(key, text.places, text.tokens.shape[1]).reshape(-1)[text.words]
+        lengths = 1 + np.searchsorted(self._bounds, draws, side="right")
+        # Span j of a run takes the length drawn for word j: so the next span begins after the sum of those up to j.
+        ends = np.cumsum(lengths)
+        first = text.first_words
+        following = first + ends - (ends - lengths)[first] if len(first) else first
+        chosen = first == np.arange(len(first))
+        inside = following < len(first)
+        chosen[following[inside][first[following[inside]] == first[inside]]] = True
+        return text.begins_at(chosen)
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.uint32]:
+        """[max_words - 1] where the lengths 2, 3, ... begin among draws of 16 bits."""
+        beyond = (1 - self.p) ** np.arange(1, self.max_words)
+        return np.round((1 - beyond) / (1 - (1 - self.p) ** self.max_words) * 2**16).astype(np.uint32)
+
+
+def cut(begins: NDArray[np.bool_], ordinary: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:
+    """Where units begin [R, S] when those longer than `longest` are cut into pieces of that length and a rest."""
+    starts = np.flatnonzero(begins | ~ordinary)
+    lengths = np.diff(starts, append=begins.size)
+    long = np.flatnonzero(lengths > longest)
+    if not len(long):
+        return begins
+    begins = begins.copy()
+    pieces = (lengths[long] - 1) // longest
+    begins.reshape(-1)[np.repeat(starts[long], pieces) + longest * ramp(np.ones_like(pieces), pieces)] = True
+    return begins
+
+
+def _longest(words: int) -> int:
+    """The most tokens of a unit of so many words: one word may be long, and the others have one token each."""
+    return words - 1 + _LONG_WORD

@@ -1,0 +1,32 @@
+"""Masking in tests: objectives and rows with few words."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.replacement import Replacement
+from pretrain.masking.rows import WORD_START, Rows
+from pretrain.masking.units import Strategy, Tokens
+from pretrain.masking.vocabulary import Vocabulary
+
+
+def token_masking(
+    vocabulary: Vocabulary,
+    rate: float = 0.15,
+    mask: float = 0.8,
+    random: float = 0.1,
+    seed: int = 0,
+    purpose: str = "train",
+    strategies: Sequence[tuple[Strategy, float]] = ((Tokens(), 1.0),),
+) -> MaskedTokens:
+    """Masking of single tokens, or by other strategies."""
+    return MaskedTokens(vocabulary, strategies, rate, Replacement(mask, random), seed, purpose)
+
+
+def rows_of(tokens: np.ndarray, epoch: int = 0, word_starts: np.ndarray | None = None) -> Rows:
+    """Rows number 0, 1, ... of the first window of an epoch; each token begins a word if nothing else is said."""
+    places = np.zeros((len(tokens), 3), dtype=np.int64)
+    places[:, 0], places[:, 2] = epoch, np.arange(len(tokens))
+    starts = np.ones(tokens.shape, dtype=bool) if word_starts is None else word_starts
+    return Rows(tokens, places, starts * np.uint8(WORD_START))
