@@ -2,7 +2,7 @@
 
 import typer
 
-from launchers.commands import dataset, demo, launch, launch_prep, prep, replay, run, tokenizer, track
+from launchers.commands import dataset, demo, launch, launch_prep, mask, prep, replay, run, tokenizer, track
 
 app = typer.Typer(
     name="maskwright",
@@ -17,6 +17,7 @@ for finished in (dataset.info, dataset.show, dataset.verify):
 app.add_typer(prep.prep_app, name="prep")
 for command in (demo.demo, run.train, run.status, run.stop, replay.replay, run.export):
     app.command()(command)
+app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
 app.add_typer(launch.launch_app, name="launch")

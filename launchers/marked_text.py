@@ -1,5 +1,10 @@
 """Documents as text in which every predicted token is marked."""
 
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.text import Text
+
 from launchers.spelling import Spelling, printable
 from pretrain.data.inspect import Document, Kind
 
@@ -12,29 +17,38 @@ LEGEND: list[Segment] = [
     ("⟦word=⟧", "kept"),
     (" it sees the word itself", None),
 ]
+_STYLES = {"mask": "bold yellow", "random": "bold red", "kept": "bold cyan", None: ""}
 
 
-def marked(document: Document, spelling: Spelling, outside: frozenset[int]) -> list[Segment]:
+def marked(
+    document: Document, spelling: Spelling, outside: frozenset[int], units: Sequence[int] | None = None
+) -> list[Segment]:
     """A document's original text in segments, each with what became of it, or None for text that is not predicted.
 
     Tokens in `outside`, those that packing adds, are left out. A mark stands around the token alone: where it is a part
-    of a word, so is the mark ("em⟦bed⟧ding"). The other token stands there as it is alone ("⟦ing→##ed⟧").
+    of a word, so is the mark ("em⟦bed⟧ding"). The other token stands there as it is alone ("⟦ing→##ed⟧"). With `units`,
+    a number for each place of the document, tokens of one number share a mark if they share a fate ("⟦old ship⟧").
     """
     segments: list[Segment] = []
-    plain: list[int] = []
-    predictions = {prediction.place: prediction for prediction in document.predictions}
-    for place, id in enumerate(document.original):
-        prediction = predictions.get(place)
-        if prediction is None:
-            if id not in outside:
-                plain.append(id)
+    kinds = {prediction.place: prediction.kind for prediction in document.predictions}
+    inside = [place for place, id in enumerate(document.original) if place in kinds or id not in outside]
+
+    def together(place: int) -> tuple[Kind | None, int]:
+        kind = kinds.get(place)
+        return kind, -1 if kind is None else place if units is None else units[place]
+
+    for (kind, _), places in groupby(inside, key=together):
+        here = list(places)
+        ids = [document.original[place] for place in here]
+        text = spelling.text(ids)
+        if kind is None:
+            segments.append((text, None))
             continue
-        space, token = _split_space(spelling.text([id]))
-        segments.append((spelling.text(plain) + space, None))
-        plain = []
-        mark = {"mask": "", "random": f"→{spelling.name(document.seen[place])}", "kept": "="}[prediction.kind]
-        segments.append((f"⟦{token or spelling.name(id)}{mark}⟧", prediction.kind))
-    segments.append((spelling.text(plain), None))
+        space, bare = _split_space(text)
+        seen = " ".join(spelling.name(document.seen[place]) for place in here)
+        mark = {"mask": "", "random": f"→{seen}", "kept": "="}[kind]
+        segments.append((space, None))
+        segments.append((f"⟦{bare or ' '.join(map(spelling.name, ids))}{mark}⟧", kind))
     shown = [(printable(text, keep="\n\t"), kind) for text, kind in segments if text]
     return [(shown[0][0].lstrip(" "), shown[0][1]), *shown[1:]] if shown else []
 
@@ -48,3 +62,13 @@ def _split_space(text: str) -> tuple[str, str]:
 def plain_text(segments: list[Segment]) -> str:
     """Segments without colours."""
     return "".join(text for text, _ in segments)
+
+
+def coloured(segments: list[Segment]) -> Text:
+    """Segments for a console."""
+    return Text.assemble(*((text, _STYLES[kind]) for text, kind in segments))
+
+
+def listed(segments: list[Segment]) -> Text:
+    """A document of several, for a console."""
+    return Text.assemble(("- ", "dim"), coloured(segments))

@@ -326,19 +326,19 @@ def stage_name(number: int) -> str:
     return f"curriculum.{number - 1}" if number else "train"
 
 
-def load_config(path: Path, overrides: list[str] | None = None) -> Config:
-    """Read a config file and lay `section.key=value` overrides (values in YAML) over it.
+def load_config(path: Path | None, overrides: list[str] | None = None) -> Config:
+    """Read a config file, if there is one, and lay `section.key=value` overrides (values in YAML) over it.
 
     Raises:
         UserError: naming the file or override, the key, and what to write instead.
     """
-    values = _read_yaml(path)
+    values = {} if path is None else _read_yaml(path)
     for override in overrides or []:
         _apply_override(values, override)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error)}") from None
+        raise UserError(f"{path}: {_explain(error)}" if path else _explain(error)) from None
 
 
 def save_config(config: Config, path: Path) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pretrain.replay import Replayed
 
 SHOWN_ROWS = 8
-_STYLES = {"mask": "bold yellow", "random": "bold red", "kept": "bold cyan", None: ""}
 
 
 def replay(
@@ -110,7 +109,7 @@ def _print_json(found: "Replayed", rows: int) -> None:
 
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
-    from launchers.marked_text import LEGEND
+    from launchers.marked_text import LEGEND, coloured, listed
     from launchers.spelling import open_spelling
 
     if not (found.tokenizer / "tokenizer.json").is_file():
@@ -118,7 +117,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     spelling = open_spelling(found.tokenizer)
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
-    console.print(_text(LEGEND))
+    console.print(coloured(LEGEND))
     for number, documents in enumerate(_documents(found, rows), found.first_row):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)
@@ -127,7 +126,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
         counts = f"{filled} of {found.rows.seq_len} slots, {predictions} predicted"
         console.print(f": {len(documents)} document{plural}, {counts}")
         for document in documents:
-            console.print(Text("- ", style="dim") + _text(_segments(found, document, spelling)))
+            console.print(listed(_segments(found, document, spelling)))
     if rows < len(found.rows):
         console.print(f"\n{len(found.rows) - rows} more rows; --rows {len(found.rows)} shows all")
 
@@ -137,7 +136,3 @@ def _head(found: "Replayed", run: Path) -> str:
     at = "; ".join(f"{name} epoch {at.epoch}, window {at.window}, row {at.row}" for name, at in places)
     loss = f", loss {found.metrics['train/loss']:.4f}" if "train/loss" in found.metrics else ""
     return f"{run}, step {found.step}{loss}, from {at}; checksum {found.checksum} as in the journal"
-
-
-def _text(segments: list["Segment"]) -> Text:
-    return Text.assemble(*((text, _STYLES[kind]) for text, kind in segments))

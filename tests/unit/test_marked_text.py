@@ -10,8 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.errors import UserError
 from data_prep.tokenizer import train
-from launchers.commands.replay import _text
-from launchers.marked_text import marked, plain_text
+from launchers.marked_text import coloured, listed, marked, plain_text
 from launchers.spelling import Spelling, open_spelling, printable
 from pretrain.data.inspect import Document, Kind, Prediction
 
@@ -76,6 +75,22 @@ def test_wordpiece(wordpiece, text, changes, wanted):
     assert shown(wordpiece, ids(text), changes) == wanted
 
 
+@pytest.mark.parametrize(
+    ("units", "changes", "wanted"),
+    [
+        ([0, 1, 2, 2, 2, 3, 4], {2: MASK, 3: MASK, 4: MASK}, "the ⟦embedding⟧ jumps"),
+        ([0, 1, 2, 2, 2, 3, 4], {2: 5, 3: 6, 4: 12}, "the ⟦embedding→the fox ##ed⟧ jumps"),
+        ([0, 1, 2, 2, 2, 3, 4], {2: 7, 3: 8, 4: 9, 5: 10}, "the ⟦embedding=⟧ ⟦jumps=⟧"),
+        ([0, 1, 2, 2, 2, 2, 4], {2: MASK, 3: MASK, 4: MASK, 5: MASK}, "the ⟦embedding jumps⟧"),
+        ([0, 1, 2, 2, 2, 2, 4], {2: MASK, 3: MASK, 4: 9, 5: 10}, "the ⟦embed⟧⟦ding jumps=⟧"),
+        ([0, 1, 2, 3, 3, 4, 5], {2: MASK, 3: MASK, 4: MASK}, "the ⟦em⟧⟦bedding⟧ jumps"),
+    ],
+)
+def test_units_share_a_mark(wordpiece, units, changes, wanted):
+    found = document(ids("the em ##bed ##ding jumps"), changes)
+    assert plain_text(marked(found, wordpiece, OUTSIDE, units)) == wanted
+
+
 def test_an_unknown_id_is_shown_as_a_number(wordpiece):
     assert shown(wordpiece, [5, 999, 6], {3: 998}) == "the <999> ⟦fox→<998>⟧"
 
@@ -131,10 +146,13 @@ def test_colours_on_a_terminal_and_no_markup(wordpiece):
     segments = marked(document(ids("the fox [UNK] jumps"), {1: MASK, 2: 10, 4: 10}), wordpiece, OUTSIDE)
     assert [kind for _, kind in segments if kind] == ["mask", "random", "kept"]
     terminal = io.StringIO()
-    Console(file=terminal, force_terminal=True, color_system="standard", width=200).print(_text(segments))
+    Console(file=terminal, force_terminal=True, color_system="standard", width=200).print(coloured(segments))
     assert terminal.getvalue().count("\x1b[1;3") == 3
+    terminal = io.StringIO()
+    Console(file=terminal, force_terminal=True, color_system="standard", width=200).print(listed(segments))
+    assert terminal.getvalue().startswith("\x1b[2m- \x1b[0m\x1b[1;33m⟦the⟧\x1b[0m ")
     pipe = io.StringIO()
-    Console(file=pipe, width=200).print(_text(segments))
+    Console(file=pipe, width=200).print(coloured(segments))
     assert pipe.getvalue() == "⟦the⟧ ⟦fox→jumps⟧ [UNK] ⟦jumps=⟧\n"
 
 

@@ -1,0 +1,161 @@
+"""`maskwright mask show`: a text as several epochs would mask it."""
+
+import json
+import re
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from data_prep.errors import UserError
+
+if TYPE_CHECKING:
+    from launchers.mask_show import Show, ShownStep
+    from pretrain.config import Config
+    from pretrain.data.inspect import Kind
+
+mask_app = typer.Typer(help="See what masking does.", no_args_is_help=True)
+
+MOST_CHARACTERS = 1 << 20  # read of a file or of standard input, which may have no end
+_FATES: "dict[Kind, str]" = {"mask": "[MASK]", "random": "random", "kept": "kept"}
+_OVERRIDE = re.compile(r"[\w-]+(\.[\w-]+)+=")
+
+
+@mask_app.callback()
+def mask() -> None:
+    """See what masking does."""
+
+
+@mask_app.command()
+def show(
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="in quotes; - for standard input")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="masking.strategy=span run.seed=1 ...")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="the text of a file")] = None,
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="rows of a data set, a folder or a URL")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="folder, tokenizer.json or hub id; a data set has its own")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="a YAML file with masking:, run.seed, data.seq_len ...")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="visits, each in another epoch")] = 4,
+    rows: Annotated[int, typer.Option(min=1, help="rows to show; a long text is cut into rows")] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a step, with token ids")] = False,
+) -> None:
+    """Show a text as several epochs would mask it, with the masks that training draws.
+
+    Settings are those of `maskwright train`, by the same names.
+
+    Examples:
+
+        maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer
+
+        maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer masking.strategy=span
+
+        maskwright mask show --data data/books/train --config configs/bert-mini.yaml --rows 2
+
+        maskwright mask show - --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}' < text.txt
+    """
+    from launchers.mask_show import show_data, show_text
+    from pretrain.config import load_config
+
+    words = [word for word in (text, *(overrides or [])) if word is not None]
+    settings = [word for word in words if _OVERRIDE.match(word)]
+    texts = [word for word in words if word not in settings]
+    if len(texts) > 1:
+        raise UserError(
+            f"{texts[0]!r} and {texts[1]!r} are two texts; quote a text, and write settings as section.key=value"
+        )
+    if len(texts) + (file is not None) + (data is not None) != 1:
+        raise UserError("give either a text (- for standard input), or --file, or --data")
+    if data is not None and tokenizer is not None:
+        raise UserError("--data has its own tokenizer; leave out --tokenizer")
+    if data is None and tokenizer is None:
+        raise UserError("a text needs --tokenizer: a folder, a tokenizer.json, or a hub id such as bert-base-uncased")
+    # What has no default, and does not matter to what is shown.
+    parsed = load_config(config, [*settings, "run.dir=.", "train.steps=1", f"data.train={json.dumps(data or '.')}"])
+    if tokenizer is None:
+        found = show_data(parsed, rows)
+    else:
+        found = show_text(_read(file) if file or texts == ["-"] else texts[0], tokenizer, parsed, rows)
+    if as_json:
+        for step in found.steps(steps):
+            typer.echo(json.dumps(step.to_json(), ensure_ascii=False))
+    else:
+        _print(found, steps)
+
+
+def _read(file: Path | None) -> str:
+    """The text of a file or, without one, of standard input."""
+    name = str(file or "standard input")
+    try:
+        with file.open("rb") if file else typer.get_binary_stream("stdin") as stream:
+            text = TextIOWrapper(stream, encoding="utf-8").read(MOST_CHARACTERS + 1)
+    except OSError as error:
+        raise UserError(f"{name} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} is not a text in UTF-8 ({error.reason})") from None
+    if len(text) > MOST_CHARACTERS:
+        typer.echo(f"only the first {MOST_CHARACTERS:,} characters of {name} are read", err=True)
+    return text[:MOST_CHARACTERS]
+
+
+def _print(found: "Show", steps: int) -> None:
+    from launchers.marked_text import LEGEND, Segment, coloured, listed
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(Text(_settings(found.config), style="bold"))
+    units: list[Segment] = [(", ", None), ("⟦two words⟧", "mask"), (" were selected as one", None)]
+    console.print(coloured(LEGEND if found.by_token else LEGEND + units))
+    for step in found.steps(steps):
+        rate = "" if isinstance(found.config.masking.rate, float) else f", rate {step.rate:.3g}"
+        console.print(Text(f"\nstep {step.step}, epoch {step.epoch}{rate}", style="bold"), end="")
+        console.print(f": {_counts(step)}")
+        for number, row in enumerate(step.rows):
+            if found.n_rows > 1:
+                console.print(Text(f"row {number}", style="dim"))
+            for text in row.texts:
+                console.print(listed(text))
+    console.print(f"\n{_coverage(step)}")
+    if found.n_others:
+        console.print(f"{found.n_others} more rows; --rows {found.n_rows + found.n_others} shows all")
+
+
+def _settings(config: "Config") -> str:
+    """What decides the masks."""
+    masking = config.masking
+    more = {
+        "span": f" (p {masking.span.p:g}, up to {_plural(masking.span.max_words, 'word')})",
+        "ngram": f" ({_plural(masking.ngram, 'word')})",
+    }
+    weights = masking.weights.items()
+    mix = [f"{name}{more.get(name, '')}{f' with weight {w:g}' if len(weights) > 1 else ''}" for name, w in weights]
+    rate = masking.rate
+    share = f"{rate:g}" if isinstance(rate, float) else f"{rate.start:g} to {rate.end:g} ({rate.schedule})"
+    return f"strategy {' and '.join(mix)}, rate {share}, seed {config.run.seed}, rows of {config.data.seq_len} slots"
+
+
+def _counts(step: "ShownStep") -> str:
+    selected = f"{step.selected} of {_plural(step.tokens, 'ordinary token')}"
+    share = f"{step.selected / max(step.tokens, 1):.1%}"
+    fates = ", ".join(f"{step.fates[kind]} {name}" for kind, name in _FATES.items())
+    return f"{selected} ({share}) in {_plural(step.units, 'unit')}: {fates}"
+
+
+def _coverage(step: "ShownStep") -> str:
+    """How often tokens were predicted, up to a step."""
+    if not step.tokens:
+        return "there is no ordinary token, so nothing to predict"
+    names = {0: "never", 1: "once", 2: "twice"}
+    times = [f"{names.get(time, f'{time} times')} {count}" for time, count in enumerate(step.times) if count]
+    share = f"{step.covered} of {_plural(step.tokens, 'ordinary token')} ({step.covered / step.tokens:.1%})"
+    return f"over {_plural(step.step, 'step')}, {share} predicted at least once: {', '.join(times)}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
