@@ -67,6 +67,7 @@ def ids(text: str) -> list[int]:
         ("the fox jumps", {2: 6}, "the ⟦fox=⟧ jumps"),
         ("em ##bed ##ding the", {2: MASK}, "em⟦bed⟧ding the"),
         ("em ##bed ##ding the", {1: MASK, 2: 5, 3: 9}, "⟦em⟧⟦bed→the⟧⟦ding=⟧ the"),
+        ("em ##bed ##ding the", {1: MASK, 2: MASK, 3: 9, 4: 5}, "⟦em⟧⟦bed⟧⟦ding=⟧ ⟦the=⟧"),
         ("##ding [UNK] the", {1: MASK}, "⟦ding⟧ [UNK] the"),
         ("", {}, ""),
     ],

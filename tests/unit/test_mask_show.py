@@ -103,6 +103,19 @@ def test_rows_of_a_data_set_are_those_of_training(data):
     assert everything.n_rows == shown.n_rows + shown.n_others > 3
 
 
+def test_documents_that_share_a_row(wordpiece, tmp_path):
+    (tmp_path / "text.txt").write_text("\n\n".join(TEXT.split()))
+    prepare_files([tmp_path / "text.txt"], wordpiece, tmp_path / "data")
+    (step,) = show_data(config_of(tmp_path / "data", strategy="whole_word", rate=0.5), 1).steps(1)
+    (row,) = step.rows
+    assert len(row.documents) > 2
+    for document, units, text in zip(row.documents, row.units, row.texts, strict=True):
+        (unit,) = set(units[1:-1])  # each is a word
+        assert all(unit not in other[1:-1] for other in row.units if other is not units)
+        assert len(document.predictions) in (0, len(document.original) - 2)
+        assert plain_text(text).count("⟦") == bool(document.predictions)
+
+
 def test_a_long_text_is_cut_into_rows_in_its_order(data, tokenizer):
     config = config_of(data, seq_len=16)
     whole = show_text(TEXT, str(tokenizer), config, 10**9)
@@ -111,9 +124,10 @@ def test_a_long_text_is_cut_into_rows_in_its_order(data, tokenizer):
     ids = [document.original[1:-1] for row in step.rows for document in row.documents]
     assert [id for row in ids for id in row] == one_row.rows[0].documents[0].original[1:-1]
     assert all(len(row) == 14 for row in ids[:-1])
+    assert next(show_data(config, 10**9).steps(1)).rows == step.rows
     first = show_text(TEXT, str(tokenizer), config, 2)
     assert (first.n_rows, first.n_others) == (2, whole.n_rows - 2)
-    assert next(iter(first.steps(1))).rows == step.rows[:2]
+    assert next(first.steps(1)).rows == step.rows[:2]
 
 
 def test_counts_and_units(data, tokenizer):
