@@ -18,7 +18,7 @@ from launchers.spelling import Spelling, open_spelling
 from pretrain.config import Config
 from pretrain.data.inspect import Document, Kind, documents_of
 from pretrain.data.sources import open_sources, training_loader
-from pretrain.data.visits import PackedRows, Visit, first_rows, rows_of_text, visits
+from pretrain.data.visits import PackedRows, first_rows, rows_of_text, visits
 from pretrain.masking.objective import objective_of
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.vocabulary import Vocabulary
@@ -86,15 +86,10 @@ def _json(document: Document, text: list[Segment], units: list[int]) -> dict[str
 
 
 class Show:
-    """Rows of a text or of a data set, ready to be masked.
+    """Rows of a text or of a data set, ready to be masked."""
 
-    Raises:
-        UserError: if the config asks for another objective than masked language modelling.
-    """
-
-    def __init__(self, config: Config, vocabulary: Vocabulary, packed: PackedRows, spelling: Spelling):
-        self.config, self._vocabulary, self._spelling = config, vocabulary, spelling
-        self._packed, self._objective = packed, _objective(config, vocabulary)
+    def __init__(self, config: Config, objective: MaskedTokens, packed: PackedRows, spelling: Spelling):
+        self.config, self._objective, self._packed, self._spelling = config, objective, packed, spelling
         self.n_rows, self.n_others = len(packed.positions), packed.others
 
     @property
@@ -105,10 +100,8 @@ class Show:
     def steps(self, number: int) -> Iterator[ShownStep]:
         """The visits, one after the other."""
         for step, visit in enumerate(visits(self._packed, self._objective, self.config, number), 1):
-            rows = [
-                self._row(documents, units)
-                for documents, units in zip(documents_of(visit.rows, self._vocabulary), visit.units, strict=True)
-            ]
+            documents = documents_of(visit.rows, self._objective.vocabulary)
+            rows = [self._row(*of_row) for of_row in zip(documents, visit.units, strict=True)]
             fates = Counter(p.kind for row in rows for document in row.documents for p in document.predictions)
             yield ShownStep(
                 step=step,
@@ -117,12 +110,13 @@ class Show:
                 tokens=int(visit.ordinary.sum()),
                 units=len(np.unique(visit.units[visit.predicted])),
                 fates=fates,
-                times=_times(visit),
+                times=np.bincount(visit.times[visit.ordinary], minlength=1).tolist(),
                 rows=rows,
             )
 
     def _row(self, documents: list[Document], units: np.ndarray) -> ShownRow:
-        outside = frozenset({self._vocabulary.cls, self._vocabulary.sep})
+        vocabulary = self._objective.vocabulary
+        outside = frozenset({vocabulary.cls, vocabulary.sep})
         of_documents = [units[d.slot : d.slot + len(d.original)].tolist() for d in documents]
         texts = [
             marked(document, self._spelling, outside, numbers)
@@ -131,15 +125,12 @@ class Show:
         return ShownRow(documents, texts, of_documents)
 
 
-def _times(visit: Visit) -> list[int]:
-    return np.bincount(visit.times[visit.ordinary], minlength=1).tolist()
-
-
 def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
     """The first `most` rows of a text; the tokenizer is a folder, a tokenizer.json or a hub id.
 
     Raises:
-        UserError: for a text without tokens, or a tokenizer that cannot be had or lacks a token that masking needs.
+        UserError: for a text without tokens, a tokenizer that cannot be had or lacks a token that masking needs, or
+            another objective than masked language modelling.
     """
     if not text.strip():
         raise UserError("the text is empty; there is nothing to mask")
@@ -149,8 +140,8 @@ def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
         ids, word_starts = _encode(text, folder, info)
     if not len(ids):
         raise UserError(f"the text has no tokens; {tokenizer} leaves nothing of it")
-    vocabulary = Vocabulary.of(info)
-    return Show(config, vocabulary, rows_of_text(ids, word_starts, config, vocabulary, most), spelling)
+    objective = _objective(config, Vocabulary.of(info))
+    return Show(config, objective, rows_of_text(ids, word_starts, config, objective.vocabulary, most), spelling)
 
 
 def _encode(text: str, folder: Path, info: TokenizerInfo) -> tuple[np.ndarray, np.ndarray]:
@@ -166,20 +157,20 @@ def show_data(config: Config, most: int) -> Show:
     """The first `most` rows of the first window of data.train's first data set, packed as in training.
 
     Raises:
-        UserError: for a data set that cannot be read, or has no tokenizer to decode it with.
+        UserError: for a data set that cannot be read or has no tokenizer to decode it with, or another objective.
     """
     sources = open_sources(config.data)
     dataset = sources.datasets[0]
     if not dataset.manifest.tokenizer.files:
         raise UserError(f"{dataset.location} carries no tokenizer to decode its documents with")
     dataset.check_tokenizer()
-    vocabulary = Vocabulary.of(sources.tokenizer)
+    objective = _objective(config, Vocabulary.of(sources.tokenizer))
     loader = training_loader(config, sources, stages=[], rank=0)
     try:
-        packed = first_rows(loader.mixture.streams[0], most, config, vocabulary)
+        packed = first_rows(loader.mixture.streams[0], most, config, objective.vocabulary)
     finally:
         loader.close()
-    return Show(config, vocabulary, packed, open_spelling(dataset.tokenizer_path))
+    return Show(config, objective, packed, open_spelling(dataset.tokenizer_path))
 
 
 def _objective(config: Config, vocabulary: Vocabulary) -> MaskedTokens:
