@@ -12,20 +12,22 @@ LEGEND: list[Segment] = [
     ("⟦word=⟧", "kept"),
     (" it sees the word itself", None),
 ]
+CAUSAL_LEGEND: list[Segment] = [("every token but special ones is predicted from those before it", None)]
 
 
 def marked(document: Document, spelling: Spelling, outside: frozenset[int]) -> list[Segment]:
     """A document's original text in segments, each with what became of it, or None for text that is not predicted.
 
     Tokens in `outside`, those that packing adds, are left out. A mark stands around the token alone: where it is a part
-    of a word, so is the mark ("em⟦bed⟧ding"). The other token stands there as it is alone ("⟦ing→##ed⟧").
+    of a word, so is the mark ("em⟦bed⟧ding"). The other token stands there as it is alone ("⟦ing→##ed⟧"). Tokens of a
+    causal model have no mark: nearly all are predicted.
     """
     segments: list[Segment] = []
     plain: list[int] = []
     predictions = {prediction.place: prediction for prediction in document.predictions}
     for place, id in enumerate(document.original):
         prediction = predictions.get(place)
-        if prediction is None:
+        if prediction is None or prediction.kind == "next":
             if id not in outside:
                 plain.append(id)
             continue

@@ -32,6 +32,7 @@ def config_of(
     steps: int = 100,
     stage: int = 1,
     rate: float = 0.15,
+    objective: str = "mlm",
     data: dict[str, Any] | None = None,
     curriculum: list[dict[str, int]] | None = None,
     **settings: Any,
@@ -43,6 +44,7 @@ def config_of(
             "curriculum": curriculum or [],
             "model": {"max_positions": 256},
             "train": {"steps": steps},
+            "objective": objective,
             "masking": {"rate": rate},
             "zero": {"stage": stage},
         }
@@ -143,6 +145,14 @@ def test_changes_need_to_be_allowed(run, start, refusal):
     assert "run.seed was 0 and is 8" in message
     assert "seq_len" not in message
     assert start(run, rate=0.3, seed=8, allow_changes=True) == 8
+
+
+def test_the_objective_may_change_if_that_is_allowed(run, start, refusal):
+    """The weights fit both: a model may be trained causally first, and by masks after that."""
+    message = refusal(run, objective="clm")
+    assert "objective was mlm and is clm; restore the setting" in message
+    assert "shape" not in message
+    assert start(run, objective="clm", allow_changes=True) == 8
 
 
 def test_another_layout_is_taken_up_and_told(run, start, capsys):
