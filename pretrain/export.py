@@ -26,7 +26,8 @@ fill = pipeline("fill-mask", model="PATH_OF_THIS_FOLDER")
 print(fill(f"The ship sailed across the {fill.tokenizer.mask_token}."))
 ```
 """
-_GENERATE = """A text begins with [CLS]. Special tokens were never predicted, so a generated text ends only at the length asked for.
+_GENERATE = """A text begins with [CLS]. No special token was predicted, so a generated text ends only where
+`max_new_tokens` says.
 
 ```python
 import torch

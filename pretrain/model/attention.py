@@ -18,9 +18,7 @@ class DocumentMask:
     visible: Tensor | None
 
     @classmethod
-    def of(
-        cls, cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int, causal: bool = False
-    ) -> "DocumentMask":
+    def of(cls, cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int, causal: bool = False) -> "DocumentMask":
         """From document boundaries [C] (documents lie within rows of `seq_len` slots) and their number.
 
         A query sees the keys of its document; if `causal`, only those up to its own place.
