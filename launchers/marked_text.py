@@ -18,6 +18,7 @@ LEGEND: list[Segment] = [
     (" it sees the word itself", None),
 ]
 _STYLES = {"mask": "bold yellow", "random": "bold red", "kept": "bold cyan", None: ""}
+CAUSAL_LEGEND: list[Segment] = [("every token but special ones is predicted from those before it", None)]
 
 
 def marked(
@@ -28,9 +29,10 @@ def marked(
     Tokens in `outside`, those that packing adds, are left out. A mark stands around the token alone: where it is a part
     of a word, so is the mark ("em⟦bed⟧ding"). The other token stands there as it is alone ("⟦ing→##ed⟧"). With `units`,
     a number for each place of the document, tokens of one number share a mark if they share a fate ("⟦old ship⟧").
+    Tokens of a causal model have no mark: nearly all are predicted.
     """
     segments: list[Segment] = []
-    kinds = {prediction.place: prediction.kind for prediction in document.predictions}
+    kinds = {prediction.place: prediction.kind for prediction in document.predictions if prediction.kind != "next"}
     inside = [place for place, id in enumerate(document.original) if place in kinds or id not in outside]
 
     def together(place: int) -> tuple[Kind | None, int]:

@@ -271,6 +271,7 @@ class TrackConfig(Section):
 class Config(Section):
     run: RunConfig
     data: DataConfig
+    objective: Literal["mlm", "clm"] = Field("mlm", description="what the model learns to predict")
     masking: MaskingConfig = MaskingConfig()
     model: ModelConfig = ModelConfig()
     optim: OptimConfig = OptimConfig()
@@ -291,6 +292,11 @@ class Config(Section):
         for stage in self.curriculum:
             found.append(replace(found[-1], **stage.model_dump(exclude_none=True)))
         return found
+
+    @property
+    def causal(self) -> bool:
+        """Whether tokens are predicted, by the slot before them, from what precedes them alone."""
+        return self.objective == "clm"
 
     @property
     def longest_row(self) -> int:

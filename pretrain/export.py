@@ -19,6 +19,31 @@ from pretrain.model.encoder import Encoder, EncoderShape
 from pretrain.model.families import bert_model
 from pretrain.run_folder import RunFolder
 
+_FILL_MASK = """```python
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model="PATH_OF_THIS_FOLDER")
+print(fill(f"The ship sailed across the {fill.tokenizer.mask_token}."))
+```
+"""
+_GENERATE = """A text begins with [CLS]. No special token was predicted, so a generated text ends only where
+`max_new_tokens` says.
+
+```python
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH_OF_THIS_FOLDER")
+model = AutoModelForCausalLM.from_pretrained("PATH_OF_THIS_FOLDER")
+ids = tokenizer("The ship sailed", add_special_tokens=False)["input_ids"]
+found = model.generate(torch.tensor([[tokenizer.cls_token_id, *ids]]), max_new_tokens=10)
+print(tokenizer.decode(found[0], skip_special_tokens=True))
+```
+
+As an encoder whose tokens see both sides, to fine-tune:
+`AutoModel.from_pretrained("PATH_OF_THIS_FOLDER", is_decoder=False)`.
+"""
+
 
 def export_run(run: Path, step: int | None, out: Path | None) -> Path:
     """Export a run's checkpoint.
@@ -100,30 +125,29 @@ def _card(saved: checkpoint.Checkpoint, name: str) -> str:
     size, rows = config.model.size, saved.state["position"]["dealt"]
     lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
     fingerprint = saved.state["identity"]["data.train (fingerprint)"]
+    task, purpose, use = "fill-mask", "masked-language modelling", _FILL_MASK
+    learned = f"masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, chosen anew at each visit"
+    if config.causal:
+        task, purpose, use = "text-generation", "causal language modelling", _GENERATE
+        learned = "predicted | every token but special ones, from those before it"
     return f"""---
 library_name: transformers
-pipeline_tag: fill-mask
+pipeline_tag: {task}
 ---
 # {name}
 
 A {config.model.arch.upper()} encoder of {size.layers} layers and {size.hidden} hidden units, pretrained with Maskwright
-for masked-language modelling.
+for {purpose}.
 
 | | |
 |---|---|
 | steps | {step:,} of {config.train.steps:,} |
 | rows seen | {rows:,} of {lengths} tokens |
-| masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, chosen anew at each visit |
+| {learned} |
 | training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
 | seed | {config.run.seed} |
 
-```python
-from transformers import pipeline
-
-fill = pipeline("fill-mask", model="PATH_OF_THIS_FOLDER")
-print(fill(f"The ship sailed across the {{fill.tokenizer.mask_token}}."))
-```
-"""
+{use}"""
 
 
 def _percent(masking: MaskingConfig) -> str:

@@ -10,7 +10,7 @@ from pretrain.data.mixture import quotas
 from pretrain.data.sources import Sources
 from pretrain.data.stream import PLAN_VERSION
 
-_OF_BATCHES = ("data.", "masking.", "run.seed", "plan version")
+_OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
 
 def identity_of(config: Config, data: Sources, steps_done: int) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def identity_of(config: Config, data: Sources, steps_done: int) -> dict[str, Any
             if stage.after_step < steps_done
         ],
         "run.seed": config.run.seed,
+        "objective": config.objective,
         "train.global_batch_size": config.train.global_batch_size,
         "train.precision": config.train.precision,
         "deepspeed": config.deepspeed,

@@ -67,7 +67,7 @@ def replay(run: Path, step: int, rank: int | None = None) -> Replayed:
     finally:
         loader.close()
     checksum = sum(batch_checksum(batch) for batch in batches)
-    rows = rows_of(batches)
+    rows = rows_of(batches, config.causal)
     share = _share(len(rows), folder, rank)
     return Replayed(
         step=step,

@@ -40,7 +40,8 @@ class Reporting:
             run_name=folder.path.name,
             params={
                 "model": f"{config.model.arch} {size.layers} x {size.hidden}",
-                "masking": f"{config.masking.strategy} {config.masking.rate}",
+                "objective": config.objective,
+                "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
                 "seq_len": _by_stage(stage.seq_len for stage in config.stages),
                 "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
                 "lr": str(config.optim.lr),

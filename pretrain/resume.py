@@ -91,7 +91,7 @@ def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) 
 
 
 def _shape_of(config: Config, data: Sources) -> dict[str, Any]:
-    return asdict(encoder_shape(config.model, config.longest_row, data.tokenizer))
+    return asdict(encoder_shape(config, data.tokenizer))
 
 
 def _progress_of(found: checkpoint.Checkpoint) -> Progress:
@@ -133,7 +133,9 @@ def _check_fits(config: Config, found: checkpoint.Checkpoint, data: Sources) -> 
             f"{found.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
             "go on with that version, or choose another run.dir"
         )
-    if shape := differences(found.state["shape"], _shape_of(config, data)):
+    shape = differences(found.state["shape"], _shape_of(config, data))
+    shape.pop("causal", None)  # the weights fit both: a run may go from one objective to the other
+    if shape:
         raise UserError(
             f"{found.path} cannot be resumed: {'; '.join([*changed.values(), *shape.values()])}; that is another shape "
             "of model, so restore the settings, or choose another run.dir (for longer rows later on, set "

@@ -78,7 +78,7 @@ def train(config: Config, folder: RunFolder) -> State:
     progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start())
     on_main(lambda: folder.write_status("running", progress.steps_done, config.train.steps, "starting", "none"))
     folder.claimed = True
-    model = Encoder(encoder_shape(config.model, config.longest_row, data.tokenizer))
+    model = Encoder(encoder_shape(config, data.tokenizer))
     model.initialize(config.run.seed)
     engine = Engine(config, model)
     if start:

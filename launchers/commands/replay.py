@@ -109,7 +109,7 @@ def _print_json(found: "Replayed", rows: int) -> None:
 
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
-    from launchers.marked_text import LEGEND, coloured, listed
+    from launchers.marked_text import CAUSAL_LEGEND, LEGEND, coloured, listed
     from launchers.spelling import open_spelling
 
     if not (found.tokenizer / "tokenizer.json").is_file():
@@ -117,7 +117,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     spelling = open_spelling(found.tokenizer)
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
-    console.print(coloured(LEGEND))
+    console.print(coloured(CAUSAL_LEGEND if found.rows.causal else LEGEND))
     for number, documents in enumerate(_documents(found, rows), found.first_row):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)

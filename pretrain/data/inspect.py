@@ -1,7 +1,7 @@
 """Batches for people: the documents of each row with their masks, and in what two global batches differ."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from pretrain.data.batch import Batch
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 
-Kind = Literal["mask", "random", "kept"]
+Kind = Literal["mask", "random", "kept", "next"]
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,14 @@ class RowArrays:
     original [R, S] int64: ids before masking.
     positions [R, S] int64: place in the document; a document begins wherever it is 0.
     columns [R, M] int64: slots of the row that are predicted, in the order in which the model gets them; -1 if unused.
+    causal: whether each of them is predicted by the slot before it.
     """
 
     seen: NDArray[np.int64]
     original: NDArray[np.int64]
     positions: NDArray[np.int64]
     columns: NDArray[np.int64]
+    causal: bool = False
 
     def __len__(self) -> int:
         return len(self.seen)
@@ -40,12 +42,22 @@ class RowArrays:
     def rows(self, first: int, last: int) -> "RowArrays":
         """The rows from `first` to before `last`."""
         part = slice(first, last)
-        return RowArrays(self.seen[part], self.original[part], self.positions[part], self.columns[part])
+        return replace(
+            self,
+            seen=self.seen[part],
+            original=self.original[part],
+            positions=self.positions[part],
+            columns=self.columns[part],
+        )
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A token that is predicted: its place in the document, its id, and what became of it."""
+    """A token that is predicted: its place in the document, its id, and what became of it.
+
+    kind: the model sees [MASK] in its place, a random token, or the token itself; "next": it is predicted by the slot
+        before it, which sees nothing of it.
+    """
 
     place: int
     label: int
@@ -62,18 +74,21 @@ class Document:
     predictions: list[Prediction]
 
 
-def rows_of(batches: Sequence[Batch]) -> RowArrays:
-    """The rows of micro-batches of one sequence length, in their order. There is at least one."""
+def rows_of(batches: Sequence[Batch], causal: bool = False) -> RowArrays:
+    """The rows of micro-batches of one sequence length, in their order. There is at least one.
+
+    If `causal`, a label is that of the slot after the one which predicts it.
+    """
     seq_len = batches[0].seq_len
     seen = np.concatenate([batch.tokens.reshape(-1, seq_len) for batch in batches])
     positions = np.concatenate([batch.positions.reshape(-1, seq_len) for batch in batches])
     labels = np.concatenate([batch.labels.reshape(len(batch.tokens) // seq_len, -1) for batch in batches])
     places = np.concatenate([batch.masked_positions for batch in batches]).reshape(labels.shape)
-    columns = np.where(labels == IGNORED, -1, places % seq_len)
+    columns = np.where(labels == IGNORED, -1, places % seq_len + causal)
     row, slot = np.nonzero(columns >= 0)
     original = seen.copy()
     original[row, columns[row, slot]] = labels[row, slot]
-    return RowArrays(seen, original, positions, columns)
+    return RowArrays(seen, original, positions, columns, causal)
 
 
 def documents_of(rows: RowArrays, vocabulary: Vocabulary) -> list[list[Document]]:
@@ -90,7 +105,8 @@ def _documents(rows: RowArrays, row: int, vocabulary: Vocabulary) -> list[Docume
         if original[start] == vocabulary.pad:
             continue
         here = columns[(columns >= start) & (columns < end)].tolist()
-        predictions = [Prediction(c - start, original[c], _kind(seen[c], original[c], vocabulary)) for c in here]
+        kinds = ["next" if rows.causal else _kind(seen[c], original[c], vocabulary) for c in here]
+        predictions = [Prediction(c - start, original[c], kind) for c, kind in zip(here, kinds, strict=True)]
         found.append(Document(start, original[start:end], seen[start:end], predictions))
     return found
 

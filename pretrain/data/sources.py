@@ -16,10 +16,9 @@ from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking.objective import objective_of
+from pretrain.masking.objective import objective_of, rate_at
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
-from pretrain.schedule import mask_rate
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
@@ -126,7 +125,7 @@ def training_loader(
     mixture = Mixture(streams, sources.weights, seed)
 
     def mask_rate_at(steps_done: int) -> float:
-        return mask_rate(config.masking, steps_done, config.train.steps) if rate is None else rate
+        return rate_at(config, steps_done) if rate is None else rate
 
     return Loader(mixture, stages, vocabulary, objective, mask_rate_at, rank)
 
@@ -139,7 +138,7 @@ def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[Stage], r
     reader = BlockReader(dataset, marks=marks_of(dataset, objective.marks))
     stream = RowStream(reader, _EVALUATION_SEED, data.window_blocks, data.packing, look_ahead=False)
     mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
-    last = mask_rate(config.masking, config.train.steps - 1, config.train.steps)
+    last = rate_at(config, config.train.steps - 1)
     return Loader(mixture, stages, vocabulary, objective, lambda _: last, rank)
 
 

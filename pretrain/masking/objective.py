@@ -1,21 +1,31 @@
 """What a configuration has the model predict."""
 
 from pretrain.config import Config, MaskingConfig, StrategyName
+from pretrain.masking.causal import CausalTokens
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import Objective
 from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.schedule import largest_mask_rate
+from pretrain.schedule import largest_mask_rate, mask_rate
 
 
 def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
     """The objective that a configuration describes; see MaskedTokens for seed and purpose."""
+    if config.causal:
+        return CausalTokens(vocabulary)
     masking = config.masking
     strategies = [(strategy_of(masking, name), weight) for name, weight in masking.weights.items()]
     shares = masking.replacement
     replacement = Replacement(shares.mask, shares.random, shares.per)
     return MaskedTokens(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
+
+
+def rate_at(config: Config, steps_done: int) -> float:
+    """The share of a row's ordinary tokens that is predicted by the step that follows `steps_done` steps."""
+    if config.causal:
+        return 1.0
+    return mask_rate(config.masking, steps_done, config.train.steps)
 
 
 def strategy_of(masking: MaskingConfig, name: StrategyName) -> Strategy:

@@ -11,28 +11,32 @@ from torch import Tensor
 class DocumentMask:
     """Which keys a query may see; built once a batch.
 
-    same_document: [R, 1, Q, S] bool for Q queries and S keys of each of R rows, or None where a row is one document.
+    visible: [R, 1, Q, S] bool for Q queries and S keys of each of R rows, or None where a query sees its whole row.
     """
 
     rows: int
-    same_document: Tensor | None
+    visible: Tensor | None
 
     @classmethod
-    def of(cls, cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int) -> "DocumentMask":
-        """From document boundaries [C] (documents lie within rows of `seq_len` slots) and their number."""
+    def of(cls, cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int, causal: bool = False) -> "DocumentMask":
+        """From document boundaries [C] (documents lie within rows of `seq_len` slots) and their number.
+
+        A query sees the keys of its document; if `causal`, only those up to its own place.
+        """
         rows = n // seq_len
-        if n_documents == rows:
+        if n_documents == rows and not causal:
             return cls(rows, None)
         slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
         document = torch.bucketize(slots, cu_seqlens, right=True).view(rows, 1, seq_len)
-        return cls(rows, document[..., :, None] == document[..., None, :])
+        visible = document[..., :, None] == document[..., None, :]
+        return cls(rows, visible.tril() if causal else visible)
 
     def of_queries(self, places: Tensor) -> "DocumentMask":
         """For the queries at `places` [R * Q] of the stream alone, Q from each row in turn."""
-        if self.same_document is None:
+        if self.visible is None:
             return self
-        seq_len = self.same_document.shape[-1]
-        chosen = self.same_document.reshape(-1, seq_len).index_select(0, places)
+        seq_len = self.visible.shape[-1]
+        chosen = self.visible.reshape(-1, seq_len).index_select(0, places)
         return DocumentMask(self.rows, chosen.view(self.rows, 1, -1, seq_len))
 
 
@@ -42,5 +46,5 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: DocumentMask) -> Tensor:
     def by_row(x: Tensor) -> Tensor:
         return x.unflatten(0, (mask.rows, -1)).transpose(1, 2)
 
-    out = F.scaled_dot_product_attention(by_row(q), by_row(k), by_row(v), attn_mask=mask.same_document)
+    out = F.scaled_dot_product_attention(by_row(q), by_row(k), by_row(v), attn_mask=mask.visible)
     return out.transpose(1, 2).flatten(0, 1)

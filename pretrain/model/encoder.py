@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data_prep.format import TokenizerInfo
-from pretrain.config import ModelConfig
+from pretrain.config import Config
 from pretrain.masking.rows import IGNORED
 from pretrain.model.attention import DocumentMask, attention
 
@@ -21,7 +21,7 @@ _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly 
 
 @dataclass(frozen=True)
 class EncoderShape:
-    """Sizes of an encoder; vocab_size is the tokenizer's, before padding."""
+    """Sizes of an encoder; vocab_size is the tokenizer's, before padding. causal: no slot sees a later one."""
 
     vocab_size: int
     layers: int
@@ -32,22 +32,25 @@ class EncoderShape:
     pad_id: int
     norm_eps: float = 1e-12
     init_std: float = 0.02
+    causal: bool = False
 
     @property
     def padded_vocab_size(self) -> int:
         return -(-self.vocab_size // 64) * 64
 
 
-def encoder_shape(model: ModelConfig, seq_len: int, tokenizer: TokenizerInfo) -> EncoderShape:
+def encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
     """The shape that a configuration describes, for the vocabulary of a data set."""
+    model = config.model
     return EncoderShape(
         vocab_size=tokenizer.vocab_size,
         layers=model.size.layers,
         hidden=model.size.hidden,
         heads=model.size.heads,
         intermediate=model.size.intermediate or 4 * model.size.hidden,
-        max_positions=model.max_positions or seq_len,
+        max_positions=model.max_positions or config.longest_row,
         pad_id=tokenizer.special_ids["pad"],
+        causal=config.causal,
     )
 
 
@@ -88,7 +91,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A masked language model over a stream of documents.
+    """A masked language model, or a causal one, over a stream of documents.
 
     The word embedding is a parameter of this module itself, not of a child: it is used at both ends (tied decoder),
     and ZeRO-3 gathers a module's own parameters for the whole of its forward pass.
@@ -146,7 +149,7 @@ class Encoder(nn.Module):
             places: [K] int64, as many from each row, row after row. The last layer then computes no more than those:
                 nothing else reaches the head.
         """
-        mask = DocumentMask.of(cu_seqlens, len(tokens), seq_len, n_documents)
+        mask = DocumentMask.of(cu_seqlens, len(tokens), seq_len, n_documents, self.shape.causal)
         x_ND = F.embedding(tokens, self.word_embedding) + F.embedding(positions, self.position_embedding)
         x_ND = self.embedding_norm(x_ND + self.type_embedding[0])
         for layer in self.layers[:-1]:
@@ -168,7 +171,7 @@ class Encoder(nn.Module):
         seq_len: int,
         n_documents: int,
     ) -> Prediction:
-        """The loss over masked positions [K] with labels [K] (IGNORED where a slot is unused), as sums."""
+        """The loss over predicting positions [K] with labels [K] (IGNORED where a slot is unused), as sums."""
         logits_KV = self.logits(self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions))
         loss = F.cross_entropy(logits_KV.float(), labels, ignore_index=IGNORED, reduction="sum")
         correct = (logits_KV.detach().argmax(dim=-1) == labels).sum(dtype=torch.float32)

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel
 
 from pretrain.model.encoder import Encoder, EncoderShape
 
 State = dict[str, Tensor]
+BertModel = BertForMaskedLM | BertLMHeadModel  # both name their weights alike
 
 _LAYER = {
     "attention_out": "attention.output.dense",
@@ -33,7 +34,7 @@ _VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 i
 
 
 def to_bert(state: State, shape: EncoderShape) -> State:
-    """A native state, or gradients under the same names, as BertForMaskedLM names them (tied decoder left out)."""
+    """A native state, or gradients under the same names, as BERT's models name them (tied decoder left out)."""
     found = {}
     for native, hugging_face in _TOP.items():
         tensor = state[native]
@@ -67,7 +68,7 @@ def from_bert(state: State, shape: EncoderShape) -> State:
 
 
 def bert_config(shape: EncoderShape) -> BertConfig:
-    """The configuration under which BertForMaskedLM computes what the native encoder computes."""
+    """The configuration under which the class of `bert_model` computes what the native encoder computes."""
     return BertConfig(
         vocab_size=shape.vocab_size,
         hidden_size=shape.hidden,
@@ -81,21 +82,22 @@ def bert_config(shape: EncoderShape) -> BertConfig:
         layer_norm_eps=shape.norm_eps,
         initializer_range=shape.init_std,
         pad_token_id=shape.pad_id,
+        is_decoder=shape.causal,
     )
 
 
-def bert_model(state: State, shape: EncoderShape) -> BertForMaskedLM:
-    """A Hugging Face model with the native weights, fp32, in evaluation mode."""
-    model = BertForMaskedLM(bert_config(shape))
+def bert_model(state: State, shape: EncoderShape) -> BertModel:
+    """A Hugging Face model with the native weights, fp32, in evaluation mode: BertLMHeadModel if it is causal."""
+    model: BertModel = (BertLMHeadModel if shape.causal else BertForMaskedLM)(bert_config(shape))
     missing, unexpected = model.load_state_dict(to_bert(state, shape), strict=False)
     tied = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
     if unexpected or set(missing) - tied:
-        raise RuntimeError(f"BertForMaskedLM has other weights than expected: {missing=}, {unexpected=}")
+        raise RuntimeError(f"{type(model).__name__} has other weights than expected: {missing=}, {unexpected=}")
     model.tie_weights()
     return model.eval()
 
 
-def encoder_from_bert(model: BertForMaskedLM) -> Encoder:
+def encoder_from_bert(model: BertModel) -> Encoder:
     """A native encoder with the weights of a Hugging Face model."""
     config = model.config
     shape = EncoderShape(
@@ -108,6 +110,7 @@ def encoder_from_bert(model: BertForMaskedLM) -> Encoder:
         pad_id=config.pad_token_id or 0,
         norm_eps=config.layer_norm_eps,
         init_std=config.initializer_range,
+        causal=config.is_decoder,
     )
     encoder = Encoder(shape)
     encoder.load_state_dict(from_bert(model.state_dict(), shape))

@@ -32,6 +32,7 @@ def config_of(
     steps: int = 100,
     stage: int = 1,
     rate: float = 0.15,
+    objective: str = "mlm",
     data: dict[str, Any] | None = None,
     curriculum: list[dict[str, int]] | None = None,
     **settings: Any,
@@ -43,6 +44,7 @@ def config_of(
             "curriculum": curriculum or [],
             "model": {"max_positions": 256},
             "train": {"steps": steps},
+            "objective": objective,
             "masking": {"rate": rate},
             "zero": {"stage": stage},
         }
@@ -145,6 +147,14 @@ def test_changes_need_to_be_allowed(run, start, refusal):
     assert start(run, rate=0.3, seed=8, allow_changes=True) == 8
 
 
+def test_the_objective_may_change_if_that_is_allowed(run, start, refusal):
+    """The weights fit both: a model may be trained causally first, and by masks after that."""
+    message = refusal(run, objective="clm")
+    assert "objective was mlm and is clm; restore the setting" in message
+    assert "shape" not in message
+    assert start(run, objective="clm", allow_changes=True) == 8
+
+
 def test_another_layout_is_taken_up_and_told(run, start, capsys):
     assert start(run) == 8
     assert capsys.readouterr().err == ""
@@ -183,7 +193,7 @@ def test_a_checkpoint_of_another_version_is_refused(run, refusal):
         checkpoint._write_manifest(run / f"checkpoints/step-{step:08d}", step, state, old.files)
     for allow_changes in (False, True):
         message = refusal(run, allow_changes=allow_changes)
-        assert "of another version of Maskwright (plan version was 1 and is 2); go on with that version" in message
+        assert "of another version of Maskwright (plan version was 1 and is 3); go on with that version" in message
 
 
 def test_a_model_of_another_shape_is_refused_even_with_changes_allowed(run, data):

@@ -1,15 +1,17 @@
 """Whole runs through the command line: same result again, on other process counts, continued, refused, exported."""
 
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from mlflow.tracking import MlflowClient
-from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertLMHeadModel, pipeline
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
@@ -20,6 +22,7 @@ from pretrain.data.sources import held_out_loader
 from pretrain.export import export_run, native_state
 from pretrain.journal import parse_entry, read_journal
 from pretrain.model.encoder import Encoder, encoder_shape
+from pretrain.replay import replay
 from tests.support import runs, text_data
 
 STEPS = 12
@@ -235,16 +238,16 @@ def native(run: Path, step: int, data: Path) -> Encoder:
     """The trained model, rebuilt from its checkpoint."""
     path = run / "checkpoints" / f"step-{step:08d}"
     config = Config.model_validate(checkpoint.read(path).state["config"])
-    shape = encoder_shape(config.model, config.data.seq_len, Dataset(data / "train").manifest.tokenizer)
+    shape = encoder_shape(config, Dataset(data / "train").manifest.tokenizer)
     encoder = Encoder(shape)
     encoder.load_state_dict(native_state(path, shape))
     return encoder.eval()
 
 
 @torch.no_grad()
-def assert_same_logits(encoder: Encoder, model_folder: Path) -> None:
+def assert_same_logits(encoder: Encoder, model_folder: Path, auto: Any = AutoModelForMaskedLM) -> None:
     """fp32 logits of real sentences through both, one document at a time."""
-    model, loading = AutoModelForMaskedLM.from_pretrained(model_folder, output_loading_info=True, dtype=torch.float32)
+    model, loading = auto.from_pretrained(model_folder, output_loading_info=True, dtype=torch.float32)
     assert {name: list(keys) for name, keys in loading.items() if keys} == {}
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     for text in text_data.sentences(5, seed=9):
@@ -274,9 +277,9 @@ def test_fill_mask_loads_the_exported_model(exported):
 
 
 @torch.no_grad()
-def held_out_loss(encoder: Encoder, data: Path) -> float:
+def held_out_loss(encoder: Encoder, data: Path, **overrides: Any) -> float:
     """The mean loss over the held-out rows of tiny_config, computed apart from the trainer."""
-    config = Config.model_validate(runs.tiny_config(data, data))
+    config = Config.model_validate(runs.tiny_config(data, data, **overrides))
     loader = held_out_loader(config, Dataset(data / "valid"), stages_of(config, world_size=1), rank=0)
     loss = predictions = 0.0
     for batch in loader.held_out(steps_done=1, max_rows=50):
@@ -323,3 +326,47 @@ def test_exports_that_cannot_be(reference, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "full"]
     export_run(damaged, 8, tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+# The causal objective
+
+
+@pytest.fixture(scope="module")
+def causal(data, folder) -> Path:
+    """A causal run in two parts."""
+    config = config_of(data, folder / "causal", objective="clm")
+    train(config, "train.steps=5", processes=1)
+    assert "resumed after step 5" in train(config, processes=1)
+    return folder / "causal"
+
+
+def test_a_causal_run_learns_and_is_replayed(causal, data):
+    found = entries(causal)
+    assert [entry.step for entry in found] == list(range(1, STEPS + 1))
+    assert found[-1].metrics["train/loss"] < found[0].metrics["train/loss"] - 0.3, "it learns"
+    assert {entry.metrics["train/mask_rate"] for entry in found} == {1.0}
+    assert all(replay(causal, step).checksum_matches for step in (1, 5, 6, STEPS))
+    wanted = held_out_loss(native(causal, STEPS, data), data, objective="clm")
+    assert found[-1].metrics["eval/loss"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_causal_run_is_exported_as_such(causal, data, folder):
+    model = folder / "causal-model"
+    export_run(causal, None, model)
+    assert json.loads((model / "config.json").read_text())["architectures"] == ["BertLMHeadModel"]
+    assert isinstance(AutoModelForCausalLM.from_pretrained(model), BertLMHeadModel)
+    assert_same_logits(native(causal, STEPS, data), model, AutoModelForCausalLM)
+    with pytest.raises(AssertionError):
+        assert_same_logits(native(causal, 8, data), model, AutoModelForCausalLM)
+    card = (model / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", card.replace("PATH_OF_THIS_FOLDER", str(model)), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    ids = names["found"][0].tolist()
+    assert ids[: len(names["ids"]) + 1] == [names["tokenizer"].cls_token_id, *names["ids"]]
+    assert len(ids) == len(names["ids"]) + 11
+    ids = torch.tensor([ids])
+    for sees_both_sides, settings in ((False, {}), (True, {"is_decoder": False})):
+        encoder = AutoModel.from_pretrained(model, **settings).eval()
+        first, cut = (encoder(input_ids=part).last_hidden_state[0, 0] for part in (ids, ids[:, :4]))
+        assert torch.allclose(first, cut, atol=1e-5) is not sees_both_sides

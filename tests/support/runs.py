@@ -37,7 +37,7 @@ def tiny_data(folder: Path) -> Path:
 
 
 def tiny_config(data: Path, run: Path, **overrides: Any) -> dict[str, Any]:
-    """A config that trains in seconds; `section__key=value` overrides."""
+    """A config that trains in seconds; `section__key=value` overrides, or `key=value` at the top."""
     config: dict[str, Any] = {
         "run": {"dir": str(run), "seed": 7},
         "data": {"train": str(data / "train"), "valid": str(data / "valid"), "seq_len": 32},
@@ -50,8 +50,11 @@ def tiny_config(data: Path, run: Path, **overrides: Any) -> dict[str, Any]:
         "track": {"uri": f"sqlite:///{run.parent}/mlflow.db"},
     }
     for key, value in overrides.items():
-        section, name = key.split("__")
-        config.setdefault(section, {})[name] = value
+        section, _, name = key.partition("__")
+        if name:
+            config.setdefault(section, {})[name] = value
+        else:
+            config[section] = value
     return config
 
 

@@ -32,6 +32,7 @@ OPTIONS = {
     "data.damage_budget": 0,
     "data.cache_dir": None,
     "data.cache_gb": 50,
+    "objective": "mlm",
     "masking.strategy": "token",
     "masking.rate": 0.15,
     "masking.replacement.mask": 0.8,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pretrain.config import Config
-from pretrain.identity import differences, identity_of
+from pretrain.identity import differences, identity_of, of_batches
 from tests.datasets import tokenizer_info
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
@@ -40,6 +40,7 @@ DECIDING = {
     "data__packing": "concat",
     "data__window_blocks": 3,
     "data__shuffled_ngrams": 2,
+    "objective": "clm",
     "masking__rate": 0.3,
     "model__max_positions": 512,
     "optim__lr": 1e-3,
@@ -82,6 +83,10 @@ def test_a_deciding_setting_is_named(key, value):
     said = f"{name} was {before[name]} and is {now[name]}"
     assert said in changed(before, now)
     assert [other for other in changed(before, now) if "max_positions" not in other] == [said] or "max_pos" in name
+
+
+def test_the_objective_decides_batches():
+    assert of_batches(identity(objective="clm")) != of_batches(identity())
 
 
 def test_only_begun_stages_are_fixed():

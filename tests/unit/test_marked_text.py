@@ -92,6 +92,12 @@ def test_units_share_a_mark(wordpiece, units, changes, wanted):
     assert plain_text(marked(found, wordpiece, OUTSIDE, units)) == wanted
 
 
+def test_tokens_of_a_causal_model_have_no_mark(wordpiece):
+    original = [CLS, *ids("em ##bed [UNK] fox"), SEP]
+    found = Document(0, original, original, [Prediction(place, original[place], "next") for place in (1, 2, 4)])
+    assert marked(found, wordpiece, OUTSIDE) == [("embed [UNK] fox", None)]
+
+
 def test_an_unknown_id_is_shown_as_a_number(wordpiece):
     assert shown(wordpiece, [5, 999, 6], {3: 998}) == "the <999> ⟦fox→<998>⟧"
 

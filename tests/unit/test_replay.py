@@ -199,6 +199,28 @@ def test_two_runs_are_compared(run, data, tmp_path):
     assert (code, json.loads(output)["same"]) == (1, False)
 
 
+def test_a_causal_run_is_replayed(run, data, tmp_path):
+    batches = make_run(data, tmp_path / "causal", objective="clm")[2]
+    found = replay(tmp_path / "causal", 3)
+    assert found.checksum_matches
+    assert difference(found.rows, rows_of(batches, causal=True)) is None
+    shutil.copytree(run.path / "tokenizer", tmp_path / "causal" / "tokenizer")
+    code, output, _ = command(tmp_path / "causal", "--step", 3, "--json")
+    assert code == 0
+    for row in map(json.loads, output.splitlines()):
+        for document in row["documents"]:
+            assert document["original"] == document["seen"]
+            wanted = [(place, id, "next") for place, id in enumerate(document["original"])][1:-1]
+            assert [(p["place"], p["label"], p["kind"]) for p in document["predictions"]] == wanted
+            assert document["text"].split() == [f"w{id}" for _, id, _ in wanted]
+    _, output, _ = command(tmp_path / "causal", "--step", 3)
+    assert "every token but special ones is predicted from those before it" in output
+    assert "⟦" not in output
+    code, output, _ = command(tmp_path / "causal", "--step", 3, "--diff", run.path)
+    assert code == 1
+    assert "row 0 holds the same documents under other masks" in output
+
+
 def test_nothing_here_imports_torch():
     code = "import sys, pretrain.replay, launchers.app, launchers.marked_text; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

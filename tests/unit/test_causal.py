@@ -1,0 +1,81 @@
+"""The causal objective: which tokens are predicted, from where, and that nothing of `masking` matters to it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pretrain.config import Config
+from pretrain.data.inspect import Prediction, documents_of, rows_of
+from pretrain.masking.causal import CausalTokens
+from pretrain.masking.objective import objective_of, rate_at
+from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.rows import IGNORED
+from pretrain.masking.vocabulary import Vocabulary
+from tests.support import masks
+from tests.support.batches import batch_of
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+VOCABULARY = Vocabulary(size=50, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_ids=frozenset({0, 1, 2, 3, 4, 30}))
+
+
+def row(seq_len: int, documents: list[list[int]]) -> list[int]:
+    """Documents as packing lays them out, with padding after them."""
+    tokens = [id for document in documents for id in (CLS, *document, SEP)][:seq_len]
+    return tokens + [PAD] * (seq_len - len(tokens))
+
+
+@given(
+    rows=st.lists(
+        st.lists(st.lists(st.integers(0, 49).filter(lambda id: id not in (PAD, CLS, SEP)), max_size=12), max_size=4),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_every_ordinary_token_is_predicted_from_the_slot_before_it(rows):
+    seq_len = max(8, *(sum(len(document) + 2 for document in documents) for documents in rows))
+    tokens = np.array([row(seq_len, documents) for documents in rows])
+    objective = CausalTokens(VOCABULARY)
+    found = objective(masks.rows_of(tokens), 0.15)
+    assert (found.tokens == tokens.reshape(-1)).all(), "nothing is masked"
+    positions, labels = found.positions.reshape(len(rows), -1), found.labels.reshape(len(rows), -1)
+    assert labels.shape[1] == objective.slots(seq_len) == seq_len - 2
+    for number, documents in enumerate(rows):
+        wanted, start = [], number * seq_len
+        for document in documents:
+            wanted += [(start + i, id) for i, id in enumerate(document) if id not in VOCABULARY.special_ids]
+            start += len(document) + 2
+        pairs = list(zip(positions[number].tolist(), labels[number].tolist(), strict=True))
+        assert pairs[: len(wanted)] == wanted
+        assert set(pairs[len(wanted) :]) <= {(number * seq_len, IGNORED)}
+
+
+def config(**sections) -> Config:
+    least = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}}
+    return Config.model_validate(least | sections)
+
+
+@pytest.mark.parametrize(
+    "masking",
+    [{}, {"strategy": "whole_word"}, {"rate": {"schedule": "linear", "start": 0.3, "end": 0.1}, "strategy": "span"}],
+)
+def test_the_configuration_chooses_and_masking_does_not_matter(masking):
+    objective = objective_of(config(objective="clm", masking=masking), VOCABULARY, 0, "train")
+    assert isinstance(objective, CausalTokens)
+    assert objective.marks == 0, "where words begin need not be known"
+    assert {rate_at(config(objective="clm", masking=masking), step) for step in range(10)} == {1.0}
+    assert isinstance(objective_of(config(masking=masking), VOCABULARY, 0, "train"), MaskedTokens)
+    assert rate_at(config(masking={"rate": {"schedule": "linear", "start": 0.3, "end": 0.1}}), 9) == pytest.approx(0.1)
+
+
+def test_the_label_of_a_slot_is_shown_at_the_next():
+    tokens = np.array([row(12, [[10, 11, UNK], [13]])])
+    found = CausalTokens(VOCABULARY)(masks.rows_of(tokens), 1.0)
+    batch = batch_of(tokens, found.labels.reshape(1, -1), found.positions.reshape(1, -1))
+    batch.positions[:] = [0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3]
+    rows = rows_of([batch], causal=True)
+    assert (rows.original == tokens).all()
+    first, second = documents_of(rows.rows(0, 1), VOCABULARY)[0]
+    assert first.original == first.seen == [CLS, 10, 11, UNK, SEP]
+    assert first.predictions == [Prediction(1, 10, "next"), Prediction(2, 11, "next")]
+    assert (second.slot, second.predictions) == (5, [Prediction(1, 13, "next")])
