@@ -113,7 +113,7 @@ for masked-language modelling.
 |---|---|
 | steps | {step:,} of {config.train.steps:,} |
 | rows seen | {rows:,} of {lengths} tokens |
-| masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, chosen anew at each visit |
+| masking | {_masking(config)} |
 | training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
 | seed | {config.run.seed} |
 
@@ -124,6 +124,12 @@ fill = pipeline("fill-mask", model="PATH_OF_THIS_FOLDER")
 print(fill(f"The ship sailed across the {{fill.tokenizer.mask_token}}."))
 ```
 """
+
+
+def _masking(config: Config) -> str:
+    if config.objective == "repair":
+        return f"what the wrong text has not (cloze repair), at most {_percent(config.masking)} of tokens"
+    return f"{config.masking.strategy}, {_percent(config.masking)} of tokens, chosen anew at each visit"
 
 
 def _percent(masking: MaskingConfig) -> str:
