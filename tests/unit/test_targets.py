@@ -1,6 +1,8 @@
 """Targets in shards: written, read, verified, shown; the format of data sets without them is as it was."""
 
+import hashlib
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -102,6 +104,31 @@ def test_the_index_is_that_of_version_1_and_two_fields(dataset):
     index = (dataset.path / "shards" / shard.index_name).read_bytes()
     record = np.frombuffer(index, block_record(2), shard.blocks, INDEX_HEADER.itemsize)[0]
     assert record["targets_offset"] == member(dataset, "targets")[1]
+
+
+def test_the_printed_reader_with_the_changes_that_the_page_names(dataset):
+    page = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
+    code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "def blocks" in code)
+    changed = code.replace('("maskwright-blocks", 1)', '("maskwright-blocks", 2)')
+    changed = (
+        changed.replace('ids_sum"', 'ids_sum targets_at targets_sum"')
+        .replace("words_at", "_")
+        .replace("targets_at", "words_at")
+    )
+    namespace: dict = {}
+    exec(changed, namespace)
+    for block, (tokens, _, targets, _) in enumerate(namespace["blocks"](dataset.path)):
+        np.testing.assert_array_equal(tokens, dataset.tokens(block))
+        np.testing.assert_array_equal(targets, dataset.targets(block))
+
+
+def test_the_documented_fingerprint(tmp_path):
+    manifest = make_dataset(tmp_path / "set", [[5, 6, 7], [8]], targets=targets_of([[5, 6, 7], [8]])).manifest
+    index = (tmp_path / "set" / "shards" / manifest.shards[0].index_name).read_bytes()
+    record = np.frombuffer(index[40:160], "<u8")
+    line = f"maskwright-blocks 2 {manifest.tokenizer.sha256} {manifest.dtype}\n".encode()
+    found = hashlib.sha256(line + record[[1, 2, 7, 8, 9, 14]].tobytes()).hexdigest()
+    assert found == manifest.fingerprint
 
 
 def test_damaged_targets_are_named_and_never_used(dataset):
