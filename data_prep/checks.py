@@ -149,11 +149,24 @@ def check_index(header: np.void, table: np.ndarray, lengths: np.ndarray, token_b
         raise ValueError("its blocks are not in the order of their numbers")
     if not (table["tokens_offset"].all() and table["ends_offset"].all()):
         raise ValueError("a block has no tokens or no ends")
-    words, ids = -(-tokens // 8), table["ids_bytes"].astype(np.int64)
-    for name, size in (("tokens", token_bytes * tokens), ("ends", 4 * documents), ("words", words), ("ids", ids)):
+    if "targets" in bit_members(table.dtype) and not table["targets_offset"].all():
+        raise ValueError("a block has no targets")
+    for name, size in member_bytes(table, token_bytes).items():
         offset = table[f"{name}_offset"].astype(np.int64)
         if ((offset > 0) & (offset + size > tar_bytes)).any():
             raise ValueError(f"a block's {name} would lie beyond the end of the tar")
+
+
+def member_bytes(table: np.ndarray, token_bytes: int) -> dict[str, np.ndarray]:
+    """Bytes that each member takes in each block, if the block has it: int64 [blocks] by name."""
+    tokens, documents = table["tokens"].astype(np.int64), table["documents"].astype(np.int64)
+    found = {"tokens": token_bytes * tokens, "ends": 4 * documents, "ids": table["ids_bytes"].astype(np.int64)}
+    return found | dict.fromkeys(bit_members(table.dtype), -(-tokens // 8))
+
+
+def bit_members(record: np.dtype) -> list[str]:
+    """The members with a bit for each token that a block may have, by the type of its record in the index."""
+    return [name for name in ("words", "targets") if f"{name}_offset" in (record.names or ())]
 
 
 def block_keys(table: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from data_prep.cleaning.contamination import Grams, contaminated
-from data_prep.cleaning.text import Cleaning, clean_all
+from data_prep.cleaning.text import Cleaning, clean_all, normalize
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.place import Place
@@ -92,7 +92,10 @@ class Documents:
             bad = contaminated(texts, self.evaluation)
             reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
         self.left_out.update(filter(None, reasons))
-        return [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
+        kept = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
+        if not self.plan.settings.pairs:
+            return kept
+        return [row._replace(wrong=normalize(row.wrong or "", cleaning.normalize)) for row in kept]
 
     def reject(self, line: int, reason: str) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""

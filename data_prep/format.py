@@ -1,4 +1,6 @@
-"""The shard format, version 1: what a data set folder holds (docs/data-format.md is the full account).
+"""The shard format: what a data set folder holds (docs/data-format.md is the full account).
+
+Version 1 is that of text. Version 2 is that of pairs of texts: a bit more for each token, and room for it in the index.
 
 DATASET/manifest.json                     written last; a folder without it is not a data set
 DATASET/tokenizer/                        the tokenizer that made the ids
@@ -20,11 +22,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from data_prep.checks import check_index, typed
+from data_prep.checks import bit_members, check_index, typed
 from data_prep.errors import DamagedData, UserError
 
 FORMAT = "maskwright-blocks"
 FORMAT_VERSION = 1
+TARGETS_VERSION = 2  # of data sets whose tokens are targets or not
 BLOCK_TOKENS = 1 << 18  # a block closes with the document that reaches this many tokens
 SHARD_BYTES = 256 << 20  # a shard closes before the block that would pass this size
 INDEX_MAGIC = b"MWBLOCKS"
@@ -62,6 +65,10 @@ BLOCK_RECORD = np.dtype(
         ("ids_xxh3", "<u8"),
     ]
 )
+_RECORDS = {
+    FORMAT_VERSION: BLOCK_RECORD,
+    TARGETS_VERSION: np.dtype([*BLOCK_RECORD.descr, ("targets_offset", "<u8"), ("targets_xxh3", "<u8")]),
+}
 ENDS_DTYPE = np.dtype("<u4")
 # Manifests come from other people too: what these do not allow is never opened, so no reader leaves the folder.
 _SHARD_NAME = re.compile(r"[0-9]{5,10}-[0-9]{5,10}\.tar")
@@ -182,13 +189,21 @@ def xxh3(array: np.ndarray | bytes | memoryview) -> int:
     return xxhash.xxh3_64_intdigest(array.data if isinstance(array, np.ndarray) else array)
 
 
-def fingerprint(tokenizer_sha256: str, dtype: np.dtype, tables: Iterable[np.ndarray]) -> str:
+def block_record(version: int) -> np.dtype:
+    """The record of a block in the index of a format version: BLOCK_RECORD, and more fields after it."""
+    return _RECORDS[version]
+
+
+def fingerprint(
+    tokenizer_sha256: str, dtype: np.dtype, tables: Iterable[np.ndarray], version: int = FORMAT_VERSION
+) -> str:
     """SHA-256 of a data set's content: tokenizer, dtype, and each block's counts and checksums, in order.
 
     File, task and folder names do not enter it, nor does the cut into shards.
     """
-    digest = hashlib.sha256(f"{FORMAT} {FORMAT_VERSION} {tokenizer_sha256} {dtype.name}\n".encode())
-    columns = ["documents", "tokens", "tokens_xxh3", "ends_xxh3", "words_xxh3"]
+    digest = hashlib.sha256(f"{FORMAT} {version} {tokenizer_sha256} {dtype.name}\n".encode())
+    columns = ["documents", "tokens", "tokens_xxh3", "ends_xxh3"]
+    columns += [f"{name}_xxh3" for name in bit_members(block_record(version))]
     for table in tables:
         content = np.empty((len(table), len(columns)), "<u8")
         for column, name in enumerate(columns):
@@ -205,22 +220,27 @@ def read_index(data: bytes | mmap.mmap) -> tuple[np.void, np.ndarray, np.ndarray
     if len(data) < INDEX_HEADER.itemsize:
         raise ValueError(f"it has {len(data)} bytes, less than its header")
     header = np.frombuffer(data, INDEX_HEADER, 1)[0]
-    if header["magic"] != INDEX_MAGIC or header["version"] != FORMAT_VERSION:
-        raise ValueError(f"its header is not that of a version {FORMAT_VERSION} index")
+    if header["magic"] != INDEX_MAGIC or header["version"] not in _RECORDS:
+        raise ValueError(f"its header is not that of an index of version {FORMAT_VERSION} or {TARGETS_VERSION}")
     blocks, documents = int(header["blocks"]), int(header["documents"])
-    lengths_offset = INDEX_HEADER.itemsize + blocks * BLOCK_RECORD.itemsize
+    record = block_record(int(header["version"]))
+    lengths_offset = INDEX_HEADER.itemsize + blocks * record.itemsize
     if len(data) != lengths_offset + 4 * documents:
         raise ValueError(f"it has {len(data)} bytes where {blocks} blocks and {documents} documents are announced")
-    table = np.frombuffer(data, BLOCK_RECORD, blocks, INDEX_HEADER.itemsize)
+    table = np.frombuffer(data, record, blocks, INDEX_HEADER.itemsize)
     return header, table, np.frombuffer(data, "<u4", documents, lengths_offset)
 
 
-def shard_index(data: bytes | mmap.mmap, shard: ShardInfo, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def shard_index(
+    data: bytes | mmap.mmap, shard: ShardInfo, dtype: np.dtype, version: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Block table [blocks] and document lengths uint32 [documents] of a shard's index, views of `data`.
 
     Raises ValueError saying what is wrong with it, with itself or against the manifest.
     """
     header, table, lengths = read_index(data)
+    if header["version"] != version:
+        raise ValueError(f"it is of version {header['version']}, the manifest of {version}")
     for name in ("blocks", "documents", "tokens"):
         if header[name] != getattr(shard, name):
             raise ValueError(f"it has {header[name]} {name}, the manifest has {getattr(shard, name)}")
@@ -244,10 +264,11 @@ def parse_manifest(place: str, data: bytes) -> Manifest:
 def _parse_manifest(place: str, raw: Any) -> Manifest:
     if type(raw) is not dict or raw.get("format") != FORMAT:
         raise ValueError(f"its format is {reprlib.repr(raw.get('format') if type(raw) is dict else raw)}, not {FORMAT}")
-    if (version := raw.get("format_version")) != FORMAT_VERSION:
+    version = raw.get("format_version")
+    if type(version) is not int or version not in _RECORDS:
         raise UserError(
-            f"{place} has format version {reprlib.repr(version)}, this Maskwright reads version {FORMAT_VERSION}; "
-            "prepare the data again."
+            f"{place} has format version {reprlib.repr(version)}, this Maskwright reads versions {FORMAT_VERSION} and "
+            f"{TARGETS_VERSION}; prepare the data again."
         )
     manifest: Manifest = typed(Manifest, raw)
     _check_tokenizer(manifest.tokenizer)
@@ -260,6 +281,9 @@ def _parse_manifest(place: str, raw: Any) -> Manifest:
         names.add(shard.name)
         for digest in (shard.sha256, shard.index_sha256):
             _check_digest(digest, shard.name)
+        size = INDEX_HEADER.itemsize + block_record(version).itemsize * shard.blocks + 4 * shard.documents
+        if shard.index_bytes != size:
+            raise ValueError(f"{shard.index_name} has {shard.index_bytes} bytes, by format version {version} {size}")
     for source in manifest.sources:
         if source.first_task + source.tasks > 1 << 32:
             raise ValueError(f"{reprlib.repr(source.name)} has the tasks from {source.first_task} on, {source.tasks}")

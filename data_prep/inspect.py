@@ -81,13 +81,17 @@ class Lengths:
 
 @dataclass
 class _Group:
-    """The inputs of one name, and what is counted in their blocks; `words` only where blocks tell word starts."""
+    """The inputs of one name, and what is counted in their blocks; `words` only where blocks tell word starts.
+
+    `targets` are 0 in data sets without pairs.
+    """
 
     name: str | None
     token_counts: np.ndarray
     inputs: list[SourceInfo] = field(default_factory=list)
     documents: int = 0
     words: int | None = None
+    targets: int = 0
 
     def merged(self, other: "_Group") -> "_Group":
         words = [group.words for group in (self, other) if group.words is not None]
@@ -97,6 +101,7 @@ class _Group:
             self.inputs + other.inputs,
             self.documents + other.documents,
             sum(words) if words else None,
+            self.targets + other.targets,
         )
 
 
@@ -133,6 +138,7 @@ def summary(
         "shards": len(manifest.shards),
         "bytes": sum(shard.bytes + shard.index_bytes for shard in manifest.shards),
         "dtype": manifest.dtype,
+        **({"targets": total.targets} if dataset.has_targets else {}),
         "document_length": lengths.summary(),
         "length_histogram": lengths.histogram(),
         "fill": [lengths.fill_alone(seq_len) for seq_len in sorted(set(seq_lens))],
@@ -162,6 +168,8 @@ def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_Group], L
         group.token_counts += _token_counts(dataset, block)
         if (starts := dataset.word_starts(block)) is not None:
             group.words = (group.words or 0) + int(np.count_nonzero(starts))
+        if (targets := dataset.targets(block)) is not None:
+            group.targets += int(np.count_nonzero(targets))
         gathered.append(dataset.document_lengths(block))
         group.documents += len(gathered[-1])
         n_gathered += len(gathered[-1])

@@ -31,15 +31,19 @@ class NoDocuments(UserError):
 
 
 def write_manifest(
-    folder: Path, tokenizer: TokenizerInfo, shards: Sequence[ShardInfo], sources: Sequence[SourceInfo]
+    folder: Path,
+    tokenizer: TokenizerInfo,
+    shards: Sequence[ShardInfo],
+    sources: Sequence[SourceInfo],
+    version: int = FORMAT_VERSION,
 ) -> Manifest:
-    """Write manifest.json for finished shards under `folder`/shards, and return it."""
+    """Write manifest.json for finished shards under `folder`/shards, which are of format `version`, and return it."""
     dtype = token_dtype(tokenizer.vocab_size)
     tables = (read_index((folder / "shards" / shard.index_name).read_bytes())[1] for shard in shards)
     manifest = Manifest(
         format=FORMAT,
-        format_version=FORMAT_VERSION,
-        fingerprint=fingerprint(tokenizer.sha256, dtype, tables),
+        format_version=version,
+        fingerprint=fingerprint(tokenizer.sha256, dtype, tables, version),
         tokenizer=tokenizer,
         dtype=dtype.name,
         totals=Totals(
@@ -76,6 +80,7 @@ def merge(plan: Plan, records: Sequence[TaskRecord], out: Path) -> list[Manifest
             plan.tokenizer,
             [shard for record in records for shard in record.shards[split]],
             _sources(plan, records, split),
+            plan.settings.data_version,
         )
         for split in plan.splits
     ]

@@ -16,7 +16,7 @@ from typing import Any
 from data_prep.cleaning.text import Cleaning
 from data_prep.errors import UserError
 from data_prep.files import refuse_file, write_json
-from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
+from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, TokenizerInfo
 from data_prep.place import place_path
 from data_prep.remote import shown
 from data_prep.sources import Examined, Found, Options
@@ -64,6 +64,16 @@ class Settings:
     shard_bytes: int = SHARD_BYTES
     format_version: int = FORMAT_VERSION
 
+    @property
+    def pairs(self) -> bool:
+        """Whether documents come with the wrong texts that they correct."""
+        return self.reading.wrong_field is not None
+
+    @property
+    def data_version(self) -> int:
+        """The format version of the data sets."""
+        return TARGETS_VERSION if self.pairs else FORMAT_VERSION
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -83,10 +93,13 @@ class Plan:
         """SHA-256 of all that decides the task's output, other tasks' documents (deduplication) excepted."""
         unit = self.tasks[task]
         source = self.inputs[unit.input]
+        settings = asdict(self.settings)
+        if not self.settings.pairs:
+            del settings["reading"]["wrong_field"]  # so that what was prepared before there was one stays done
         content = {
             "input": [source.kind, source.bytes, source.digest, unit.first, unit.last],
             "tokenizer": self.tokenizer.sha256,
-            "settings": asdict(self.settings),
+            "settings": settings,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -12,12 +12,13 @@ from data_prep.checks import document_ids
 from data_prep.errors import DamagedData, UserError
 from data_prep.files import map_file, read_into
 from data_prep.format import (
-    BLOCK_RECORD,
     ENDS_DTYPE,
     INDEX_HEADER,
+    TARGETS_VERSION,
     ShardInfo,
     begins_word,
     block_key,
+    block_record,
     fingerprint,
     shard_index,
     tokenizer_digest,
@@ -55,6 +56,7 @@ class Dataset:
         self.location = shown(str(location))
         self.manifest = self._storage.manifest()
         self.dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
+        self._record_dtype = block_record(self.manifest.format_version)
         shards = self.manifest.shards
         self._first_block = np.cumsum([0] + [shard.blocks for shard in shards])
         self.n_blocks = int(self._first_block[-1])
@@ -127,10 +129,10 @@ class Dataset:
 
     @property
     def table(self) -> np.ndarray:
-        """The records of all blocks, BLOCK_RECORD [n_blocks]; reads and checks every index, and the fingerprint."""
+        """The records of all blocks [n_blocks]; reads and checks every index, and the fingerprint."""
         tables = list(self._tables())
         self._check_fingerprint(iter(tables))
-        return np.concatenate([*tables, np.zeros(0, BLOCK_RECORD)])
+        return np.concatenate([*tables, np.zeros(0, self._record_dtype)])
 
     def key(self, block: int) -> str:
         """WebDataset key of a block."""
@@ -164,7 +166,7 @@ class Dataset:
         """Tokens of each document of a block, uint32 [n_documents]."""
         shard, record = self._record(block)
         info = self.manifest.shards[shard]
-        start = INDEX_HEADER.itemsize + info.blocks * BLOCK_RECORD.itemsize + 4 * int(record["first_document"])
+        start = INDEX_HEADER.itemsize + info.blocks * self._record_dtype.itemsize + 4 * int(record["first_document"])
         return self._from_index(shard, np.dtype("<u4"), int(record["documents"]), start)
 
     def read_tokens(self, block: int, out: np.ndarray) -> None:
@@ -192,13 +194,16 @@ class Dataset:
 
     def word_starts(self, block: int) -> np.ndarray | None:
         """Whether each token begins a word, bool [n_tokens(block)]; None where `begins_word` tells it."""
-        record = self._record(block)[1]
-        if not record["words_offset"]:
-            return None
-        n_tokens = int(record["tokens"])
-        bits = np.empty(-(-n_tokens // 8), "u1")
-        self._read(block, "words", bits)
-        return np.unpackbits(bits, count=n_tokens, bitorder="little").view(bool)
+        return self._bits(block, "words") if self._record(block)[1]["words_offset"] else None
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the documents are the right ones of pairs, of which `targets` tells where the wrong ones differ."""
+        return self.manifest.format_version == TARGETS_VERSION
+
+    def targets(self, block: int) -> np.ndarray | None:
+        """Whether each token is in a word that the wrong text has not, bool [n_tokens(block)]; None without pairs."""
+        return self._bits(block, "targets") if self.has_targets else None
 
     def ids(self, block: int) -> list[str | int] | None:
         """The id that each document of a block has in its source; None if none were kept."""
@@ -212,6 +217,12 @@ class Dataset:
         except ValueError as error:
             place = self._storage.place(self.manifest.shards[shard].name)
             raise DamagedData(f"{place}: the ids of {self.key(block)}: {error}.") from error
+
+    def _bits(self, block: int, member: str) -> np.ndarray:
+        n_tokens = self.n_tokens(block)
+        bits = np.empty(-(-n_tokens // 8), "u1")
+        self._read(block, member, bits)
+        return np.unpackbits(bits, count=n_tokens, bitorder="little").view(bool)
 
     def _read(self, block: int, member: str, out: np.ndarray) -> None:
         shard, record = self._record(block)
@@ -227,11 +238,11 @@ class Dataset:
     def _read_record(self, block: int) -> tuple[int, np.void]:
         """The number of a block's shard, and its record."""
         shard = self._shard_of(block)
-        start = INDEX_HEADER.itemsize + BLOCK_RECORD.itemsize * (block - int(self._first_block[shard]))
-        return shard, self._from_index(shard, BLOCK_RECORD, 1, start)[0]
+        start = INDEX_HEADER.itemsize + self._record_dtype.itemsize * (block - int(self._first_block[shard]))
+        return shard, self._from_index(shard, self._record_dtype, 1, start)[0]
 
     def _read_table(self, shard: int) -> np.ndarray:
-        return self._from_index(shard, BLOCK_RECORD, self.manifest.shards[shard].blocks, INDEX_HEADER.itemsize)
+        return self._from_index(shard, self._record_dtype, self.manifest.shards[shard].blocks, INDEX_HEADER.itemsize)
 
     def _tables(self) -> Iterator[np.ndarray]:
         return map(self._read_table, range(len(self.manifest.shards)))
@@ -253,13 +264,13 @@ class Dataset:
 
     def _check_index(self, descriptor: int, shard: ShardInfo) -> None:
         try:
-            shard_index(map_file(descriptor), shard, self.dtype)
+            shard_index(map_file(descriptor), shard, self.dtype, self.manifest.format_version)
         except ValueError as error:
             place = self._storage.place(shard.index_name)
             raise DamagedData(f"{place} is damaged: {error}; prepare the data set again.") from error
 
     def _check_fingerprint(self, tables: Iterator[np.ndarray]) -> None:
-        found = fingerprint(self.manifest.tokenizer.sha256, self.dtype, tables)
+        found = fingerprint(self.manifest.tokenizer.sha256, self.dtype, tables, self.manifest.format_version)
         if found != self.manifest.fingerprint:
             raise DamagedData(
                 f"{self.location}: manifest.json has fingerprint {self.manifest.fingerprint} but its indexes give "

@@ -15,15 +15,16 @@ import orjson
 
 from data_prep.files import atomic_writer
 from data_prep.format import (
-    BLOCK_RECORD,
     BLOCK_TOKENS,
     ENDS_DTYPE,
     FORMAT_VERSION,
     INDEX_HEADER,
     INDEX_MAGIC,
     SHARD_BYTES,
+    TARGETS_VERSION,
     ShardInfo,
     block_key,
+    block_record,
     index_name,
     shard_name,
     xxh3,
@@ -66,6 +67,7 @@ class _Pending:
     tokens: list[np.ndarray] = field(default_factory=list)
     lengths: list[np.ndarray] = field(default_factory=list)
     words: list[np.ndarray] = field(default_factory=list)
+    targets: list[np.ndarray] = field(default_factory=list)
     ids: list[str | int] = field(default_factory=list)
 
 
@@ -92,7 +94,7 @@ class ShardWriter:
     """Collects the documents of one task into blocks and shards under `folder`; use it as a context manager.
 
     A shard and its index appear under their names when complete; `shards` lists them. An exception leaves finished
-    shards in place and removes the one under construction.
+    shards in place and removes the one under construction. With `targets`, the format version is the one that has them.
     """
 
     def __init__(
@@ -102,10 +104,12 @@ class ShardWriter:
         dtype: np.dtype,
         block_tokens: int = BLOCK_TOKENS,
         shard_bytes: int = SHARD_BYTES,
+        targets: bool = False,
     ) -> None:
         self.shards: list[ShardInfo] = []
         self._folder, self._task, self._dtype = folder, task, dtype
         self._block_tokens, self._shard_bytes = block_tokens, shard_bytes
+        self._version = TARGETS_VERSION if targets else FORMAT_VERSION
         self._pending = _Pending()
         self._next_block = 0
         self._shard: _OpenShard | None = None
@@ -134,12 +138,16 @@ class ShardWriter:
         lengths: np.ndarray,
         word_starts: np.ndarray | None = None,
         ids: Sequence[str | int] | None = None,
+        targets: np.ndarray | None = None,
     ) -> None:
         """Append documents: tokens [n_tokens] of one after the other and lengths [n_documents] of each.
 
-        Word starts bool [n_tokens] and the documents' ids [n_documents] come with every document or with none. Raises
-        ValueError for a document without tokens, and for a token id that the dtype cannot hold.
+        Word starts bool [n_tokens] and the documents' ids [n_documents] come with every document or with none; targets
+        bool [n_tokens] if the writer was made for them. Raises ValueError for a document without tokens, and for a
+        token id that the dtype cannot hold.
         """
+        if (targets is not None) != (self._version == TARGETS_VERSION):
+            raise ValueError("targets come with every document of a writer that was made for them")
         if len(tokens) != lengths.sum() or not lengths.all():
             raise ValueError("the lengths do not add up to the tokens, or a document has no tokens")
         if len(tokens) and int(tokens.max()) > np.iinfo(self._dtype).max:
@@ -155,6 +163,8 @@ class ShardWriter:
             self._pending.lengths.append(lengths[document:stop])
             if word_starts is not None:
                 self._pending.words.append(word_starts[token:end])
+            if targets is not None:
+                self._pending.targets.append(targets[token:end])
             if ids is not None:
                 self._pending.ids.extend(ids[document:stop])
             document, token = stop, end
@@ -170,6 +180,8 @@ class ShardWriter:
         }
         if pending.words:
             members["words"] = np.packbits(np.concatenate(pending.words), bitorder="little")
+        if pending.targets:
+            members["targets"] = np.packbits(np.concatenate(pending.targets), bitorder="little")
         if pending.ids:
             members["ids"] = orjson.dumps(pending.ids)
         size = sum(_size(member) for member in members.values())
@@ -180,7 +192,7 @@ class ShardWriter:
 
     def _write_block(self, shard: _OpenShard, members: dict[str, np.ndarray | bytes], lengths: np.ndarray) -> None:
         tar = shard.tar
-        record = np.zeros((), BLOCK_RECORD)
+        record = np.zeros((), block_record(self._version))
         record["task"], record["number"] = self._task, self._next_block
         record["documents"], record["tokens"] = len(lengths), lengths.sum()
         record["first_document"] = shard.documents
@@ -210,7 +222,7 @@ class ShardWriter:
         shard.tar.write(bytes(2 * _TAR_BLOCK))
         shard.tar.write(bytes(-shard.tar.bytes % tarfile.RECORDSIZE))
         self._stack.close()
-        index = b"".join(_index_parts(shard, self._dtype))
+        index = b"".join(_index_parts(shard, self._dtype, self._version))
         with atomic_writer(self._folder / index_name(shard.name)) as file:
             file.write(index)
         self.shards.append(
@@ -229,9 +241,9 @@ def _size(member: np.ndarray | bytes) -> int:
     return len(member) if isinstance(member, bytes) else member.nbytes
 
 
-def _index_parts(shard: _OpenShard, dtype: np.dtype) -> Iterator[bytes]:
+def _index_parts(shard: _OpenShard, dtype: np.dtype, version: int) -> Iterator[bytes]:
     header = np.zeros((), INDEX_HEADER)
-    header["magic"], header["version"], header["token_bytes"] = INDEX_MAGIC, FORMAT_VERSION, dtype.itemsize
+    header["magic"], header["version"], header["token_bytes"] = INDEX_MAGIC, version, dtype.itemsize
     for name, total in shard.totals().items():
         header[name] = total
     yield header.tobytes()

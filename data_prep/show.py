@@ -13,6 +13,7 @@ from data_prep.vocabulary import Vocabulary, open_vocabulary
 class Document:
     """A document: where it lies and comes from, its ids [n_tokens], and for each whether it begins a word.
 
+    `targets` are the tokens that the wrong text of a pair has not, if there are pairs.
     `number` counts from 0 over the data set, `place` within the block; `input` is the file it comes from and `source`
     the name that the user gave to it, both empty if the manifest does not tell; `id` is the one it has there, if any.
     """
@@ -26,6 +27,7 @@ class Document:
     id: str | int | None
     ids: np.ndarray
     word_starts: np.ndarray
+    targets: np.ndarray | None
     text: str
     tokens: list[str]
 
@@ -45,7 +47,7 @@ def document(dataset: Dataset, number: int) -> Document:
     stops = dataset.document_ends(block)
     part = slice(int(stops[place - 1]) if place else 0, int(stops[place]))
     ids = dataset.tokens(block)[part]
-    names = dataset.ids(block)
+    names, targets = dataset.ids(block), dataset.targets(block)
     source, input = _origin(dataset, dataset.task(block))
     return Document(
         number=number,
@@ -57,6 +59,7 @@ def document(dataset: Dataset, number: int) -> Document:
         id=names[place] if names is not None else None,
         ids=ids,
         word_starts=_word_starts(dataset, block, part, ids, vocabulary),
+        targets=None if targets is None else targets[part],
         text=vocabulary.text(ids.tolist()),
         tokens=[vocabulary.token(id) or f"<{id}>" for id in ids.tolist()],
     )

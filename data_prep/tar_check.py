@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.checks import bit_members
 from data_prep.format import ENDS_DTYPE, block_key
 
 TAR_BLOCK = 512
@@ -49,12 +50,10 @@ def expected_members(table: np.ndarray, dtype: np.dtype) -> Iterator[Member]:
             int(record["documents"]),
             int(record["tokens"]),
         )
-        offsets = {name: int(record[f"{name}_offset"]) for name in ("ends", "ids", "tokens", "words")}
-        arrays = {
-            "ends": (ENDS_DTYPE, documents),
-            "tokens": (dtype, tokens),
-            "words": (np.dtype("u1"), -(-tokens // 8)),
-        }
+        bits = bit_members(record.dtype)
+        offsets = {name: int(record[f"{name}_offset"]) for name in sorted(("ends", "ids", "tokens", *bits))}
+        arrays = {"ends": (ENDS_DTYPE, documents), "tokens": (dtype, tokens)}
+        arrays |= dict.fromkeys(bits, (np.dtype("u1"), -(-tokens // 8)))
         for name, offset in offsets.items():
             if name in arrays and offset:
                 kind, count = arrays[name]

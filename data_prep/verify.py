@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from data_prep import tokenizer
-from data_prep.checks import block_keys, document_ids
+from data_prep.checks import bit_members, block_keys, document_ids, member_bytes
 from data_prep.errors import UserError
 from data_prep.files import map_file, sha256_file
 from data_prep.format import (
-    BLOCK_RECORD,
     ENDS_DTYPE,
     Manifest,
     ShardInfo,
     SourceInfo,
     TokenizerInfo,
     block_key,
+    block_record,
     fingerprint,
     shard_index,
     tokenizer_digest,
@@ -46,7 +46,7 @@ def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> 
     """
     manifest = read_manifest(folder)
     yield from _tokenizer_problems(folder / "tokenizer", manifest.tokenizer)
-    check = _ShardCheck(folder / "shards", manifest.tokenizer, manifest.dtype)
+    check = _ShardCheck(folder / "shards", manifest.tokenizer, manifest.dtype, manifest.format_version)
     reports = ordered_map(check, manifest.shards, workers)
     tables = []
     done, total = 0, sum(shard.bytes for shard in manifest.shards)
@@ -78,6 +78,7 @@ class _ShardCheck:
     folder: Path
     tokenizer: TokenizerInfo
     dtype: str
+    version: int
 
     def __call__(self, shard: ShardInfo) -> _Report:
         tar, index = self.folder / shard.name, self.folder / shard.index_name
@@ -88,7 +89,7 @@ class _ShardCheck:
             return report
         dtype = np.dtype(self.dtype).newbyteorder("<")
         try:
-            table, lengths = shard_index(map_file(index), shard, dtype)
+            table, lengths = shard_index(map_file(index), shard, dtype, self.version)
         except ValueError as error:
             report.problems.append(f"{shard.index_name}: {error}")
             return report
@@ -125,9 +126,10 @@ class _ShardCheck:
             "tokens": _array(tar, record, "tokens", dtype, tokens),
             "ends": _array(tar, record, "ends", ENDS_DTYPE, documents),
         }
-        if record["words_offset"]:
-            arrays["words"] = _array(tar, record, "words", np.dtype("u1"), -(-tokens // 8))
-        elif self.tokenizer.continuation_prefix is None:
+        for name in bit_members(record.dtype):
+            if record[f"{name}_offset"]:
+                arrays[name] = _array(tar, record, name, np.dtype("u1"), -(-tokens // 8))
+        if not record["words_offset"] and self.tokenizer.continuation_prefix is None:
             yield "it has no word starts, and the vocabulary does not tell them"
         if record["ids_offset"]:
             arrays["ids"] = _array(tar, record, "ids", np.dtype("u1"), int(record["ids_bytes"]))
@@ -168,12 +170,9 @@ def _array(tar: np.ndarray, record: np.void, name: str, dtype: np.dtype, count: 
 
 def _end_of_blocks(table: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Where the last member of each block ends, int64 [blocks]."""
-    tokens, documents = table["tokens"].astype(np.int64), table["documents"].astype(np.int64)
-    sizes = {"tokens": dtype.itemsize * tokens, "ends": 4 * documents, "words": -(-tokens // 8)}
-    sizes["ids"] = table["ids_bytes"].astype(np.int64)
     ends = [
         np.where(table[f"{name}_offset"], table[f"{name}_offset"].astype(np.int64) + size, 0)
-        for name, size in sizes.items()
+        for name, size in member_bytes(table, dtype.itemsize).items()
     ]
     return np.max(ends, axis=0)
 
@@ -222,10 +221,10 @@ def _description_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
 
 
 def _whole_problems(manifest: Manifest, tables: list[np.ndarray]) -> Iterator[str]:
-    found = fingerprint(manifest.tokenizer.sha256, np.dtype(manifest.dtype), tables)
+    found = fingerprint(manifest.tokenizer.sha256, np.dtype(manifest.dtype), tables, manifest.format_version)
     if found != manifest.fingerprint:
         yield f"manifest.json: the fingerprint is {manifest.fingerprint} but the indexes give {found}"
-    table = np.concatenate([*tables, np.zeros(0, BLOCK_RECORD)])
+    table = np.concatenate([*tables, np.zeros(0, block_record(manifest.format_version))])
     if len(np.unique(block_keys(table))) < len(table):
         yield "manifest.json: two blocks have the same key"
     yield from _source_problems(manifest.sources, table)

@@ -12,12 +12,13 @@ import xxhash
 from tokenizers import Tokenizer
 
 from data_prep import deduplicate
+from data_prep.alignment import UNCHANGED, targets_of
 from data_prep.cleaning.contamination import Grams
 from data_prep.documents import Documents, Quarantine, quarantine_path
 from data_prep.encoding import Encoder, Encoders
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
-from data_prep.format import ShardInfo, token_dtype, tokenizer_digest
+from data_prep.format import ShardInfo, begins_word, token_dtype, tokenizer_digest
 from data_prep.place import Place, read_place
 from data_prep.plan import Plan, evaluation_path, read_plan
 from data_prep.progress import Progress, Report
@@ -61,9 +62,13 @@ class Workbench:
         self.plan: Plan = read_plan(out)
         self.place: Place = read_place(out)
 
+    @property
+    def _tokenizer_path(self) -> Path:
+        return self.out / self.plan.splits[0] / "tokenizer"
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        path = self.out / self.plan.splits[0] / "tokenizer"
+        path = self._tokenizer_path
         if tokenizer_digest(path, self.plan.tokenizer.files)[0] != self.plan.tokenizer.sha256:
             raise UserError(f"The tokenizer in {path} has changed; delete {self.out} and prepare the data again.")
         return load(path)
@@ -71,6 +76,14 @@ class Workbench:
     @cached_property
     def encoders(self) -> Encoders:
         return Encoders(self.tokenizer, self.plan.tokenizer)
+
+    @cached_property
+    def begins_word(self) -> np.ndarray | None:
+        """Whether each id begins a word, bool [vocab_size]; None where the vocabulary does not tell."""
+        info = self.plan.tokenizer
+        if info.continuation_prefix is None:
+            return None
+        return begins_word((self._tokenizer_path / "tokenizer.json").read_bytes(), info)
 
     @cached_property
     def evaluation(self) -> Grams | None:
@@ -208,11 +221,18 @@ class _Task:
     def _writer(self, split: str) -> ShardWriter:
         settings, dtype = self.plan.settings, token_dtype(self.plan.tokenizer.vocab_size)
         folder = self.bench.out / split / "shards"
-        return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes)
+        return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes, settings.pairs)
 
     def _write(self, batch: list[Row], encoder: Encoder, writers: dict[str, ShardWriter]) -> None:
         ids, lengths, words = encoder([row.text for row in batch])
         keep = self._usable(batch, ids, lengths)
+        targets = None
+        if self.plan.settings.pairs:
+            wrong = encoder([row.wrong or "" for row in batch])
+            targets = targets_of((ids, lengths, words), wrong, self.bench.begins_word)
+            changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
+            self.documents.left_out[UNCHANGED] += int((keep & ~changed).sum())
+            keep &= changed
         sizes = np.array([_utf8_bytes(row.text) for row in batch])
         names = [row.id for row in batch] if self.plan.settings.reading.id_field else None
         for split, chosen in self._split(batch).items():
@@ -220,7 +240,7 @@ class _Task:
             self.text_bytes[split] += int(sizes[chosen].sum())
             self.kept += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
-            writers[split].add(*_chosen(chosen, ids, lengths, words, names))
+            writers[split].add(*_chosen(chosen, ids, lengths, words, names, targets))
 
     def _usable(self, batch: list[Row], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Documents with a token and without a pad, cls, sep or mask id, bool [n_documents]; the others are counted."""
@@ -251,15 +271,21 @@ def _utf8_bytes(text: str) -> int:
 
 
 def _chosen(
-    chosen: np.ndarray, ids: np.ndarray, lengths: np.ndarray, words: np.ndarray | None, names: list[Any] | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[Any] | None]:
-    """The chosen documents out of a batch: token ids, lengths, word starts, names."""
+    chosen: np.ndarray,
+    ids: np.ndarray,
+    lengths: np.ndarray,
+    words: np.ndarray | None,
+    names: list[Any] | None,
+    targets: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[Any] | None, np.ndarray | None]:
+    """The chosen documents out of a batch: token ids, lengths, word starts, names, targets."""
     if chosen.all():
-        return ids, lengths, words, names
+        return ids, lengths, words, names, targets
     tokens = np.repeat(chosen, lengths)
     return (
         ids[tokens],
         lengths[chosen],
         None if words is None else words[tokens],
         None if names is None else [name for name, one in zip(names, chosen, strict=True) if one],
+        None if targets is None else targets[tokens],
     )

@@ -189,6 +189,7 @@ class ModelConfig(Section):
     arch: Literal["bert"] = "bert"
     size: SizeConfig = Field(SizeConfig(**PRESETS["mini"]), description=f"layers/hidden/heads, or one of {[*PRESETS]}")
     max_positions: int | None = Field(None, ge=8, description="length of the position table; data.seq_len by default")
+    init: Path | None = Field(None, description="a Hugging Face BERT folder to start from; random weights by default")
 
     @model_validator(mode="before")
     @classmethod
@@ -271,7 +272,7 @@ class TrackConfig(Section):
 class Config(Section):
     run: RunConfig
     data: DataConfig
-    objective: Literal["mlm", "clm"] = Field("mlm", description="what the model learns to predict")
+    objective: Literal["mlm", "clm", "repair"] = Field("mlm", description="what the model learns to predict")
     masking: MaskingConfig = MaskingConfig()
     model: ModelConfig = ModelConfig()
     optim: OptimConfig = OptimConfig()
@@ -317,6 +318,8 @@ class Config(Section):
                 )
             if number and stage.after_step <= self.stages[number - 1].after_step:
                 raise ValueError(f"{place}.after_step ({stage.after_step}) must be larger than in the stage before")
+        if self.objective == "repair":
+            self._only_targets()
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
         if self.model.max_positions and self.model.max_positions < self.longest_row:
@@ -325,6 +328,15 @@ class Config(Section):
                 f"({self.longest_row})"
             )
         return self
+
+    def _only_targets(self) -> None:
+        masking = self.masking
+        for name in ("strategy", "replacement", "span", "ngram"):
+            if getattr(masking, name) != MaskingConfig.model_fields[name].default:
+                raise ValueError(
+                    f"masking.{name} says which tokens to mask and how, and objective: repair masks all that the wrong "
+                    "text has not; remove it"
+                )
 
 
 def stage_name(number: int) -> str:

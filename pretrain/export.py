@@ -127,6 +127,8 @@ def _card(saved: checkpoint.Checkpoint, name: str) -> str:
     fingerprint = saved.state["identity"]["data.train (fingerprint)"]
     task, purpose, use = "fill-mask", "masked-language modelling", _FILL_MASK
     learned = f"masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, chosen anew at each visit"
+    if config.objective == "repair":
+        learned = f"masking | what the wrong text has not (cloze repair), at most {_percent(config.masking)} of tokens"
     if config.causal:
         task, purpose, use = "text-generation", "causal language modelling", _GENERATE
         learned = "predicted | every token but special ones, from those before it"

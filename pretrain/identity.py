@@ -13,8 +13,10 @@ from pretrain.data.stream import PLAN_VERSION
 _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
 
-def identity_of(config: Config, data: Sources, steps_done: int) -> dict[str, Any]:
+def identity_of(config: Config, data: Sources, steps_done: int, init: str | None = None) -> dict[str, Any]:
     """What decides the results of the first `steps_done` steps, by name, as JSON values: it may not change any more.
+
+    `init` is the digest of the weights that the run began with, None if they were random.
 
     Left out are the stages of the curriculum that have not begun, and what may change: train.steps and the schedule's
     length with it, the micro-batch, and everything about checkpoints, evaluation and tracking.
@@ -33,8 +35,8 @@ def identity_of(config: Config, data: Sources, steps_done: int) -> dict[str, Any
             for stage in config.stages[1:]
             if stage.after_step < steps_done
         ],
-        "run.seed": config.run.seed,
         "objective": config.objective,
+        "run.seed": config.run.seed,
         "train.global_batch_size": config.train.global_batch_size,
         "train.precision": config.train.precision,
         "deepspeed": config.deepspeed,
@@ -43,6 +45,8 @@ def identity_of(config: Config, data: Sources, steps_done: int) -> dict[str, Any
     for section in ("masking", "model", "optim", "schedule"):
         found |= _flat(section, values[section])
     found["model.max_positions"] = config.model.max_positions or config.longest_row
+    del found["model.init"]
+    found["model.init (weights)"] = init
     return found
 
 

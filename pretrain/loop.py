@@ -79,6 +79,7 @@ class Loop:
         self.stop = StopRequest(folder.stop)
         self.stopping = False
         self.replaced_tokens = 0
+        self._init: str | None = None
         self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
         self._feed = DeviceFeed(engine.device)
@@ -90,7 +91,7 @@ class Loop:
         """Train on from `progress` to the end; "completed" or "stopped"."""
         total = self.config.train.steps
         steps_done, position = progress.steps_done, progress.position
-        self.replaced_tokens = progress.replaced_tokens
+        self.replaced_tokens, self._init = progress.replaced_tokens, progress.init
         saved_at = steps_done
         prefetcher = Prefetcher(self.loader, steps_done, position, self._prepare)
         try:
@@ -202,7 +203,8 @@ class Loop:
         self._finish(self.late.drain())
         self._last_end = None
         start = time.monotonic()
-        state = checkpoint_state(self.config, self.data, Progress(step, position, self.replaced_tokens))
+        progress = Progress(step, position, self.replaced_tokens, self._init)
+        state = checkpoint_state(self.config, self.data, progress)
         checkpoint.commit(self.folder.checkpoints, step, state, self.engine.save, self.config.checkpoint.keep)
         if self.is_main:
             self.report(step, {"checkpoint/seconds": time.monotonic() - start}, None)

@@ -17,6 +17,7 @@ from pretrain.data.stream import Position
 from pretrain.identity import differences, identity_of
 from pretrain.layout import layout_of
 from pretrain.model.encoder import encoder_shape
+from pretrain.model.initial import digest_of, weights_file
 from pretrain.run_folder import RunFolder
 
 # What decides which rows there are: a position says nothing once one of these has changed.
@@ -33,11 +34,15 @@ _ROW_SETTINGS = {
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come: optimizer steps, where its stream stands, and tokens that stood in for damaged ones."""
+    """How far a run has come: optimizer steps, where its stream stands, and tokens that stood in for damaged ones.
+
+    `init` is the digest of the weights that it began with, None if they were random.
+    """
 
     steps_done: int
     position: MixturePosition
     replaced_tokens: int = 0
+    init: str | None = None
 
 
 def checkpoint_state(config: Config, data: Sources, progress: Progress) -> dict[str, Any]:
@@ -46,7 +51,7 @@ def checkpoint_state(config: Config, data: Sources, progress: Progress) -> dict[
     return {
         "position": progress.position.to_json(),
         "replaced_tokens": progress.replaced_tokens,
-        "identity": identity_of(config, data, progress.steps_done),
+        "identity": identity_of(config, data, progress.steps_done, progress.init),
         "layout": layout_of(config),
         "shape": _shape_of(config, data),
         "data": {"documents": sum(t.documents for t in totals), "tokens": sum(t.tokens for t in totals)},
@@ -80,7 +85,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
 def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) -> Progress:
     """How far a run has come; its stream goes on where it stood, or at the next epoch if its rows are others now."""
     progress = _progress_of(start)
-    changed = differences(start.state["identity"], identity_of(config, data, start.step))
+    changed = differences(start.state["identity"], identity_of(config, data, start.step, progress.init))
     if not _ROW_SETTINGS & changed.keys():
         return progress
     epochs = [source.epoch for source in progress.position.sources]
@@ -95,7 +100,17 @@ def _shape_of(config: Config, data: Sources) -> dict[str, Any]:
 
 
 def _progress_of(found: checkpoint.Checkpoint) -> Progress:
-    return Progress(found.step, MixturePosition.from_json(found.state["position"]), found.state["replaced_tokens"])
+    state = found.state
+    position = MixturePosition.from_json(state["position"])
+    return Progress(found.step, position, state["replaced_tokens"], state["identity"].get("model.init (weights)"))
+
+
+def _init_now(config: Config, found: checkpoint.Checkpoint) -> str | None:
+    """The digest of model.init's weights; where they are gone, that of the run's: it needs them no more."""
+    init = config.model.init
+    if init is None:
+        return None
+    return digest_of(init) if weights_file(init).is_file() else _progress_of(found).init
 
 
 def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoint:
@@ -127,7 +142,8 @@ def _tell_layout(found: checkpoint.Checkpoint, layout: dict[str, Any]) -> None:
 
 
 def _check_fits(config: Config, found: checkpoint.Checkpoint, data: Sources) -> None:
-    changed = differences(found.state["identity"], identity_of(config, data, found.step))
+    now = identity_of(config, data, found.step, _init_now(config, found))
+    changed = differences(found.state["identity"], now)
     if "plan version" in changed:
         raise UserError(
             f"{found.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "

@@ -29,6 +29,7 @@ from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
 from pretrain.loop import Loop
 from pretrain.model.encoder import Encoder, encoder_shape
+from pretrain.model.initial import digest_of, initial_state
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, start_progress
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
@@ -75,11 +76,10 @@ def train(config: Config, folder: RunFolder) -> State:
     start = find_start(config, folder, data)
     loader = together(lambda: training_loader(config, data, stages, dist.get_rank()))
     held_out = together(lambda: held_out_loader(config, valid, stages, dist.get_rank()) if valid else None)
-    progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start())
+    progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start(), init=_init(config))
+    model = together(lambda: _model(config, data, None if start else config.model.init))
     on_main(lambda: folder.write_status("running", progress.steps_done, config.train.steps, "starting", "none"))
     folder.claimed = True
-    model = Encoder(encoder_shape(config, data.tokenizer))
-    model.initialize(config.run.seed)
     engine = Engine(config, model)
     if start:
         engine.load(start)
@@ -103,6 +103,27 @@ def train(config: Config, folder: RunFolder) -> State:
 def _open_data(config: Config) -> tuple[Sources, Dataset | None]:
     data = open_sources(config.data)
     return data, open_held_out(config.data, data)
+
+
+def _init(config: Config) -> str | None:
+    """The digest of the weights to begin with, the same on every rank; None for random ones."""
+    if (folder := config.model.init) is None:
+        return None
+    digest = together(lambda: digest_of(folder))
+    check_equal(digest, "model.init")
+    return digest
+
+
+def _model(config: Config, data: Sources, init: Path | None) -> Encoder:
+    """The model with random weights, or those of a Hugging Face folder; alike on every rank."""
+    shape = encoder_shape(config, data.tokenizer)
+    model = Encoder(shape)
+    model.initialize(config.run.seed)
+    if init:
+        tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None
+        model.load_state_dict(initial_state(init, shape, tokenizer))
+        model.neutralize_padding()
+    return model
 
 
 def _lock(folder: RunFolder) -> IO[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.format import BLOCK_TOKENS, SHARD_BYTES, TokenizerInfo, token_dtype
+from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, TokenizerInfo, token_dtype
 from data_prep.merge import write_manifest
 from data_prep.reader import Dataset
 from data_prep.shards import ShardWriter, tar_header
@@ -26,16 +26,19 @@ def make_dataset(
     shard_bytes: int = SHARD_BYTES,
     word_starts: Iterable[np.ndarray] | None = None,
     ids: Sequence[str | int] | None = None,
+    targets: Sequence[np.ndarray] | None = None,
 ) -> Dataset:
     """Write token-id `documents` as a data set at `folder` (one task) and open it; there are no tokenizer files."""
     (folder / "shards").mkdir(parents=True)
     starts = iter(word_starts) if word_starts is not None else None
-    with ShardWriter(folder / "shards", 0, token_dtype(vocab_size), block_tokens, shard_bytes) as writer:
+    pairs, dtype = targets is not None, token_dtype(vocab_size)
+    with ShardWriter(folder / "shards", 0, dtype, block_tokens, shard_bytes, pairs) as writer:
         for number, document in enumerate(documents):
             words = next(starts) if starts is not None else None
-            writer.add(np.asarray(document), np.array([len(document)]), words, [ids[number]] if ids else None)
+            wrong = targets[number] if targets is not None else None
+            writer.add(np.asarray(document), np.array([len(document)]), words, [ids[number]] if ids else None, wrong)
     info = tokenizer_info(vocab_size, None if starts is not None else "##")
-    write_manifest(folder, info, writer.shards, [])
+    write_manifest(folder, info, writer.shards, [], TARGETS_VERSION if pairs else FORMAT_VERSION)
     return Dataset(folder)
 
 

@@ -43,7 +43,7 @@ def clean(text: str, settings: Cleaning) -> tuple[str, str]:
 
 def clean_all(texts: Sequence[str], settings: Cleaning) -> tuple[list[str], list[str]]:
     """`clean` for many texts, much faster than one by one."""
-    normalized = [_normalized(text, settings.normalize) for text in texts]
+    normalized = [normalize(text, settings.normalize) for text in texts]
     reasons = [_length_reason(len(text), settings) for text in normalized]
     if settings.repetition:
         kept = [index for index, reason in enumerate(reasons) if not reason]
@@ -52,7 +52,8 @@ def clean_all(texts: Sequence[str], settings: Cleaning) -> tuple[list[str], list
     return normalized, reasons
 
 
-def _normalized(text: str, form: str) -> str:
+def normalize(text: str, form: str) -> str:
+    """The text in a Unicode normal form: none, nfc or nfkc."""
     if form == "none" or text.isascii():
         return text
     return unicodedata.normalize(cast(Literal["NFC", "NFKC"], form.upper()), text)

@@ -23,7 +23,8 @@ HUB = "hub:"
 class Options:
     """How documents are read. Raises UserError for empty names and a separator that no line can equal.
 
-    text_field, id_field: a key; `a.b` is key b of the object under a, unless there is a key named `a.b`.
+    text_field, id_field, wrong_field: a key; `a.b` is key b of the object under a, unless there is a key named `a.b`.
+    The wrong field holds the text that the text field corrects.
     separator, of .txt: `blank` (a blank line ends a document), `line` (each line is a document), `file` (the whole
     file is one), or any other text: a line equal to it ends a document.
     """
@@ -31,10 +32,13 @@ class Options:
     text_field: str = "text"
     id_field: str | None = None
     separator: str = "blank"
+    wrong_field: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.text_field or self.id_field == "":
-            raise UserError("The name of the text or id field is empty; give the key that holds it.")
+        if not self.text_field or self.id_field == "" or self.wrong_field == "":
+            raise UserError("The name of the text, id or wrong field is empty; give the key that holds it.")
+        if self.wrong_field == self.text_field:
+            raise UserError(f"{self.text_field!r} is both the text field and the wrong field; give each its own.")
         if not self.separator or "\n" in self.separator or "\r" in self.separator:
             raise UserError(
                 f"The separator {self.separator!r} is not the text of one line; give blank, line, file or such a text."
@@ -50,12 +54,16 @@ class Found(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A document and where it starts (line or table row, from 1); or, where `reason` is set, why there is none."""
+    """A document and where it starts (line or table row, from 1); or, where `reason` is set, why there is none.
+
+    `wrong` is the text that it corrects, if it has one.
+    """
 
     line: int
     text: str
     reason: str = ""
     id: str | int | None = None
+    wrong: str | None = None
 
 
 @dataclass

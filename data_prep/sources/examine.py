@@ -34,6 +34,10 @@ def examine(found: Found, cache: LocalCache, options: Options | None = None) -> 
     options = options or Options()
     if found.kind == "txt" and options.id_field:
         raise UserError(f"{shown(found.location)} has no fields, and so no {options.id_field!r}; leave out --id-field.")
+    if found.kind == "txt" and options.wrong_field:
+        raise UserError(
+            f"{shown(found.location)} has no fields, and so no {options.wrong_field!r}; leave out --wrong-field."
+        )
     if found.kind == "hub":
         from data_prep.sources.hub import examine_hub
 

@@ -51,8 +51,9 @@ def read_lines(
 
 
 def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
-    get_text, get_id = getter(options.text_field), getter(options.id_field)
+    get_text, get_id, get_wrong = map(getter, (options.text_field, options.id_field, options.wrong_field))
     id_types = (str, int) if options.id_field else (type(None),)
+    wrong_type = str if options.wrong_field else type(None)
     number = 0
     new = tuple.__new__  # half the time of Row(...), which counts for short documents
     for lines in batches:
@@ -60,11 +61,11 @@ def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Coun
             number += 1
             try:
                 value = orjson.loads(line)  # type: ignore[arg-type]
-                text, id = get_text(value), get_id(value)
+                text, id, wrong = get_text(value), get_id(value), get_wrong(value)
             except (ValueError, LookupError, TypeError):
-                text = id = None
-            if type(text) is str and type(id) in id_types:
-                yield new(Row, (number, text, "", id))
+                text = id = wrong = None
+            if type(text) is str and type(id) in id_types and type(wrong) is wrong_type:
+                yield new(Row, (number, text, "", id, wrong))
             elif line is None:
                 yield Row(number, "", too_long("line", max_bytes))
             elif line.strip():
@@ -79,11 +80,12 @@ def _why_not(line: bytes, options: Options) -> str:
         return f"invalid JSON: {error.msg} at character {error.pos}"
     if not isinstance(value, dict):
         return "the line is not a JSON object"
-    try:
-        if not isinstance(getter(options.text_field)(value), str):
-            return f"field {options.text_field!r} is not a string"
-    except (LookupError, TypeError):
-        return f"field {options.text_field!r} is missing"
+    for field in filter(None, (options.text_field, options.wrong_field)):
+        try:
+            if not isinstance(getter(field)(value), str):
+                return f"field {field!r} is not a string"
+        except (LookupError, TypeError):
+            return f"field {field!r} is missing"
     try:
         getter(options.id_field)(value)
     except (LookupError, TypeError):

@@ -22,12 +22,13 @@ _DAMAGE = (pa.ArrowException, OSError)  # pyarrow raises either for damaged byte
 
 
 def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
-    """Raise UserError unless the text field is a column of strings, and the id field one of strings or integers."""
+    """Raise UserError unless text and wrong field are columns of strings, the id field one of strings or integers."""
     is_text = lambda kind: _is_string(kind.value_type if pa.types.is_dictionary(kind) else kind)  # noqa: E731
     is_id = lambda kind: is_text(kind) or pa.types.is_integer(kind)  # noqa: E731
     for field, fits, wanted in (
         (options.text_field, is_text, "strings"),
         (options.id_field, is_id, "strings or integers"),
+        (options.wrong_field, is_text, "strings"),
     ):
         if field is None:
             continue
@@ -39,9 +40,14 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
 
 
 def column_names(schema: pa.Schema, options: Options) -> list[str]:
-    """The top-level columns that hold the text and id fields."""
-    fields = [field for field in (options.text_field, options.id_field) if field]
-    return list(dict.fromkeys(field if field in schema.names else field.partition(".")[0] for field in fields))
+    """The top-level columns that hold the text, id and wrong fields."""
+    return list(
+        dict.fromkeys(field if field in schema.names else field.partition(".")[0] for field in _fields(options))
+    )
+
+
+def _fields(options: Options) -> list[str]:
+    return [field for field in (options.text_field, options.id_field, options.wrong_field) if field]
 
 
 def _is_string(kind: pa.DataType) -> bool:
@@ -74,6 +80,10 @@ def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: 
     counts.lines += batch.num_rows
     try:
         texts, reasons = _strings(_column(batch, options.text_field), max_bytes, counts)
+        wrongs: list[str | None] = []
+        bad: dict[int, str] = {}
+        if options.wrong_field:
+            wrongs, bad = _strings(_column(batch, options.wrong_field), max_bytes, counts)
         ids = _plain(_column(batch, options.id_field)).to_pylist() if options.id_field else None
     except (pa.ArrowException, UnicodeDecodeError) as error:
         yield Row(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {_sentence(error)}")
@@ -85,8 +95,10 @@ def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: 
             yield Row(line, "", reasons.get(index) or f"field {options.text_field!r} is null")
         elif id is None and ids:
             yield Row(line, "", f"id field {options.id_field!r} is null")
+        elif wrongs and wrongs[index] is None:
+            yield Row(line, "", bad.get(index) or f"field {options.wrong_field!r} is null")
         else:
-            yield Row(line, text, "", id)
+            yield Row(line, text, "", id, wrongs[index] if wrongs else None)
 
 
 def _strings(column: pa.Array, max_bytes: int, counts: Counts) -> tuple[list[str | None], dict[int, str]]:
@@ -158,7 +170,7 @@ def read_parquet(
     path: Path, location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
 ) -> Iterator[Row]:
     """Rows of the row groups [first, last). A damaged one is a row with a reason, and the next one is read."""
-    columns = [field for field in (options.text_field, options.id_field) if field]
+    columns = _fields(options)
     with _parquet(str(path), options, location) as file:
         for group in range(first, last):
             size, rows = _group_bytes(file, group, options), file.metadata.row_group(group).num_rows

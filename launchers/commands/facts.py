@@ -35,6 +35,7 @@ def _table(title: str, first: str, *others: str) -> Table:
 
 def _overview(facts: dict[str, Any]) -> Table:
     tokenizer, left_out = facts["tokenizer"], facts["left_out"]
+    share = facts["targets"] / facts["tokens"] if "targets" in facts else None
     rows = {
         "documents": _count(facts["documents"]),
         "tokens": _count(facts["tokens"]),
@@ -45,6 +46,7 @@ def _overview(facts: dict[str, Any]) -> Table:
         "unigram entropy": f"{_number(facts['unigram_entropy'])} nats a token",
         "vocabulary": f"{facts['vocabulary_used']:,} of {tokenizer['vocab_size']:,} ids occur",
         "size": f"{facts['bytes']:,} bytes, {facts['blocks']:,} blocks, {facts['shards']:,} shards, {facts['dtype']}",
+        **({"targets": f"{facts['targets']:,} tokens to repair ({_percent(share)})"} if share is not None else {}),
         "inputs": _count(facts["inputs"]),
         "left out": ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count) or "nothing",
         "fingerprint": facts["fingerprint"],

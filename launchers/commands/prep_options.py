@@ -62,6 +62,12 @@ def request(
     more: MoreInputs = None,
     text_field: TextField = "text",
     id_field: Annotated[str | None, typer.Option(help="Keep the documents' ids, from this field.")] = None,
+    wrong_field: Annotated[
+        str | None,
+        typer.Option(
+            help="Pairs for cloze repair: the field of the wrong text, that of --text-field being the right one."
+        ),
+    ] = None,
     separator: Separator = "blank",
     valid_fraction: Annotated[
         float,
@@ -102,7 +108,7 @@ def request(
     from data_prep.tokenizer import fetch
 
     settings = Settings(
-        reading=Options(text_field, id_field, separator),
+        reading=Options(text_field, id_field, separator, wrong_field),
         cleaning=Cleaning(normalize.value, min_characters, max_characters, drop_repetitive),
         deduplicate=deduplicate.value,
         near_threshold=near_threshold,

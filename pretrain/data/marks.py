@@ -9,7 +9,7 @@ from data_prep.errors import UserError
 from data_prep.reader import Dataset
 from pretrain.data.window import Marks, Reorder
 from pretrain.data.word_order import shuffled_ngrams
-from pretrain.masking.rows import WORD_START
+from pretrain.masking.rows import TARGET, WORD_START
 from pretrain.philox import derive_key
 
 WordStarts = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.bool_]]
@@ -21,10 +21,32 @@ def marks_of(dataset: Dataset, wanted: int) -> Marks | None:
     Raises:
         UserError: if the data set does not tell.
     """
+    if wanted & TARGET:
+        return _targets(dataset)
     if not wanted & WORD_START:
         return None
     begins_word = word_starts(dataset, "masking.strategy")
     return lambda tokens, block: begins_word(tokens, block) * np.uint8(WORD_START)
+
+
+def check_targets(dataset: Dataset) -> None:
+    """Raise UserError if the data set does not tell what is to be repaired."""
+    if not dataset.has_targets:
+        raise UserError(
+            f"{dataset.location} has no targets, which objective: repair predicts; prepare pairs of a wrong and a "
+            "right text, with `maskwright prep run --wrong-field`"
+        )
+
+
+def _targets(dataset: Dataset) -> Marks:
+    check_targets(dataset)
+
+    def stored(tokens: NDArray[np.unsignedinteger], block: int) -> NDArray[np.uint8]:
+        found = dataset.targets(block)
+        assert found is not None  # a data set that has targets has them in every block
+        return found * np.uint8(TARGET)
+
+    return stored
 
 
 def word_order(dataset: Dataset, n: int, seed: int) -> Reorder:

@@ -11,7 +11,7 @@ from data_prep.reader import Dataset
 from pretrain.config import Config, DataConfig
 from pretrain.curriculum import Stage, stages_of
 from pretrain.data.loader import Loader
-from pretrain.data.marks import marks_of, word_order
+from pretrain.data.marks import check_targets, marks_of, word_order
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import RowStream
@@ -103,6 +103,8 @@ def check_run(config: Config, world_size: int) -> None:
     held_out = open_held_out(config.data, sources)
     for dataset in (*sources.datasets, *([held_out] if held_out else [])):
         dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
+        if config.objective == "repair":
+            check_targets(dataset)
 
 
 def training_loader(

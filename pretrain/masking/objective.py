@@ -3,6 +3,7 @@
 from pretrain.config import Config, MaskingConfig, StrategyName
 from pretrain.masking.causal import CausalTokens
 from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.repair import Repair
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import Objective
 from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
@@ -15,6 +16,8 @@ def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str
     if config.causal:
         return CausalTokens(vocabulary)
     masking = config.masking
+    if config.objective == "repair":
+        return Repair(vocabulary, largest_mask_rate(masking), seed, purpose)
     strategies = [(strategy_of(masking, name), weight) for name, weight in masking.weights.items()]
     shares = masking.replacement
     replacement = Replacement(shares.mask, shares.random, shares.per)

@@ -48,6 +48,7 @@ OPTIONS = {
     "model.size.heads": 4,
     "model.size.intermediate": None,
     "model.max_positions": None,
+    "model.init": None,
     "optim.name": "adamw",
     "optim.lr": 5e-4,
     "optim.betas": [0.9, 0.98],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep import deduplicate
+from data_prep import alignment, deduplicate
 from data_prep.checks import MAX_IDS_BYTES
 from data_prep.cleaning import text
 from data_prep.format import (
@@ -140,4 +140,5 @@ def test_documented_reasons():
     rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1].split("\n## ")[0], re.M)
     named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
     reasons = [*text.REASONS, *deduplicate.REASONS.values(), "contaminated", "empty", "unreadable"]
+    reasons.append(alignment.UNCHANGED)
     assert sorted(named) == sorted(reasons)

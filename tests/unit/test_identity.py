@@ -57,6 +57,7 @@ DECIDING = {
 }
 FREE = {
     "run__dir": "runs/elsewhere",
+    "model__init": "the-same/moved",
     "run__resume": "required",
     "run__trust_checkpoint": True,
     "run__allow_changes": True,
@@ -113,6 +114,13 @@ def test_nested_settings_are_named():
 @pytest.mark.parametrize(("key", "value"), FREE.items())
 def test_a_free_setting_changes_nothing(key, value):
     assert changed(identity(), identity(**{key: value})) == []
+
+
+def test_initial_weights_count_by_content():
+    config = Config.model_validate(LEAST)
+    before, now = (identity_of(config, data_set(), 100, digest) for digest in ("a" * 64, "b" * 64))
+    assert list(differences(before, now)) == ["model.init (weights)"]
+    assert list(differences(identity(), now)) == ["model.init (weights)"]
 
 
 def test_the_data_count_by_content():

@@ -1,0 +1,113 @@
+"""Cloze repair end to end: pairs to a data set, a run that begins with given weights, its journal, its replay."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from data_prep.reader import Dataset
+from launchers.app import app
+from pretrain import checkpoint
+from pretrain.config import load_config
+from pretrain.curriculum import stages_of
+from pretrain.data.batch import Batch
+from pretrain.data.inspect import documents_of
+from pretrain.data.sources import open_sources, training_loader
+from pretrain.journal import read_journal
+from pretrain.masking.rows import IGNORED
+from pretrain.model.encoder import Encoder, encoder_shape
+from pretrain.model.families import bert_model
+from pretrain.replay import replay
+from pretrain.resume import _check_fits
+from tests.support import runs, text_data
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A data set of sentences, of which one word each was another, made through the command line."""
+    folder = tmp_path_factory.mktemp("pairs")
+    text = text_data.corpus(folder / "text.jsonl", 300)
+    tokenizer = text_data.train_tokenizer(text, folder / "tok")
+    rng = np.random.default_rng(0)
+    lines = []
+    for right in text_data.sentences(300):
+        words = right.split()
+        words[int(rng.integers(len(words)))] = "wrongly"
+        lines.append(json.dumps({"right": right, "wrong": " ".join(words)}))
+    lines.append(json.dumps({"right": "the captain saw her letter.", "wrong": "the captain saw her letter."}))
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
+    fields = ("--text-field", "right", "--wrong-field", "wrong")
+    out = folder / "data"
+    text_data.make(
+        "prep", "run", "--input", folder / "pairs.jsonl", *fields, "--tokenizer", tokenizer, "--out", out,
+        "--valid-fraction", "0.1",
+    )  # fmt: skip
+    assert Dataset(out / "train").manifest.left_out() == {"unchanged": 1}
+    return out
+
+
+def first_batch(config_file: Path) -> Batch:
+    config = load_config(config_file)
+    loader = training_loader(config, open_sources(config.data), stages_of(config, 1), 0)
+    (batch,) = loader.step(0, loader.mixture.start()).batches
+    loader.close()
+    return batch
+
+
+@torch.no_grad()
+def loss_of(encoder: Encoder, batch: Batch) -> float:
+    """The mean loss of the labels, computed apart from the trainer."""
+    arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
+    found = encoder.eval()(*map(torch.from_numpy, arrays), seq_len=batch.seq_len, n_documents=batch.n_documents)
+    return found.loss.item() / batch.n_predictions
+
+
+def test_fine_tuning_by_repair(data, tmp_path):
+    run, init = tmp_path / "run", tmp_path / "init"
+    values = runs.tiny_config(data, run, train__steps=STEPS, checkpoint__every_steps=2, eval__every_steps=2)
+    values |= {"objective": "repair", "masking": {"rate": 0.2}}
+    values["model"]["init"] = str(init)
+    config = runs.write_config(run.with_suffix(".yaml"), values)
+    settings = load_config(config)
+    shape = encoder_shape(settings.model, 32, Dataset(data / "train").manifest.tokenizer)
+    encoder = Encoder(shape)
+    encoder.initialize(99)  # not the run's own seed
+    bert_model(encoder.state_dict(), shape).save_pretrained(init)
+    result = runs.maskwright("train", config, "--procs", "1")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+    batch = first_batch(config)
+    labels = batch.labels[batch.labels != IGNORED]
+    assert 8 <= len(labels) < 100, "a few words of eight rows"
+    losses = runs.losses(run)
+    assert list(losses) == [1, 2, 3, 4]
+    assert losses[1] == pytest.approx(loss_of(encoder, batch), rel=1e-5), "of the weights given, over targets alone"
+    assert [entry.step for entry in read_journal(run / "journal.jsonl") if "eval/loss" in entry.metrics] == [2, 4]
+
+    replayed = replay(run, 1)
+    assert replayed.checksum_matches
+    predictions = [
+        p for row in documents_of(replayed.rows, replayed.vocabulary) for one in row for p in one.predictions
+    ]
+    assert {p.kind for p in predictions} == {"mask"}
+    assert len(predictions) == len(labels)
+    shown = CliRunner().invoke(app, ["replay", str(run), "--step", "1"])
+    assert shown.exit_code == 0
+    assert shown.stdout.split("\nrow 0")[1].count("⟦") == len(labels)
+
+    sources = open_sources(settings.data)
+    newest = checkpoint.read(run / f"checkpoints/step-{STEPS:08d}")
+    _check_fits(settings, newest, sources)
+    shutil.move(init, tmp_path / "moved")  # the checkpoint needs it no more
+    _check_fits(settings, newest, sources)
+    encoder.initialize(98)
+    bert_model(encoder.state_dict(), shape).save_pretrained(init)
+    with pytest.raises(UserError, match=r"cannot be resumed: model\.init \(weights\) was \w{64} and is \w{64}; "):
+        _check_fits(settings, newest, sources)

@@ -1,0 +1,120 @@
+"""Pairs of texts: which tokens of the right one are targets."""
+
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep import alignment
+from data_prep.alignment import LONG_WORD, MAX_PRODUCT, missing, targets_of
+
+VOCABULARY = ["the", "ship", "##s", "sail", "##ed", "##ing", "a", "red"]
+BEGINS = np.array([not token.startswith("##") for token in VOCABULARY])
+
+
+def encoded(*texts: str) -> tuple[np.ndarray, np.ndarray, None]:
+    documents = [[VOCABULARY.index(token) for token in text.split()] for text in texts]
+    return (
+        np.array([id for document in documents for id in document], np.uint32),
+        np.array([len(d) for d in documents], np.int64),
+        None,
+    )
+
+
+def marked(right: str, wrong: str) -> str:
+    """The right text, with its targets in brackets."""
+    found = targets_of(encoded(right), encoded(wrong), BEGINS)
+    return " ".join(f"[{token}]" if target else token for token, target in zip(right.split(), found, strict=True))
+
+
+@pytest.mark.parametrize(
+    "wrong, right, wanted",
+    [
+        ("the ship sail", "the ship sail", "the ship sail"),
+        ("the ship sail", "the red ship sail", "the [red] ship sail"),
+        ("a ship sail", "the ship sail", "[the] ship sail"),
+        ("the red ship sail", "the ship sail", "the ship sail"),
+        ("the ship ##s sail", "the ship sail", "the [ship] sail"),
+        ("the ship sail ##ed a", "the ship sail ##ing a", "the ship [sail] [##ing] a"),
+        ("the ship", "the ship ##s sail", "the [ship] [##s] [sail]"),
+        ("", "the ship", "[the] [ship]"),
+        ("the ship", "", ""),
+        ("", "", ""),
+        ("the the ship", "the ship", "the ship"),
+        ("ship the", "the ship", "[the] ship"),
+    ],
+)
+def test_words_that_the_wrong_text_has_not(wrong, right, wanted):
+    assert marked(right, wrong) == wanted
+
+
+def test_texts_of_a_batch_do_not_mix():
+    right = encoded("the ship", "", "a red ship ##s", "sail", "")
+    wrong = encoded("a ship", "the", "a red ship", "sail", "sail")
+    assert targets_of(right, wrong, BEGINS).tolist() == [True, False, False, False, True, True, False]
+
+
+def test_word_starts_of_the_encoder_come_first():
+    """As with byte-level tokens: the same ids are other words where words begin elsewhere."""
+    ids, lengths = np.arange(4, dtype=np.uint32), np.array([4])
+    right = ids, lengths, np.array([True, False, True, True])
+    wrong = np.array([0, 9, 2, 3], np.uint32), lengths, np.array([True, False, True, True])
+    assert targets_of(right, wrong, None).tolist() == [True, True, False, False]
+
+
+def test_a_long_word_counts_as_its_tokens():
+    right, wrong = np.arange(LONG_WORD + 1, dtype=np.uint32), np.arange(LONG_WORD + 1, dtype=np.uint32)
+    wrong[3] = 99
+    for size, wanted in ((LONG_WORD + 1, 1), (LONG_WORD, LONG_WORD)):
+        starts = np.zeros(size, bool)
+        pair = [(ids[:size], np.array([size]), starts) for ids in (right, wrong)]
+        assert targets_of(*pair, None).sum() == wanted
+
+
+WORDS = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=30)
+
+
+def check(right, wrong):
+    """What is not missing stands in the wrong text, in order."""
+    ranges = list(missing(right, wrong))
+    assert all(first < last for first, last in ranges)
+    assert all(end <= first for (_, end), (first, _) in pairwise(ranges))
+    gone = {place for first, last in ranges for place in range(first, last)}
+    rest = iter(wrong)
+    assert all(word in rest for place, word in enumerate(right) if place not in gone)
+    assert right != wrong or not ranges
+
+
+@given(WORDS, WORDS)
+def test_what_is_not_missing_stands_in_the_wrong_text_in_order(right, wrong):
+    check(right, wrong)
+
+
+@given(WORDS, WORDS, st.sampled_from([0, 4, 100]))
+def test_long_texts_are_cut_without_harm(right, wrong, limit):
+    """The same holds where texts are cut, or too long to compare."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alignment, "_DIRECT", 0)
+        patch.setattr(alignment, "MAX_PRODUCT", limit)
+        check(right, wrong)
+
+
+def test_a_long_document_takes_linear_time_and_finds_its_differences():
+    rng = np.random.default_rng(0)
+    right = [bytes([a, b]) for a, b in rng.integers(0, 25, size=(100_000, 2)).tolist()]
+    wrong, changed = list(right), rng.choice(100_000, size=2000, replace=False)
+    for place in changed.tolist():
+        wrong[place] = b"?"
+    begin = time.perf_counter()
+    found = [place for first, last in missing(right, wrong) for place in range(first, last)]
+    assert time.perf_counter() - begin < 20  # a second or two; compared directly, it would be hours
+    assert found == sorted(changed.tolist())
+
+
+def test_what_is_too_long_to_compare_is_different():
+    size = int(MAX_PRODUCT**0.5) + 1
+    right, wrong = [b"x", *[b"a", b"b"] * size, b"y"], [b"x", *[b"b", b"c"] * size, b"y"]
+    assert list(missing(right, wrong)) == [(1, 1 + 2 * size)]

@@ -1,0 +1,171 @@
+"""model.init: weights of a Hugging Face BERT to begin with, or one sentence on why they cannot be."""
+
+import json
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertModel
+
+from data_prep.errors import UserError
+from pretrain.model.encoder import Encoder, EncoderShape
+from pretrain.model.families import bert_config, bert_model
+from pretrain.model.initial import digest_of, initial_state
+from tests.support.wordpiece_set import wordpiece_set
+
+SHAPE = EncoderShape(vocab_size=70, layers=2, hidden=16, heads=2, intermediate=32, max_positions=24, pad_id=0)
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    encoder = Encoder(SHAPE)
+    encoder.initialize(3)
+    return encoder
+
+
+@pytest.fixture
+def folder(encoder, tmp_path) -> Path:
+    bert_model(encoder.state_dict(), SHAPE).save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def refusal(folder: Path, shape: EncoderShape = SHAPE, tokenizer: Path | None = None) -> str:
+    with pytest.raises(UserError) as caught:
+        initial_state(folder, shape, tokenizer)
+    message = str(caught.value)
+    assert message.startswith("model.init: ")
+    assert "\n" not in message
+    return message
+
+
+def changed(folder: Path, **values) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    return folder
+
+
+def test_the_weights_come_back_bit_for_bit(folder, encoder):
+    other = Encoder(SHAPE)
+    other.initialize(4)
+    other.load_state_dict(initial_state(folder, SHAPE))
+    other.neutralize_padding()
+    for name, tensor in encoder.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
+def test_fewer_positions_are_the_first_ones(folder, encoder):
+    found = initial_state(folder, replace(SHAPE, max_positions=10))
+    assert torch.equal(found["position_embedding"], encoder.position_embedding[:10])
+
+
+def test_half_precision_and_first_names_of_norms(folder, encoder):
+    path = folder / "model.safetensors"
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor.half()
+        for name, tensor in load_file(path).items()
+    }
+    assert any(name.endswith("gamma") for name in old)
+    save_file(old, path)
+    found = initial_state(folder, SHAPE)
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    assert torch.equal(found["head_norm.weight"], encoder.head_norm.weight)
+
+
+def test_the_digest_is_of_the_weights(folder, tmp_path):
+    before = digest_of(folder)
+    shutil.move(folder, tmp_path / "moved")
+    assert digest_of(tmp_path / "moved") == before
+    path = tmp_path / "moved" / "model.safetensors"
+    state = load_file(path)
+    state["cls.predictions.bias"][0] += 1
+    save_file(state, path)
+    assert digest_of(tmp_path / "moved") != before
+    with pytest.raises(UserError, match=r"model\.init: .* cannot be read"):
+        digest_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ({"layers": 3}, "its num_hidden_layers is 2 and model.size.layers is 3"),
+        ({"hidden": 32}, "its hidden_size is 16 and model.size.hidden is 32"),
+        ({"heads": 4}, "its num_attention_heads is 2 and model.size.heads is 4"),
+        ({"intermediate": 64}, "its intermediate_size is 32 and model.size.intermediate is 64"),
+        ({"vocab_size": 71}, "its vocabulary has 70 tokens and that of data.train 71"),
+        ({"max_positions": 25}, "it has 24 positions, and rows or model.max_positions need 25"),
+    ],
+)
+def test_another_shape_is_named(folder, shape, wanted):
+    assert wanted in refusal(folder, replace(SHAPE, **shape))
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({"model_type": "roberta"}, "a model of type 'roberta'; only BERT"),
+        ({"hidden_act": "relu"}, "its hidden_act is 'relu', and only 'gelu'"),
+        ({"layer_norm_eps": 1e-5}, "its layer_norm_eps is 1e-05"),
+        ({"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
+        ({"is_decoder": True}, "its is_decoder is True"),
+        ({"max_position_embeddings": "many"}, "it has many positions"),
+    ],
+)
+def test_other_models_are_refused(folder, values, wanted):
+    assert wanted in refusal(changed(folder, **values))
+
+
+def test_folders_that_hold_no_model(folder, tmp_path):
+    assert "nowhere is no folder" in refusal(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "has no config.json" in refusal(tmp_path / "empty")
+    (folder / "config.json").write_text("{")
+    assert "config.json cannot be read" in refusal(folder)
+    (folder / "config.json").write_text("[]")
+    assert "model of type []" in refusal(folder)
+
+
+def test_a_pickle_is_never_opened(folder):
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("unpickled",))
+
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    assert "has no model.safetensors, the only file of weights that is read" in refusal(folder)
+
+
+def test_weights_that_do_not_fit(folder):
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    assert "model.safetensors cannot be read" in refusal(folder)
+    path.write_bytes(whole)
+    state = load_file(path)
+    for name, tensor in (
+        ("cls.predictions.bias", torch.zeros(5)),
+        ("bert.embeddings.LayerNorm.weight", torch.zeros(5)),
+        ("bert.encoder.layer.1.attention.self.key.weight", torch.zeros(16, 3)),
+        ("bert.embeddings.position_embeddings.weight", torch.tensor(1.0)),
+    ):
+        save_file(state | {name: tensor}, path)
+        assert "does not go with its config.json" in refusal(folder)
+
+
+def test_a_model_without_its_head_is_refused(folder):
+    BertModel(bert_config(SHAPE)).save_pretrained(folder)
+    assert "is no BertForMaskedLM: its weights lack '" in refusal(folder)
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(folder, tmp_path):
+    tokenizer = wordpiece_set(tmp_path / "set", [[[5]]], []).path / "tokenizer"
+    shutil.copy(tokenizer / "tokenizer.json", folder)
+    initial_state(folder, SHAPE, tokenizer)
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace('"ship"', '"boat"'))
+    assert "another vocabulary than data.train" in refusal(folder, SHAPE, tokenizer)
+    (folder / "tokenizer.json").write_text("{")
+    assert "cannot be compared" in refusal(folder, SHAPE, tokenizer)
