@@ -76,7 +76,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     values["model"]["init"] = str(init)
     config = runs.write_config(run.with_suffix(".yaml"), values)
     settings = load_config(config)
-    shape = encoder_shape(settings.model, 32, Dataset(data / "train").manifest.tokenizer)
+    shape = encoder_shape(settings, Dataset(data / "train").manifest.tokenizer)
     encoder = Encoder(shape)
     encoder.initialize(99)  # not the run's own seed
     bert_model(encoder.state_dict(), shape).save_pretrained(init)
