@@ -110,11 +110,8 @@ def test_the_printed_reader_with_the_changes_that_the_page_names(dataset):
     page = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
     code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "def blocks" in code)
     changed = code.replace('("maskwright-blocks", 1)', '("maskwright-blocks", 2)')
-    changed = (
-        changed.replace('ids_sum"', 'ids_sum targets_at targets_sum"')
-        .replace("words_at", "_")
-        .replace("targets_at", "words_at")
-    )
+    changed = changed.replace('ids_sum"', 'ids_sum targets_at targets_sum"')
+    changed = changed.replace('block["words_at"]', 'block["targets_at"]')
     namespace: dict = {}
     exec(changed, namespace)
     for block, (tokens, _, targets, _) in enumerate(namespace["blocks"](dataset.path)):
