@@ -114,6 +114,14 @@ def test_a_long_document_takes_linear_time_and_finds_its_differences():
     assert found == sorted(changed.tolist())
 
 
+def test_what_repeats_itself_does_not_mislead():
+    """A refrain stands twice in the right text and once in the wrong one: the text between tells which it is."""
+    refrain, verse = [b"r%d" % n for n in range(60)], [b"v%d" % n for n in range(6)]
+    right = [b"p", *refrain, *verse, *refrain, b"q"]
+    wrong = [b"x", *refrain, *verse, b"y"]
+    assert list(missing(right, wrong)) == [(0, 1), (67, 128)]
+
+
 def test_what_is_too_long_to_compare_is_different():
     size = int(MAX_PRODUCT**0.5) + 1
     right, wrong = [b"x", *[b"a", b"b"] * size, b"y"], [b"x", *[b"b", b"c"] * size, b"y"]

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from data_prep.checks import check_index
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import BLOCK_RECORD, INDEX_HEADER, block_record
+from data_prep.format import BLOCK_RECORD, INDEX_HEADER, block_record, read_index
 from data_prep.inspect import summary
 from data_prep.plan import Settings
 from data_prep.reader import Dataset
@@ -110,11 +111,8 @@ def test_the_printed_reader_with_the_changes_that_the_page_names(dataset):
     page = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
     code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "def blocks" in code)
     changed = code.replace('("maskwright-blocks", 1)', '("maskwright-blocks", 2)')
-    changed = (
-        changed.replace('ids_sum"', 'ids_sum targets_at targets_sum"')
-        .replace("words_at", "_")
-        .replace("targets_at", "words_at")
-    )
+    changed = changed.replace('ids_sum"', 'ids_sum targets_at targets_sum"')
+    changed = changed.replace('block["words_at"]', 'block["targets_at"]')
     namespace: dict = {}
     exec(changed, namespace)
     for block, (tokens, _, targets, _) in enumerate(namespace["blocks"](dataset.path)):
@@ -137,6 +135,19 @@ def test_damaged_targets_are_named_and_never_used(dataset):
     with pytest.raises(DamagedData, match=r"targets of block 00000_000000000"):
         Dataset(dataset.path).targets(0)
     assert any("block 00000_000000000: the targets have checksum" in problem for problem in verify(dataset.path))
+
+
+def test_an_index_with_a_block_without_targets_is_refused(dataset):
+    shard = dataset.manifest.shards[0]
+    header, table, lengths = read_index((dataset.path / "shards" / shard.index_name).read_bytes())
+    check_index(header, table, lengths, 2, shard.bytes)
+    table = table.copy()
+    table["targets_offset"][1] = 0
+    with pytest.raises(ValueError, match="a block has no targets"):
+        check_index(header, table, lengths, 2, shard.bytes)
+    table["targets_offset"][1] = shard.bytes - 1
+    with pytest.raises(ValueError, match="a block's targets would lie beyond the end"):
+        check_index(header, table, lengths, 2, shard.bytes)
 
 
 def test_a_tar_member_out_of_place_is_named(dataset):
@@ -231,7 +242,7 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
 def test_both_texts_are_normalised(tmp_path, tokenizer):
     from data_prep.cleaning.text import Cleaning
 
-    rows = [{"right": "ﬁne ship", "wrong": "fine ship"}, {"right": "the ship", "wrong": "the ﬁne ship the"}]
+    rows = [{"right": "ｓhip sail", "wrong": "ship sail"}, {"right": "ship sail", "wrong": "ｓhip sail"}]
     file = pairs(tmp_path / "pairs", "jsonl", [*rows, {"right": "the ship", "wrong": "sail ship"}])
     settings = Settings(reading=PAIRS.reading, cleaning=Cleaning(normalize="nfkc"))
     prepared = prepare_files([file], tokenizer, tmp_path / "out", settings=settings)
