@@ -104,6 +104,7 @@ def check_run(config: Config, world_size: int) -> None:
     held_out = open_held_out(config.data, sources)
     for dataset in (*sources.datasets, *([held_out] if held_out else [])):
         dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
+    objective_of(config, Vocabulary.of(sources.tokenizer), config.run.seed, "train")
 
 
 def training_loader(
