@@ -2,7 +2,19 @@
 
 import typer
 
-from launchers.commands import dataset, demo, launch, launch_prep, mask, prep, replay, run, tokenizer, track
+from launchers.commands import (
+    collocations,
+    dataset,
+    demo,
+    launch,
+    launch_prep,
+    mask,
+    prep,
+    replay,
+    run,
+    tokenizer,
+    track,
+)
 
 app = typer.Typer(
     name="maskwright",
@@ -12,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
-for finished in (dataset.info, dataset.show, dataset.verify):
+for finished in (dataset.info, dataset.show, dataset.verify, collocations.collocations):
     prep.prep_app.command()(finished)
 app.add_typer(prep.prep_app, name="prep")
 for command in (demo.demo, run.train, run.status, run.stop, replay.replay, run.export):

@@ -9,6 +9,7 @@ from pretrain.config import Config
 from pretrain.data.mixture import quotas
 from pretrain.data.sources import Sources
 from pretrain.data.stream import PLAN_VERSION
+from pretrain.masking.collocations import listed
 
 _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
@@ -20,6 +21,9 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
 
     Left out are the stages of the curriculum that have not begun, and what may change: train.steps and the schedule's
     length with it, the micro-batch, and everything about checkpoints, evaluation and tracking.
+
+    Raises:
+        UserError: if a list of collocations that masking needs is missing. DamagedData: if it is not sound.
     """
     values = config.model_dump(mode="json")
     found: dict[str, Any] = {
@@ -44,6 +48,9 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     }
     for section in ("masking", "model", "optim", "schedule"):
         found |= _flat(section, values[section])
+    del found["masking.collocations"]  # where it lies decides nothing
+    if config.masking.collocations:
+        found["masking.collocations (content)"] = listed(config.masking.collocations).digest
     found["model.max_positions"] = config.model.max_positions or config.longest_row
     del found["model.init"]
     found["model.init (weights)"] = init

@@ -27,6 +27,7 @@ from pretrain.data.sources import (
 )
 from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
+from pretrain.identity import batch_settings
 from pretrain.loop import Loop
 from pretrain.model.encoder import Encoder, encoder_shape
 from pretrain.model.initial import digest_of, initial_state
@@ -72,6 +73,7 @@ def train(config: Config, folder: RunFolder) -> State:
     lock = on_main(lambda: _lock(folder))
     check_equal(config.model_dump_json(), "config")
     check_equal(f"{data.fingerprint} {valid.manifest.fingerprint if valid else None}", "data set")
+    check_equal(together(lambda: batch_settings(config, data)), "collocation list")
     on_main(lambda: check_files(config, data, valid))
     start = find_start(config, folder, data)
     loader = together(lambda: training_loader(config, data, stages, dist.get_rank()))

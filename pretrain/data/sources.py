@@ -105,6 +105,7 @@ def check_run(config: Config, world_size: int) -> None:
         dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
         if config.objective == "repair":
             check_targets(dataset)
+    objective_of(config, Vocabulary.of(sources.tokenizer), config.run.seed, "train")
 
 
 def training_loader(

@@ -2,6 +2,7 @@
 
 from pretrain.config import Config, MaskingConfig, StrategyName
 from pretrain.masking.causal import CausalTokens
+from pretrain.masking.collocations import collocations_of
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.repair import Repair
 from pretrain.masking.replacement import Replacement
@@ -12,13 +13,17 @@ from pretrain.schedule import largest_mask_rate, mask_rate
 
 
 def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
-    """The objective that a configuration describes; see MaskedTokens for seed and purpose."""
+    """The objective that a configuration describes; see MaskedTokens for seed and purpose.
+
+    Raises:
+        UserError: if a file that it needs is missing, damaged, or of another tokenizer.
+    """
     if config.causal:
         return CausalTokens(vocabulary)
     masking = config.masking
     if config.objective == "repair":
         return Repair(vocabulary, largest_mask_rate(masking), seed, purpose)
-    strategies = [(strategy_of(masking, name), weight) for name, weight in masking.weights.items()]
+    strategies = [(strategy_of(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
     shares = masking.replacement
     replacement = Replacement(shares.mask, shares.random, shares.per)
     return MaskedTokens(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
@@ -31,7 +36,7 @@ def rate_at(config: Config, steps_done: int) -> float:
     return mask_rate(config.masking, steps_done, config.train.steps)
 
 
-def strategy_of(masking: MaskingConfig, name: StrategyName) -> Strategy:
+def strategy_of(masking: MaskingConfig, name: StrategyName, vocabulary: Vocabulary) -> Strategy:
     """A strategy, with its settings."""
     if name == "whole_word":
         return WholeWords()
@@ -39,4 +44,7 @@ def strategy_of(masking: MaskingConfig, name: StrategyName) -> Strategy:
         return Spans(masking.span.p, masking.span.max_words)
     if name == "ngram":
         return NGrams(masking.ngram)
+    if name == "collocation":
+        assert masking.collocations is not None  # the configuration was checked
+        return collocations_of(masking.collocations, vocabulary)
     return Tokens()

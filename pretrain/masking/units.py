@@ -106,7 +106,7 @@ class NGrams:
 
     @property
     def longest(self) -> int:
-        return _longest(self.n)
+        return longest_of(self.n)
 
     def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
         number = np.arange(len(text.words)) - text.first_words
@@ -128,7 +128,7 @@ class Spans:
 
     @property
     def longest(self) -> int:
-        return _longest(self.max_words)
+        return longest_of(self.max_words)
 
     def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
         draws = of_columns(key, text.places, text.tokens.shape[1]).reshape(-1)[text.words]
@@ -162,6 +162,6 @@ def cut(begins: NDArray[np.bool_], ordinary: NDArray[np.bool_], longest: int) ->
     return begins
 
 
-def _longest(words: int) -> int:
+def longest_of(words: int) -> int:
     """The most tokens of a unit of so many words: one word may be long, and the others have one token each."""
     return words - 1 + _LONG_WORD

@@ -12,7 +12,10 @@ from data_prep.format import TokenizerInfo
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """size counts every id, added tokens included; special_ids are never selected and never drawn."""
+    """size counts every id, added tokens included; special_ids are never selected and never drawn.
+
+    tokenizer_sha256: of the tokenizer whose ids these are, as a data set's manifest has it.
+    """
 
     size: int
     pad: int
@@ -20,6 +23,7 @@ class Vocabulary:
     sep: int
     mask: int
     special_ids: frozenset[int]
+    tokenizer_sha256: str = ""
 
     @classmethod
     def of(cls, tokenizer: TokenizerInfo) -> "Vocabulary":
@@ -33,7 +37,8 @@ class Vocabulary:
             raise UserError(
                 f"the data set's tokenizer has no {' and no '.join(missing)} token; prepare it with one that has"
             )
-        vocabulary = cls(size=tokenizer.vocab_size, special_ids=frozenset(tokenizer.all_special_ids), **named)
+        specials = frozenset(tokenizer.all_special_ids)
+        vocabulary = cls(size=tokenizer.vocab_size, special_ids=specials, tokenizer_sha256=tokenizer.sha256, **named)
         if len(vocabulary.ordinary_ids) < 2:
             raise UserError(
                 "the data set's vocabulary has fewer than two ordinary tokens; train a tokenizer on more text"

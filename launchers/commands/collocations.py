@@ -1,0 +1,87 @@
+"""`maskwright prep collocations`: the list that PMI masking goes by."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from data_prep.errors import UserError
+from launchers.commands.dataset import DataSet
+from launchers.progress import ProgressLine
+from launchers.spelling import printable
+
+if TYPE_CHECKING:
+    from data_prep.collocations import Found
+    from data_prep.reader import Dataset
+
+EXAMPLES = 3  # n-grams printed from the beginning and from the end of the list, for each n
+
+
+def collocations(
+    location: DataSet,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The list to write, a parquet table.")],
+    size: Annotated[
+        int | None,
+        typer.Option(min=8, help="Most n-grams to list; by default so many that they cover half of the words."),
+    ] = None,
+    min_count: Annotated[int, typer.Option(min=2, help="Leave out what is rarer in the sample.")] = 10,
+    max_words: Annotated[int, typer.Option(min=2, max=8, help="Words of the longest n-grams.")] = 5,
+    tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens to count in, about, of blocks spread evenly over the data set.")
+    ] = 100_000_000,
+) -> None:
+    """List the word n-grams whose words belong together, by pointwise mutual information: for PMI masking.
+
+    Prints for each n how many there are and are listed, the least PMI, and the first and last of the list.
+
+    Example: `maskwright prep collocations data/books/train --out data/books/collocations.parquet`
+    """
+    from data_prep.collocations import find_collocations
+    from data_prep.reader import Dataset
+
+    if not out.resolve().parent.is_dir():
+        raise UserError(f"There is no folder {out.resolve().parent} to write {out.name} to.")
+    if out.exists():
+        raise UserError(f"{out} exists; choose another --out.")
+    dataset = Dataset(location)
+    with ProgressLine() as line:
+        found = find_collocations(dataset, size, min_count, max_words, tokens, lambda s, n, of: line.show(n, of, s))
+    texts = _write(dataset, found, min_count, out)
+    _tell(found, texts, out)
+
+
+def _write(dataset: "Dataset", found: "Found", min_count: int, out: Path) -> list[str | None]:
+    """Write the list; the text of each n-gram, None where the data set has no tokenizer to tell it."""
+    import numpy as np
+
+    from data_prep.collocation_list import write_collocations
+    from data_prep.vocabulary import open_vocabulary
+
+    listed, vocabulary = found.listed, open_vocabulary(dataset)
+    ends = np.cumsum(listed.word_sizes)[np.cumsum(listed.n_words) - 1]
+    ngrams = np.split(listed.tokens, ends[:-1])
+    texts = [vocabulary.text(ids.tolist()) if vocabulary else None for ids in ngrams]
+    made = {
+        "data_set_fingerprint": dataset.manifest.fingerprint,
+        "sample": {"blocks": found.blocks, "tokens": found.tokens, "words": found.words},
+        "min_count": min_count,
+    }
+    write_collocations(out, listed, {"count": found.counts, "pmi": found.pmi, "text": texts}, made)
+    return texts
+
+
+def _tell(found: "Found", texts: list[str | None], out: Path) -> None:
+    begin = 0
+    for n, candidates in enumerate(found.candidates, 2):
+        end = begin + int((found.listed.n_words == n).sum())
+        line = f"{n} words: {end - begin:,} of {candidates:,}"
+        if end > begin:
+            shown = dict.fromkeys([*range(begin, end)[:EXAMPLES], *range(begin, end)[-EXAMPLES:]])
+            said = [f'"{printable(text)}" {found.pmi[at]:.1f}' for at in shown if (text := texts[at]) is not None]
+            line += f", PMI from {found.pmi[end - 1]:.1f}" + (": " if said else "") + ", ".join(said)
+        typer.echo(line)
+        begin = end
+    typer.echo(
+        f"{out}: {begin:,} collocations, which cover {found.covered:.0%} of the {found.words:,} words in a sample of "
+        f"{found.tokens:,} tokens"
+    )
