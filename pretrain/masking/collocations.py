@@ -74,8 +74,8 @@ class CollocationUnits:
             at = at[at + n <= count]
             at = at[text.first_words[at] == text.first_words[at + n - 1]]
             found = hashes(words[at], ends[at + n - 1])
-            listed = np.flatnonzero(self._whole[found >> self._shift] & (1 << n - 1))
-            at, found = at[listed], found[listed]
+            likely = np.flatnonzero(self._whole[found >> self._shift] & (1 << n - 1))
+            at, found = at[likely], found[likely]
             at = at[known[np.minimum(np.searchsorted(known, found), len(known) - 1)] == found]
             following[at] = at + n
         return text.begins_at(_reached(following))

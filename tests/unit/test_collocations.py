@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from data_prep import collocations
 from data_prep.collocation_list import Collocations, read_collocations, write_collocations
 from data_prep.collocations import Found, find_collocations
 from data_prep.errors import UserError
@@ -80,9 +81,9 @@ def rated(runs: list[list[Word]], min_count: int, max_words: int) -> dict[Ngram,
     return found
 
 
-def ngrams_of(collocations: Collocations) -> list[Ngram]:
-    tokens, sizes = iter(collocations.tokens.tolist()), iter(collocations.word_sizes.tolist())
-    return [tuple(tuple(next(tokens) for _ in range(next(sizes))) for _ in range(n)) for n in collocations.n_words]
+def ngrams_of(found: Collocations) -> list[Ngram]:
+    tokens, sizes = iter(found.tokens.tolist()), iter(found.word_sizes.tolist())
+    return [tuple(tuple(next(tokens) for _ in range(next(sizes))) for _ in range(n)) for n in found.n_words]
 
 
 def made(ngrams: list[Ngram], tokenizer: str = "") -> Collocations:
@@ -111,8 +112,9 @@ def text(tmp_path) -> tuple[Dataset, list[list[Word]]]:
     return dataset, runs_of(documents, starts)
 
 
-@pytest.mark.parametrize(("min_count", "max_words"), [(2, 5), (3, 2), (4, 3)])
-def test_pmi_is_the_least_over_all_segmentations(text, min_count, max_words):
+@pytest.mark.parametrize(("min_count", "max_words", "together"), [(2, 5, 7), (3, 2, 1 << 22), (4, 3, 100)])
+def test_pmi_is_the_least_over_all_segmentations(text, min_count, max_words, together, monkeypatch):
+    monkeypatch.setattr(collocations, "_TOGETHER", together)
     dataset, runs = text
     found = find(dataset, min_count=min_count, max_words=max_words)
     wanted = {n: one for n, one in rated(runs, min_count, max_words).items() if round(one[1], 4) > 0}
@@ -285,11 +287,11 @@ def test_the_command(ships, tmp_path):
     assert not (tmp_path / "c.parquet").exists()
 
 
-def config_of(data: Path, collocations: Path, **masking) -> Config:
+def config_of(data: Path, path: Path, **masking) -> Config:
     values = {
         "run": {"dir": "runs/x"},
         "data": {"train": str(data), "seq_len": 24},
-        "masking": {"strategy": "collocation", "collocations": str(collocations), "rate": 0.4, **masking},
+        "masking": {"strategy": "collocation", "collocations": str(path), "rate": 0.4, **masking},
         "train": {"steps": 10},
     }
     return Config.model_validate(values)
