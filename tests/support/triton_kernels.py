@@ -1,0 +1,42 @@
+"""What tests do with Triton by themselves; this module imports it."""
+
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from pretrain.masking.kernel import _mask_row, _words, launch_sizes
+
+
+@triton.jit(do_not_specialize=["key"])
+def _store_words(counters, out, key: tl.uint64, COUNTERS: tl.constexpr):
+    c1 = tl.load(counters + COUNTERS).to(tl.uint32)
+    c2 = tl.load(counters + COUNTERS + 1).to(tl.uint32)
+    c3 = tl.load(counters + COUNTERS + 2).to(tl.uint32)
+    c0 = tl.load(counters + tl.arange(0, COUNTERS)).to(tl.uint32)
+    tl.store(out + tl.arange(0, 4 * COUNTERS), _words(key, c0, c1, c2, c3).to(tl.int64))
+
+
+def philox_words(
+    key: tuple[int, int], c0: list[int], c1: int, c2: int, c3: int, device: str = "cpu"
+) -> list[list[int]]:
+    """The four words of each counter (c0[i], c1, c2, c3), as the masking kernel computes them; c0: a power of two."""
+    counters = torch.tensor([*c0, c1, c2, c3], dtype=torch.int64, device=device)
+    out = torch.empty(4 * len(c0), dtype=torch.int64, device=device)
+    _store_words[(1,)](counters, out, key[0] | key[1] << 32, COUNTERS=len(c0))
+    return out.reshape(-1, 4).tolist()
+
+
+def compile_mask_row(architecture: int, seq_len: int, slots: int, with_units: bool) -> dict[str, int]:
+    """Compile the masking kernel for an NVIDIA GPU, which need not be there: bytes of code and of shared memory."""
+    pointers = {"places": "*i64", "rate": "*i64", "ranks": "*i32", "ordinary_ids": "*i32"}
+    outputs = dict.fromkeys(("seen", "positions", "labels"), "*i64")
+    numbers = {"key": "u64", **dict.fromkeys(("to_mask", "to_random", "mask_id", "n_others"), "i32")}
+    constants = launch_sizes(seq_len, slots)
+    options = {"num_warps": constants.pop("num_warps")}
+    values = {**constants, **({} if with_units else {"units": None})}
+    types = {"tokens": "*i64", "units": "*u8", **pointers, **outputs, **numbers, **dict.fromkeys(constants, "")}
+    types |= dict.fromkeys(values, "constexpr")
+    made = triton.compile(ASTSource(_mask_row, types, values), GPUTarget("cuda", architecture, 32), options)
+    return {"code": len(made.asm["cubin"]), "shared": made.metadata.shared}
