@@ -84,7 +84,7 @@ class MaskedTokens:
             selected = select_units(ordinary, units.begins, counts, order, turns)
         positions, used = compact(selected, slots)
         original = tokens.reshape(-1)[positions]
-        lag = None if units is None else positions - _last(units.fates | ~ordinary, positions)
+        lag = None if units is None else _lag(units.fates, positions)
         replaced = replace(original, used, lag, self.vocabulary, self.replacement, fates)
         seen = tokens.reshape(-1).copy()
         seen[positions[used]] = replaced[used]
@@ -115,7 +115,10 @@ def _cut_by(strategy: Strategy, text: Text, key: tuple[int, int]) -> NDArray[np.
     return cut(strategy.begins(text, key), text.ordinary, strategy.longest)
 
 
-def _last(begins: NDArray[np.bool_], slots: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The last beginning [R, S] at or before each of `slots` of the stream."""
-    starts = np.flatnonzero(begins)
-    return starts[np.searchsorted(starts, slots, side="right") - 1]
+def _lag(fates: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many predictions [R, K] before each is the first that shares its fate.
+
+    What shares a fate [R, S] is selected as a whole, so its first token is among the predictions.
+    """
+    number = np.arange(positions.shape[1])
+    return number - np.maximum.accumulate(np.where(fates.reshape(-1)[positions], number, 0), axis=1)

@@ -14,10 +14,6 @@ from numpy.typing import NDArray
 
 from pretrain.masking.draws import scaled
 
-_LENGTH = np.uint64(0xFFFFFFFF)
-_SHIFT = np.uint64(32)
-_NO_UNIT = np.uint64(2**64 - 1)  # sorts after every unit
-
 
 def fixed(rate: float) -> int:
     """A share as a whole number of 2**-32: every device rounds it alike."""
@@ -88,24 +84,38 @@ def select_units(
     n_rows, seq_len = ordinary.shape
     starts = np.flatnonzero(begins | ~ordinary)
     lengths = np.diff(starts, append=n_rows * seq_len)
-    is_unit = begins & ordinary
-    found = order(draws)
-    queue = np.where(is_unit, found.astype(np.uint64) << _SHIFT, _NO_UNIT)
-    queue.reshape(-1)[starts] |= lengths.astype(np.uint64)
+    sizes = np.zeros((n_rows, seq_len), dtype=np.int64)
+    sizes.reshape(-1)[starts] = lengths
     rows, first, offset = _across(ordinary, starts, turns)
     # The unit across the circle's beginning takes no place in the queue, but its rest comes before all others.
-    queue.reshape(-1)[starts[first]] &= ~_LENGTH
+    sizes.reshape(-1)[starts[first]] = 0
     goal = counts.copy()
     goal[rows] -= lengths[first] - offset
-    queue.sort(axis=1)
-    sizes = (queue & _LENGTH).astype(np.int64)
-    taken = np.count_nonzero(np.cumsum(sizes, axis=1) - sizes < goal[:, None], axis=1)
-    taken = np.minimum(taken, np.count_nonzero(is_unit, axis=1))
-    last = (queue[np.arange(n_rows), np.maximum(taken, 1) - 1] >> _SHIFT).astype(np.uint32)
-    chosen = is_unit & (found <= last[:, None]) & (taken > 0)[:, None]
+    chosen = _first_units(begins & ordinary, sizes, goal, draws)
     n_ordinary = np.count_nonzero(ordinary, axis=1)[rows]
     chosen.reshape(-1)[starts[first]] = (n_ordinary - offset) % n_ordinary < counts[rows]
     return np.repeat(chosen.reshape(-1)[starts], lengths).reshape(n_rows, seq_len)
+
+
+def _first_units(
+    is_unit: NDArray[np.bool_], sizes: NDArray[np.int64], goal: NDArray[np.int64], draws: NDArray[np.uint16]
+) -> NDArray[np.bool_]:
+    """The units that begin within the first `goal` [R] tokens when they stand in `order`: bool [R, S].
+
+    sizes [R, S]: the tokens of the unit that begins there, at least 1 but for one unit of a row.
+    """
+    found = order(draws)
+    queue = np.where(is_unit, found, np.uint32(2**32 - 1))
+    queue.sort(axis=1)
+    last_goal = max(0, int(goal.max(initial=0)))
+    # The number of its slot is the lower half of a unit's order, less the flips. Of what is no unit, and comes last, it
+    # is of no matter.
+    slots = np.minimum((queue[:, : last_goal + 1] & 0xFFFF) ^ draws[:, :1], is_unit.shape[1] - 1)
+    ends = np.cumsum(np.take_along_axis(sizes, slots.astype(np.int64), axis=1), axis=1)
+    taken = (goal > 0) + np.count_nonzero(ends < goal[:, None], axis=1)
+    taken = np.minimum(taken, np.count_nonzero(is_unit, axis=1))
+    last = queue[np.arange(len(queue)), np.maximum(taken, 1) - 1]
+    return is_unit & (found <= last[:, None]) & (taken > 0)[:, None]
 
 
 def _across(

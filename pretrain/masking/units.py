@@ -53,13 +53,18 @@ class Text:
         return np.flatnonzero(self.begins_word)
 
     @cached_property
+    def runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The number in `words` of the first word of each run, and how many it has: two of [D]."""
+        first = np.flatnonzero(self.begins_run.reshape(-1)[self.words])
+        return first, np.diff(first, append=len(self.words))
+
+    @cached_property
     def first_words(self) -> NDArray[np.int64]:
         """For each word, the number in `words` of the first of its run: [W]."""
-        first = self.begins_run.reshape(-1)[self.words]
-        return np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+        return np.repeat(*self.runs)
 
-    def begins_at(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """[R, S] the first tokens of the chosen [W] words."""
+    def begins_at(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[R, S] the first tokens of the chosen words: bool [W], or their numbers."""
         begins = np.zeros(self.tokens.size, dtype=np.bool_)
         begins[self.words[chosen]] = True
         return begins.reshape(self.tokens.shape)
@@ -109,9 +114,11 @@ class NGrams:
         return longest_of(self.n)
 
     def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
-        number = np.arange(len(text.words)) - text.first_words
-        turn = scaled(of_rows(key, text.places), self.n)[text.words // text.tokens.shape[1]]
-        return text.begins_at((number == 0) | ((number + turn) % self.n == 0))
+        first, n_words = text.runs
+        turn = scaled(of_rows(key, text.places), self.n)[text.words[first] // text.tokens.shape[1]]
+        n_grams = (turn + n_words - 1) // self.n + 1
+        number = np.maximum(self.n * ramp(np.zeros_like(n_grams), n_grams) - np.repeat(turn, n_grams), 0)
+        return text.begins_at(np.repeat(first, n_grams) + number)
 
 
 @dataclass(frozen=True)
@@ -132,21 +139,19 @@ class Spans:
 
     def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
         draws = of_columns(key, text.places, text.tokens.shape[1]).reshape(-1)[text.words]
-        lengths = 1 + np.searchsorted(self._bounds, draws, side="right")
         # Span j of a run takes the length drawn for word j: so the next span begins after the sum of those up to j.
-        ends = np.cumsum(lengths)
-        first = text.first_words
-        following = first + ends - (ends - lengths)[first] if len(first) else first
-        chosen = first == np.arange(len(first))
-        inside = following < len(first)
-        chosen[following[inside][first[following[inside]] == first[inside]]] = True
-        return text.begins_at(chosen)
+        before = np.concatenate([[0], np.cumsum(self._lengths[draws], dtype=np.int64)])
+        first, n_words = text.runs
+        following = before[1:] + np.repeat(first - before[first], n_words)
+        inside = following < np.repeat(first + n_words, n_words)
+        return text.begins_at(np.concatenate([first, following[inside]]))
 
     @cached_property
-    def _bounds(self) -> NDArray[np.uint32]:
-        """[max_words - 1] where the lengths 2, 3, ... begin among draws of 16 bits."""
+    def _lengths(self) -> NDArray[np.uint8]:
+        """[2**16] the length that each draw means."""
         beyond = (1 - self.p) ** np.arange(1, self.max_words)
-        return np.round((1 - beyond) / (1 - (1 - self.p) ** self.max_words) * 2**16).astype(np.uint32)
+        bounds = np.round((1 - beyond) / (1 - (1 - self.p) ** self.max_words) * 2**16)
+        return (1 + np.searchsorted(bounds, np.arange(2**16), side="right")).astype(np.uint8)
 
 
 def cut(begins: NDArray[np.bool_], ordinary: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:

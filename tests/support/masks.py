@@ -1,6 +1,7 @@
 """Masking in tests: objectives and rows with few words."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -19,9 +20,10 @@ def token_masking(
     seed: int = 0,
     purpose: str = "train",
     strategies: Sequence[tuple[Strategy, float]] = ((Tokens(), 1.0),),
+    per: Literal["unit", "word", "token"] = "unit",
 ) -> MaskedTokens:
     """Masking of single tokens, or by other strategies."""
-    return MaskedTokens(vocabulary, strategies, rate, Replacement(mask, random), seed, purpose)
+    return MaskedTokens(vocabulary, strategies, rate, Replacement(mask, random, per), seed, purpose)
 
 
 def rows_of(tokens: np.ndarray, epoch: int = 0, word_starts: np.ndarray | None = None) -> Rows:

@@ -10,7 +10,7 @@ from pretrain.data.loader import Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
 from pretrain.data.stream import RowStream
-from pretrain.data.window import BlockReader
+from pretrain.data.window import BlockReader, Marks
 from pretrain.masking.rows import Objective
 from pretrain.masking.vocabulary import Vocabulary
 
@@ -58,10 +58,13 @@ def memory_loader(
     packing: Mode = "best_fit",
     weights: Sequence[float] = (1.0,),
     rate: float = 0.15,
+    marks: Marks | None = None,
+    static_epochs: int = 0,
 ) -> Loader:
     """The loader of one rank over data sets in memory."""
     streams = [
-        RowStream(BlockReader(blocks), seed, window_blocks, packing, number) for number, blocks in enumerate(sources)
+        RowStream(BlockReader(blocks, marks=marks), seed, window_blocks, packing, n, static_epochs=static_epochs)
+        for n, blocks in enumerate(sources)
     ]
     return Loader(Mixture(streams, weights, seed), stages, vocabulary, masking, lambda _: rate, rank)
 

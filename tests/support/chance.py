@@ -1,0 +1,56 @@
+"""Tests of chance: of numbers drawn from fixed seeds, each rejects what is right with a chance of about 1e-6 at most.
+
+The bounds hold for samples of any size, or for the normal distribution that large ones have.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+FALSE_ALARM = 1e-6
+
+
+def check_shares(hits: ArrayLike, trials: ArrayLike, shares: ArrayLike) -> None:
+    """Hits among independent trials that each hit with the given chance; arrays are many such counts at once.
+
+    Chernoff's bound: on either side, a share is met that is as far off with a chance of exp(-trials * D) at most, D
+    being the relative entropy of what is seen to what is right. It is exact of binomial counts, however small.
+    """
+    hits, trials, shares = (np.asarray(values, dtype=np.float64) for values in (hits, trials, shares))
+    hits, trials, shares = np.broadcast_arrays(hits, trials, shares)
+    assert (trials > 0).all(), "nothing was tried"
+    seen = hits / trials
+    surprise = trials * (_relative(seen, shares) + _relative(1 - seen, 1 - shares))
+    worst = np.unravel_index(np.argmax(surprise), surprise.shape)
+    said = f"at {[int(i) for i in worst]}: {hits[worst]:.0f} of {trials[worst]:.0f}, where {shares[worst]:.6f} is right"
+    assert surprise[worst] <= np.log(2 * surprise.size / FALSE_ALARM), said
+
+
+def check_distribution(counts: ArrayLike, shares: ArrayLike | None = None) -> None:
+    """Independent draws from a distribution, uniform by default, as often as each value came.
+
+    Laurent and Massart (2000): chi-square with d degrees of freedom exceeds d + 2 * sqrt(d * x) + 2 * x with a chance
+    of exp(-x) at most.
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    shares = np.full(counts.shape, 1 / counts.size) if shares is None else np.asarray(shares, dtype=np.float64)
+    assert abs(shares.sum() - 1) < 1e-9
+    expected = counts.sum() * shares
+    assert expected.min() >= 10, "too few for chi-square"
+    free, x = counts.size - 1, -np.log(FALSE_ALARM)
+    found = ((counts - expected) ** 2 / expected).sum()
+    assert found <= free + 2 * np.sqrt(free * x) + 2 * x, f"chi-square is {found:.0f} of {free} degrees of freedom"
+
+
+def check_means(values: ArrayLike, expected: ArrayLike) -> None:
+    """Means of many independent values [N] or [N, M], by the normal distribution."""
+    values = np.asarray(values, dtype=np.float64)
+    off = np.abs(values.mean(axis=0) - expected)
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    beyond = np.sqrt(2 * np.log(2 * off.size / FALSE_ALARM))
+    assert (off <= beyond * error + 1e-12).all(), f"off by {np.max(off / error):.1f} standard errors"
+
+
+def _relative(seen: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """seen * log(seen / right), 0 where nothing is seen, infinite where nothing may be."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(seen > 0, seen * np.log(seen / right), 0.0)

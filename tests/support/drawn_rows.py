@@ -1,0 +1,79 @@
+"""Rows for tests of masking, drawn as strings, and what is masked in them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.rows import IGNORED, Masked, Rows
+from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
+from pretrain.masking.vocabulary import Vocabulary
+from tests.support.masks import rows_of
+
+STRATEGIES: dict[str, Sequence[tuple[Strategy, float]]] = {
+    "token": [(Tokens(), 1)],
+    "whole_word": [(WholeWords(), 1)],
+    "span": [(Spans(0.2, 10), 1)],
+    "ngram": [(NGrams(3), 1)],
+    "mix": [(Tokens(), 1), (WholeWords(), 1), (Spans(0.2, 10), 2), (NGrams(2), 1)],
+}
+
+# Of the tokens added to the base vocabulary, 48 is ordinary and 49 special.
+VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset({0, 1, 2, 3, 4, 30, 49}))
+_SPECIALS = {"[": 2, "]": 3, ".": 0, "?": 1, "!": 4, "#": 49, "*": 30}
+
+
+def drawn(picture: str, n_rows: int = 1, id: int | None = None, epoch: int = 0, window: int = 0) -> Rows:
+    """The same row again and again: `[AbbC]` is a document of two words, the first of three tokens.
+
+    `.` is padding, `?` [UNK], `!` [MASK]; `#` and `*` are other special tokens. Ordinary ids are random if none is
+    given.
+    """
+    signs = np.array(list(picture))
+    tokens = np.random.default_rng(0).choice(VOCABULARY.ordinary_ids, (n_rows, len(signs)))
+    if id is not None:
+        tokens[:] = id
+    for sign, special in _SPECIALS.items():
+        tokens[:, signs == sign] = special
+    rows = rows_of(tokens, epoch, np.tile([sign.isupper() for sign in picture], (n_rows, 1)))
+    rows.places[:, 1] = window
+    return rows
+
+
+def words(*lengths: int) -> str:
+    """Words of so many tokens, as `drawn` wants them."""
+    return "".join("A" + "a" * (length - 1) for length in lengths)
+
+
+def some(rows: Rows, which: slice | np.ndarray) -> Rows:
+    """Some of the rows."""
+    return Rows(rows.tokens[which], rows.places[which], rows.marks[which])
+
+
+def elsewhere(rows: Rows, **place: int) -> Rows:
+    """The same rows in another epoch or window, or from another number on."""
+    places = rows.places.copy()
+    for number, name in enumerate(("epoch", "window", "row")):
+        places[:, number] += place.get(name, 0)
+    return replace(rows, places=places)
+
+
+def selected(found: Masked, n_rows: int) -> np.ndarray:
+    """Where tokens are predicted: bool [R, S]."""
+    hit = np.zeros(len(found.tokens), dtype=bool)
+    hit[found.positions[found.labels != IGNORED]] = True
+    return hit.reshape(n_rows, -1)
+
+
+def units_of(mask: MaskedTokens, rows: Rows) -> list[list[int]]:
+    """The slots of the stream of each unit, in order."""
+    ordinary = mask.vocabulary.is_ordinary[rows.tokens]
+    found = mask.units(rows, ordinary)
+    begins = (ordinary if found is None else found.begins).reshape(-1)
+    units: list[list[int]] = []
+    for slot in np.flatnonzero(ordinary.reshape(-1)).tolist():
+        if begins[slot]:
+            units.append([])
+        units[-1].append(slot)
+    return units

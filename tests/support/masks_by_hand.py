@@ -1,0 +1,157 @@
+"""The rule of masking in plain Python, token by token, as docs/masking.md states it: no arrays, no tricks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pretrain.masking.draws import of_columns, of_rows
+from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows
+from pretrain.masking.units import NGrams, Spans, Strategy, Tokens
+from pretrain.philox import Key
+
+Unit = list[int]  # slots of a row, one after the other
+
+
+def by_hand(mask: MaskedTokens, rows: Rows, rate: float) -> Masked:
+    """What `mask(rows, rate)` must be."""
+    n_rows, seq_len = rows.tokens.shape
+    places = mask.slots(seq_len)
+    tokens, positions, labels = [], [], []
+    for row in range(n_rows):
+        seen, predicted = _row(mask, rows, row, rate)
+        assert len(predicted) <= places
+        tokens += seen
+        unused = places - len(predicted)
+        positions += [row * seq_len + slot for slot in predicted] + [row * seq_len] * unused
+        labels += [int(rows.tokens[row, slot]) for slot in predicted] + [IGNORED] * unused
+    return Masked(np.array(tokens), np.array(positions), np.array(labels))
+
+
+def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[int], list[int]]:
+    """What is seen in each slot, and the slots that are predicted."""
+    tokens, place = rows.tokens[row].tolist(), rows.places[row : row + 1]
+    seq_len, places = len(tokens), mask.slots(len(tokens))
+    ordinary = [bool(mask.vocabulary.is_ordinary[token]) for token in tokens]
+    starts = [bool(mark & WORD_START) for mark in rows.marks[row].tolist()]
+    draws = of_columns(mask.key, place, seq_len + 3 * places + 2)[0].tolist()
+    words = list(_words(ordinary, starts))
+    units, cut = _units(mask, words, place, seq_len)
+    k = (round(rate * 2**32) * sum(ordinary) + 2**31) // 2**32
+
+    def order(unit: Unit) -> tuple[int, int]:
+        return draws[unit[0]], unit[0] ^ draws[0]
+
+    if mask.by_token:
+        chosen = sorted(units, key=order)[:k]
+    else:
+        chosen = _systematic(units, k, draws[-2] | draws[-1] << 16, order)
+    predicted = sorted(slot for unit in chosen for slot in unit)
+    sharing = {"unit": units, "token": [[slot] for unit in units for slot in unit]}
+    sharing["word"] = list(_words(ordinary, [s or slot in cut for slot, s in enumerate(starts)]))
+    seen = list(tokens)
+    for number, slot in enumerate(predicted):
+        (together,) = (group for group in sharing[mask.replacement.per] if slot in group)
+        first = min(other for other in together if other in predicted)
+        fate = draws[seq_len + predicted.index(first)]
+        at = seq_len + places + 2 * number
+        seen[slot] = _seen(mask, tokens[slot], fate, draws[at] | draws[at + 1] << 16)
+    return seen, predicted
+
+
+def _seen(mask: MaskedTokens, token: int, fate: int, pick: int) -> int:
+    shares, vocabulary = mask.replacement, mask.vocabulary
+    if fate < round(shares.mask * 2**16):
+        return vocabulary.mask
+    if fate >= round((shares.mask + shares.random) * 2**16):
+        return token
+    special = vocabulary.special_ids
+    others = [id for id in range(vocabulary.size) if id not in special and id != token]
+    return others[pick * len(others) >> 32]
+
+
+def _systematic(units: list[Unit], k: int, turn: int, order) -> list[Unit]:
+    """Units around a circle of as many tokens as they have, turned: those that begin within the first k."""
+    slots = [slot for unit in units for slot in unit]
+    if not slots:
+        return []
+    across = slots[turn * len(slots) >> 32]
+    (first,) = (unit for unit in units if across in unit)
+    at, chosen = -first.index(across), []
+    for unit in [first, *sorted((unit for unit in units if unit is not first), key=order)]:
+        if at % len(slots) < k:
+            chosen.append(unit)
+        at += len(unit)
+    return chosen
+
+
+def _runs(ordinary: list[bool]) -> Iterator[Unit]:
+    run: Unit = []
+    for slot, is_ordinary in enumerate([*ordinary, False]):
+        if is_ordinary:
+            run.append(slot)
+        elif run:
+            yield run
+            run = []
+
+
+def _words(ordinary: list[bool], starts: list[bool]) -> Iterator[Unit]:
+    for run in _runs(ordinary):
+        word: Unit = []
+        for slot in run:
+            if word and starts[slot]:
+                yield word
+                word = []
+            word.append(slot)
+        yield word
+
+
+def _units(mask: MaskedTokens, words: list[Unit], place: np.ndarray, seq_len: int) -> tuple[list[Unit], set[int]]:
+    """The row's units, and where they are cut."""
+    number = 0
+    if len(mask._strategies) > 1:
+        draw = int(of_rows(mask._choice_key, place)[0])
+        number = sum(draw >= bound for bound in mask._bounds.tolist())
+    strategy, key = mask._strategies[number], mask._unit_keys[number]
+    whole = _joined(strategy, words, key, place, seq_len)
+    pieces = [unit[at : at + strategy.longest] for unit in whole for at in range(0, len(unit), strategy.longest)]
+    return pieces, {piece[0] for piece in pieces}
+
+
+def _joined(strategy: Strategy, words: list[Unit], key: Key, place: np.ndarray, seq_len: int) -> list[Unit]:
+    if isinstance(strategy, Tokens):
+        return [[slot] for word in words for slot in word]
+    turn = int(of_rows(key, place)[0])
+    draws = of_columns(key, place, seq_len)[0].tolist()
+    units: list[Unit] = []
+    first = spans = in_run = left = 0  # of a run its first word, its spans, its words; words that the span still takes
+    for number, word in enumerate(words):
+        new_run = number == 0 or words[number - 1][-1] + 1 != word[0]
+        if new_run:
+            first, spans, in_run = number, 0, 0
+        if isinstance(strategy, NGrams):
+            begins = new_run or (in_run + turn * strategy.n // 2**32) % strategy.n == 0
+        elif isinstance(strategy, Spans):
+            begins = new_run or left == 0
+            if begins:  # span j of a run by the draw of its word j
+                left, spans = _span(strategy, draws[words[first + spans][0]]), spans + 1
+            left -= 1
+        else:
+            begins = True
+        in_run += 1
+        if begins:
+            units.append([])
+        units[-1] += word
+    return units
+
+
+def _span(strategy: Spans, draw: int) -> int:
+    """The length by its distribution: (1 - p) ** (length - 1), up to the longest."""
+    weights = [(1 - strategy.p) ** length for length in range(strategy.max_words)]
+    total, length = 0.0, 1
+    for weight in weights[:-1]:
+        total += weight
+        if draw < round(total / sum(weights) * 2**16):
+            break
+        length += 1
+    return length
