@@ -28,13 +28,27 @@ from pydantic_core import PydanticCustomError
 from data_prep.errors import UserError
 from pretrain.redact import redact
 
-PRESETS: dict[str, dict[str, int]] = {
+Preset = dict[str, int]
+
+# BERT's sizes (Turc et al., "Well-read students learn better", 2019; Devlin et al., 2019), and Megatron-LM's of 1.3e9.
+_BERT_SIZES: dict[str, Preset] = {
     "tiny": {"layers": 2, "hidden": 128, "heads": 2},
     "mini": {"layers": 4, "hidden": 256, "heads": 4},
     "small": {"layers": 4, "hidden": 512, "heads": 8},
     "base": {"layers": 12, "hidden": 768, "heads": 12},
     "large": {"layers": 24, "hidden": 1024, "heads": 16},
+    "1b": {"layers": 24, "hidden": 2048, "heads": 32},
 }
+# ModernBERT's base and large (Warner et al., 2024), and Ettin's other sizes (Weller et al., 2025).
+_MODERN_SIZES: dict[str, Preset] = {
+    "tiny": {"layers": 4, "hidden": 128, "heads": 2, "intermediate": 192},
+    "mini": {"layers": 7, "hidden": 256, "heads": 4, "intermediate": 384},
+    "small": {"layers": 19, "hidden": 512, "heads": 8, "intermediate": 768},
+    "base": {"layers": 22, "hidden": 768, "heads": 12, "intermediate": 1152},
+    "large": {"layers": 28, "hidden": 1024, "heads": 16, "intermediate": 2624},
+    "1b": {"layers": 28, "hidden": 1792, "heads": 28, "intermediate": 3840},
+}
+PRESETS = {"bert": _BERT_SIZES, "roberta": _BERT_SIZES, "modernbert": _MODERN_SIZES}
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -187,7 +201,7 @@ class SizeConfig(Section):
     layers: int = Field(ge=1)
     hidden: int = Field(ge=8)
     heads: int = Field(ge=1)
-    intermediate: int | None = Field(None, ge=8, description="4 x hidden by default")
+    intermediate: int | None = Field(None, ge=8, description="4 x hidden by default, 1.5 x for modernbert")
 
     @model_validator(mode="after")
     def _divisible(self) -> "SizeConfig":
@@ -197,19 +211,39 @@ class SizeConfig(Section):
 
 
 class ModelConfig(Section):
-    arch: Literal["bert"] = "bert"
-    size: SizeConfig = Field(SizeConfig(**PRESETS["mini"]), description=f"layers/hidden/heads, or one of {[*PRESETS]}")
+    arch: Literal["bert", "roberta", "modernbert", "auto"] = Field("bert", description="the form of the model")
+    config: str | dict[str, Any] | None = Field(
+        None, description="arch auto: a configuration of transformers: a folder, a config.json, or {model_type, ...}"
+    )
+    size: SizeConfig = Field(
+        SizeConfig(**_BERT_SIZES["mini"]), description=f"layers/hidden/heads, or one of {[*_BERT_SIZES]}"
+    )
     max_positions: int | None = Field(None, ge=8, description="length of the position table; data.seq_len by default")
     init: Path | None = Field(None, description="a Hugging Face BERT folder to start from; random weights by default")
+
+    @property
+    def title(self) -> str:
+        """The model in a few words."""
+        if self.config is not None:
+            return str(self.config["model_type"] if isinstance(self.config, dict) else self.config)
+        return f"{self.arch} {self.size.layers} x {self.size.hidden}"
+
+    @model_validator(mode="after")
+    def _auto(self) -> "ModelConfig":
+        if (self.arch == "auto") != (self.config is not None):
+            raise ValueError("arch auto and config go together: give both, or neither")
+        if self.arch == "auto" and self.init is not None:
+            raise ValueError("init is for the native encoder; leave it out with arch auto")
+        return self
 
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, values: Any) -> Any:
-        if isinstance(values, dict) and isinstance(values.get("size"), str):
-            name = values["size"]
-            if name not in PRESETS:
-                raise ValueError(f"size {name!r} is no preset; write one of {', '.join(PRESETS)}")
-            return values | {"size": PRESETS[name]}
+        if isinstance(values, dict) and isinstance(name := values.get("size", "mini"), str):
+            presets = PRESETS.get(str(values.get("arch", "bert")), _BERT_SIZES)
+            if name not in presets:
+                raise ValueError(f"size {name!r} is no preset; write one of {', '.join(presets)}")
+            return values | {"size": presets[name]}
         return values
 
 
@@ -233,6 +267,8 @@ class TrainConfig(Section):
     global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
     micro_batch_size: int | None = Field(None, ge=1, description="rows a rank and pass; by default no accumulation")
     precision: Literal["bf16", "fp32"] = "bf16"
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
+    z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
 
 
 class StageConfig(Section):
@@ -331,6 +367,8 @@ class Config(Section):
                 raise ValueError(f"{place}.after_step ({stage.after_step}) must be larger than in the stage before")
         if self.objective == "repair":
             self._only_targets()
+        if self.causal and self.model.arch not in ("bert", "roberta"):
+            raise ValueError(f"objective clm needs model.arch bert or roberta, not {self.model.arch}")
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
         if self.model.max_positions and self.model.max_positions < self.longest_row:

@@ -18,7 +18,8 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.layout import gather, layout_of, live_pieces, take_over
-from pretrain.model.encoder import Encoder, Prediction
+from pretrain.model.build import Model
+from pretrain.model.prediction import Prediction
 from pretrain.optim import build_optimizer
 
 _TAG = "deepspeed"
@@ -93,10 +94,10 @@ class Engine:
 
     Args:
         config: the run.
-        model: the encoder, initialised alike on every rank.
+        model: initialised alike on every rank.
     """
 
-    def __init__(self, config: Config, model: Encoder):
+    def __init__(self, config: Config, model: Model):
         optimizer = build_optimizer(model, config.optim)
         names = {parameter: name for name, parameter in model.named_parameters()}
         self._config = config
@@ -125,7 +126,8 @@ class Engine:
             lr: learning rate of this step.
 
         Returns:
-            fp64 [3] on the device: loss sum and correct predictions over all ranks, gradient norm before clipping.
+            fp64 [3] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
+            clipping.
         """
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
@@ -135,7 +137,7 @@ class Engine:
             # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
             self._engine.set_gradient_accumulation_boundary(number == len(batches))
             prediction = self._forward(batch)
-            sums += torch.stack([prediction.loss.detach(), prediction.correct]).double()
+            sums += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self._engine.backward(prediction.loss * scale.to(prediction.loss.dtype))
         norm = self._plain_grad_norm()
         self._engine.step()
@@ -146,13 +148,13 @@ class Engine:
         return torch.cat([sums, norm.reshape(1)])
 
     def evaluate(self, batches: Iterable[DeviceBatch]) -> Tensor:
-        """Sums over all ranks' batches, each rank giving as many: fp64 [3] loss, correct, predictions."""
+        """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions."""
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         self._engine.eval()
         with torch.no_grad():
             for batch in batches:
                 prediction = self._forward(batch)
-                sums += torch.stack([prediction.loss, prediction.correct, prediction.predictions]).double()
+                sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
         self._engine.train()
         dist.all_reduce(sums)
         return sums

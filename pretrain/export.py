@@ -15,8 +15,7 @@ from data_prep.errors import UserError
 from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
-from pretrain.model.encoder import Encoder, EncoderShape
-from pretrain.model.families import bert_model
+from pretrain.model.build import Description, build, exported, longest_document
 from pretrain.run_folder import RunFolder
 
 _FILL_MASK = """```python
@@ -82,7 +81,7 @@ def export_run(run: Path, step: int | None, out: Path | None) -> Path:
     return out
 
 
-def native_state(path: Path, shape: EncoderShape) -> dict[str, Tensor]:
+def native_state(path: Path, description: Description) -> dict[str, Tensor]:
     """The fp32 weights of a verified checkpoint, by native name. It is unpickled: verify it first."""
     folder = path / "deepspeed"
     if any(folder.glob("*optim_states.pt")):
@@ -94,9 +93,9 @@ def native_state(path: Path, shape: EncoderShape) -> dict[str, Tensor]:
     else:
         saved = torch.load(folder / "mp_rank_00_model_states.pt", map_location="cpu", weights_only=False)
         state = saved["module"]
-    encoder = Encoder(shape)
-    encoder.load_state_dict({name: tensor.float() for name, tensor in state.items()})
-    return encoder.state_dict()
+    model = build(description, seed=0)
+    model.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    return model.state_dict()
 
 
 def _choose(folder: RunFolder, step: int | None) -> Path:
@@ -109,20 +108,21 @@ def _choose(folder: RunFolder, step: int | None) -> Path:
 
 
 def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder) -> None:
-    shape = EncoderShape(**saved.state["shape"])
+    description = saved.state["shape"]
     disable_progress_bar()
-    bert_model(native_state(saved.path, shape), shape).save_pretrained(out)
+    exported(native_state(saved.path, description), description).save_pretrained(out)
     tokenizer: Any = AutoTokenizer.from_pretrained(
         str(folder.tokenizer), local_files_only=True, trust_remote_code=False
     )
-    tokenizer.model_max_length = shape.max_positions
+    if longest := longest_document(description):
+        tokenizer.model_max_length = longest
     tokenizer.save_pretrained(out)
     (out / "README.md").write_text(_card(saved, folder.path.name))
 
 
 def _card(saved: checkpoint.Checkpoint, name: str) -> str:
     config, data, step = Config.model_validate(saved.state["config"]), saved.state["data"], saved.step
-    size, rows = config.model.size, saved.state["position"]["dealt"]
+    rows = saved.state["position"]["dealt"]
     lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
     fingerprint = saved.state["identity"]["data.train (fingerprint)"]
     task, purpose, use = "fill-mask", "masked-language modelling", _FILL_MASK
@@ -138,8 +138,7 @@ pipeline_tag: {task}
 ---
 # {name}
 
-A {config.model.arch.upper()} encoder of {size.layers} layers and {size.hidden} hidden units, pretrained with Maskwright
-for {purpose}.
+A model pretrained with Maskwright for {purpose}: {config.model.title} (layers x hidden units).
 
 | | |
 |---|---|

@@ -43,9 +43,12 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
         "run.seed": config.run.seed,
         "train.global_batch_size": config.train.global_batch_size,
         "train.precision": config.train.precision,
+        "train.label_smoothing": config.train.label_smoothing,
+        "train.z_loss": config.train.z_loss,
         "deepspeed": config.deepspeed,
         "plan version": PLAN_VERSION,
     }
+    del values["model"]["config"]  # the shape that a checkpoint stores has what is in it
     for section in ("masking", "model", "optim", "schedule"):
         found |= _flat(section, values[section])
     del found["masking.collocations"]  # where it lies decides nothing

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.config import Config
+from pretrain.data.batch import Batch
 from pretrain.data.checksum import batch_checksum
 from pretrain.data.feed import DeviceBatch, DeviceFeed
 from pretrain.data.loader import Loader, Step
@@ -21,23 +24,25 @@ from pretrain.data.sources import Sources
 from pretrain.engine import Engine
 from pretrain.identity import batch_settings
 from pretrain.late import LateReader
+from pretrain.model.flops import peak_tflops
 from pretrain.resume import Progress, checkpoint_state
 from pretrain.run_folder import RunFolder, State
 from pretrain.schedule import lr_factor
 from pretrain.signals import StopRequest
 
 _STATUS_SECONDS = 5.0
+CountFlops = Callable[[NDArray[np.int64], int], float]
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
 
 
 @dataclass(frozen=True)
 class _Fed:
     """A step with its batches on their way to the device, and this rank's sums over them: predictions, real tokens,
-    tokens that stand in for damaged ones, and checksums."""
+    tokens that stand in for damaged ones, checksums, and operations."""
 
     step: Step
     batches: list[DeviceBatch]
-    counts: list[int]
+    counts: list[float]
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class Loop:
         data: the data sets, by which checkpoints are told apart.
         engine, loader: what trains, and on what.
         valid: batches of the held-out set, or None.
+        count_flops: operations of a micro-batch, by its documents' lengths and its predictions; None if not known.
         report: is given the metrics of a step, and of a training step its batch (journal.Entry), on rank 0.
     """
 
@@ -72,6 +78,7 @@ class Loop:
         engine: Engine,
         loader: Loader,
         valid: Loader | None,
+        count_flops: CountFlops | None,
         report: Report,
     ):
         self.config, self.folder, self.data, self.engine = config, folder, data, engine
@@ -83,6 +90,7 @@ class Loop:
         self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
         self._feed = DeviceFeed(engine.device)
+        self._count_flops, self._peak = count_flops, _peak(engine.device)
         self._settings = batch_settings(config, data)
         self._last_status = 0.0
         self._last_end: float | None = None  # of the last step, None after something else took time
@@ -114,7 +122,7 @@ class Loop:
 
     def _prepare(self, step: Step) -> _Fed:
         """In the prefetch thread."""
-        counts = [(b.n_predictions, b.n_tokens, b.n_replaced, batch_checksum(b)) for b in step.batches]
+        counts = [(b.n_predictions, b.n_tokens, b.n_replaced, batch_checksum(b), self._flops(b)) for b in step.batches]
         return _Fed(
             step, [self._feed(batch) for batch in step.batches], [sum(count) for count in zip(*counts, strict=True)]
         )
@@ -136,7 +144,7 @@ class Loop:
 
     def _finish(self, due: list[tuple[_Label, list[float]]]) -> None:
         """Report steps whose values have arrived. Every rank sees the same values and so decides alike."""
-        for label, (loss, correct, grad_norm, predictions, tokens, replaced, checksum, stops) in due:
+        for label, (loss, correct, grad_norm, predictions, tokens, replaced, checksum, flops, stops) in due:
             self.stopping = self.stopping or stops > 0
             self.replaced_tokens += int(replaced)
             loss /= max(predictions, 1)
@@ -151,6 +159,7 @@ class Loop:
                 "speed/tokens_per_second": tokens / label.seconds,
                 "speed/data_wait": label.waited / label.seconds,
             }
+            metrics |= self._operations(flops / label.seconds)
             if self.config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self.replaced_tokens
             if self.is_main:
@@ -165,6 +174,19 @@ class Loop:
                 }
                 self.report(label.step, metrics | self._epochs(label.before), batch)
             self._check(label.step, loss, grad_norm)
+
+    def _flops(self, batch: Batch) -> float:
+        if self._count_flops is None:
+            return 0.0
+        pad = self.data.tokenizer.special_ids["pad"]
+        return self._count_flops(batch.document_lengths(pad), batch.n_predictions)
+
+    def _operations(self, per_second: float) -> dict[str, float]:
+        """What each device computes, and its share of what it could: model FLOPs utilization."""
+        if self._count_flops is None:
+            return {}
+        tflops = per_second / dist.get_world_size() / 1e12
+        return {"speed/tflops": tflops} | ({"speed/mfu": tflops / self._peak} if self._peak else {})
 
     def _epochs(self, position: MixturePosition) -> dict[str, float]:
         """How often each source has been read."""
@@ -216,3 +238,7 @@ class Loop:
             if self.folder.read_status().state == "failed":
                 return  # another rank has failed, and said why
             self.folder.write_status("running", step, self.config.train.steps, "training", "none")
+
+
+def _peak(device: torch.device) -> int | None:
+    return peak_tflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None

@@ -32,14 +32,13 @@ class Reporting:
         self._progress = Progress(config.train.steps, steps_done)
         if steps_done:
             self._progress.message(f"resumed after step {steps_done}")
-        size = config.model.size
         self._tracker = Tracker(
             run_dir=folder.path,
             uri=config.track.uri,
             experiment=config.track.experiment,
             run_name=folder.path.name,
             params={
-                "model": f"{config.model.arch} {size.layers} x {size.hidden}",
+                "model": config.model.title,
                 "objective": config.objective,
                 "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
                 "seq_len": _by_stage(stage.seq_len for stage in config.stages),

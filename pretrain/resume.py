@@ -1,7 +1,7 @@
 """Where a run starts: at step 0, or after a checkpoint that is intact and was made under the same settings."""
 
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
 from pretrain.identity import differences, identity_of
 from pretrain.layout import layout_of
-from pretrain.model.encoder import encoder_shape
+from pretrain.model.build import describe
 from pretrain.model.initial import digest_of, weights_file
 from pretrain.run_folder import RunFolder
 
@@ -53,7 +53,7 @@ def checkpoint_state(config: Config, data: Sources, progress: Progress) -> dict[
         "replaced_tokens": progress.replaced_tokens,
         "identity": identity_of(config, data, progress.steps_done, progress.init),
         "layout": layout_of(config),
-        "shape": _shape_of(config, data),
+        "shape": describe(config, data.tokenizer),
         "data": {"documents": sum(t.documents for t in totals), "tokens": sum(t.tokens for t in totals)},
         "config": config.model_dump(mode="json"),
     }
@@ -93,10 +93,6 @@ def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) 
         epochs = [max(epochs)] * len(data.datasets)
     sources = tuple(Position(epoch + 1) for epoch in epochs)
     return replace(progress, position=MixturePosition(progress.position.dealt, sources))
-
-
-def _shape_of(config: Config, data: Sources) -> dict[str, Any]:
-    return asdict(encoder_shape(config, data.tokenizer))
 
 
 def _progress_of(found: checkpoint.Checkpoint) -> Progress:
@@ -149,7 +145,7 @@ def _check_fits(config: Config, found: checkpoint.Checkpoint, data: Sources) -> 
             f"{found.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
             "go on with that version, or choose another run.dir"
         )
-    shape = differences(found.state["shape"], _shape_of(config, data))
+    shape = differences(found.state["shape"], describe(config, data.tokenizer))
     shape.pop("causal", None)  # the weights fit both: a run may go from one objective to the other
     if shape:
         raise UserError(

@@ -29,7 +29,9 @@ from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
 from pretrain.identity import batch_settings
 from pretrain.loop import Loop
-from pretrain.model.encoder import Encoder, encoder_shape
+from pretrain.model.build import Model, build, describe, flops_of
+from pretrain.model.encoder import Encoder
+from pretrain.model.head import LossOptions
 from pretrain.model.initial import digest_of, initial_state
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, start_progress
@@ -88,7 +90,7 @@ def train(config: Config, folder: RunFolder) -> State:
     on_main(lambda: _record(config, folder, data, progress.steps_done))
     reporting = Reporting(config, folder, data, progress.steps_done) if dist.get_rank() == 0 else None
     report = reporting.report if reporting else lambda step, metrics, batch: None
-    loop = Loop(config, folder, data, engine, loader, held_out, report)
+    loop = Loop(config, folder, data, engine, loader, held_out, flops_of(describe(config, data.tokenizer)), report)
     state: State = "failed"
     try:
         state = loop.run(progress)
@@ -116,14 +118,13 @@ def _init(config: Config) -> str | None:
     return digest
 
 
-def _model(config: Config, data: Sources, init: Path | None) -> Encoder:
+def _model(config: Config, data: Sources, init: Path | None) -> Model:
     """The model with random weights, or those of a Hugging Face folder; alike on every rank."""
-    shape = encoder_shape(config, data.tokenizer)
-    model = Encoder(shape)
-    model.initialize(config.run.seed)
-    if init:
+    options = LossOptions(config.train.label_smoothing, config.train.z_loss)
+    model = build(describe(config, data.tokenizer), config.run.seed, options)
+    if init and isinstance(model, Encoder):
         tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None
-        model.load_state_dict(initial_state(init, shape, tokenizer))
+        model.load_state_dict(initial_state(init, model.shape, tokenizer))
         model.neutralize_padding()
     return model
 

@@ -60,6 +60,11 @@ class Batch:
     n_predictions: int
     n_replaced: int
 
+    def document_lengths(self, pad: int) -> NDArray[np.int64]:
+        """Tokens of each document, specials included, padding (whose id is `pad`) left out."""
+        bounds = self.cu_seqlens[: self.n_documents + 1].astype(np.int64)
+        return np.diff(bounds)[self.tokens[bounds[:-1]] != pad]
+
 
 def max_documents(rows: int, seq_len: int) -> int:
     """The most documents that fit into a stream, padding counted: one-token documents, and padding in each row."""

@@ -1,50 +1,131 @@
-"""Attention within documents of a stream, whatever rows they share."""
+"""Attention within the documents of a stream, behind one function.
 
+Backends: `varlen` runs over the documents as they lie (flash attention, on CUDA in 16-bit precision); `sdpa` over the
+rows under a mask (anywhere, in any precision); `flex` over the stream under a block mask (torch's FlexAttention).
+Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
+"""
+
+import functools
+import inspect
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Backend = Literal["varlen", "sdpa", "flex"]
+Reach = int | None
+
 
 @dataclass(frozen=True)
-class DocumentMask:
-    """Which keys a query may see; built once a batch.
+class Documents:
+    """Which keys a query may see; made once a batch.
 
-    visible: [R, 1, Q, S] bool for Q queries and S keys of each of R rows, or None where a query sees its whole row.
+    cu_seqlens [C] int32: document boundaries, N repeated at the end.
+    seq_len: S; documents do not cross multiples of it.
+    masks: by reach, what the backend needs: [R, 1, S, S] bool (sdpa; None where all see all), or a BlockMask (flex).
     """
 
-    rows: int
-    visible: Tensor | None
+    backend: Backend
+    cu_seqlens: Tensor
+    seq_len: int
+    causal: bool
+    masks: dict[Reach, Any]
 
     @classmethod
-    def of(cls, cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int, causal: bool = False) -> "DocumentMask":
-        """From document boundaries [C] (documents lie within rows of `seq_len` slots) and their number.
+    def of(
+        cls,
+        cu_seqlens: Tensor,
+        n: int,
+        seq_len: int,
+        n_documents: int,
+        backend: Backend,
+        causal: bool = False,
+        reaches: tuple[Reach, ...] = (None,),
+    ) -> "Documents":
+        """From document boundaries [C] and their number, for layers that see so far to either side."""
+        masks: dict[Reach, Any] = {}
+        if backend != "varlen":
+            slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
+            document = torch.bucketize(slots, cu_seqlens, right=True)
+            make = _row_mask if backend == "sdpa" else _block_mask
+            single = n_documents == n // seq_len
+            masks = {reach: make(document, seq_len, single, causal, reach) for reach in reaches}
+        return cls(backend, cu_seqlens, seq_len, causal, masks)
 
-        A query sees the keys of its document; if `causal`, only those up to its own place.
-        """
-        rows = n // seq_len
-        if n_documents == rows and not causal:
-            return cls(rows, None)
-        slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-        document = torch.bucketize(slots, cu_seqlens, right=True).view(rows, 1, seq_len)
-        visible = document[..., :, None] == document[..., None, :]
-        return cls(rows, visible.tril() if causal else visible)
 
-    def of_queries(self, places: Tensor) -> "DocumentMask":
-        """For the queries at `places` [R * Q] of the stream alone, Q from each row in turn."""
-        if self.visible is None:
-            return self
-        seq_len = self.visible.shape[-1]
-        chosen = self.visible.reshape(-1, seq_len).index_select(0, places)
-        return DocumentMask(self.rows, chosen.view(self.rows, 1, -1, seq_len))
+def attention(q: Tensor, k: Tensor, v: Tensor, documents: Documents, reach: Reach = None) -> Tensor:
+    """Scaled dot-product attention: q, k, v [N, H, E] to [N, H, E].
 
-
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: DocumentMask) -> Tensor:
-    """Scaled dot-product attention by rows: q [R * Q, H, D/H], k and v [R * S, H, D/H] to [R * Q, H, D/H]."""
-
-    def by_row(x: Tensor) -> Tensor:
-        return x.unflatten(0, (mask.rows, -1)).transpose(1, 2)
-
-    out = F.scaled_dot_product_attention(by_row(q), by_row(k), by_row(v), attn_mask=mask.visible)
+    Args:
+        reach: how far a token sees to either side, one of those that `documents` was made for.
+    """
+    if documents.backend == "varlen":
+        left, right = (-1, -1) if reach is None else (reach, reach)
+        window = (left, 0 if documents.causal else right)
+        bounds, longest = documents.cu_seqlens, documents.seq_len
+        out: Tensor = _varlen()(q, k, v, bounds, bounds, longest, longest, window_size=window)
+        return out
+    if documents.backend == "flex":
+        by_head = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+        return _flex()(*by_head, block_mask=documents.masks[reach]).squeeze(0).transpose(0, 1)
+    rows = len(q) // documents.seq_len
+    q, k, v = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (q, k, v))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=documents.masks[reach])
     return out.transpose(1, 2).flatten(0, 1)
+
+
+def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
+    """The fastest backend there."""
+    if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and _varlen_takes_windows():
+        return "varlen"
+    return "sdpa"
+
+
+def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach) -> Tensor | None:
+    """Of the documents' numbers [N], which of a row's keys its queries see: [R, 1, S, S]; None for all."""
+    if single and not causal and (reach is None or reach >= seq_len - 1):
+        return None
+    document = document.view(-1, 1, seq_len)
+    sees = document[..., :, None] == document[..., None, :]
+    place = torch.arange(seq_len, device=document.device)
+    ahead = place - place[:, None]
+    if causal:
+        sees &= ahead <= 0
+    if reach is not None:
+        sees &= ahead.abs() <= reach
+    return sees
+
+
+def _block_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        found = document[query] == document[key]
+        if causal:
+            found = found & (key <= query)
+        if reach is not None:
+            found = found & ((key - query).abs() <= reach)
+        return found
+
+    return create_block_mask(sees, None, None, len(document), len(document), device=document.device)
+
+
+@functools.cache
+def _flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False) if torch.cuda.is_available() else flex_attention
+
+
+@functools.cache
+def _varlen() -> Any:
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn
+
+
+def _varlen_takes_windows() -> bool:
+    """torch 2.11 has it in one form or another; without windows it cannot be causal or local in the way used here."""
+    return "window_size" in inspect.signature(_varlen()).parameters

@@ -1,128 +1,56 @@
-"""The native encoder for token streams, in its BERT form, with the vocabulary met at masked positions only.
+"""The native encoder for token streams, with the vocabulary met at masked positions only.
 
-Shapes: N slots of the stream, R rows of S slots (N = R * S), D hidden, H heads, K predictions, V vocabulary
-padded to a multiple of 64.
+Shapes: N slots of the stream, R rows of S slots (N = R * S), D hidden, K predictions, V vocabulary padded to a multiple
+of 64.
 """
-
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data_prep.format import TokenizerInfo
-from pretrain.config import Config
 from pretrain.masking.rows import IGNORED
-from pretrain.model.attention import DocumentMask, attention
+from pretrain.model.attention import Backend, Documents, backend_for
+from pretrain.model.head import LossOptions, VocabularyLoss
+from pretrain.model.initialize import draw_weights
+from pretrain.model.layers import PostNormLayer, PreNormLayer
+from pretrain.model.prediction import Prediction
+from pretrain.model.rotary import Rotation, rotation
+from pretrain.model.shape import EncoderShape
 
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
 
 
-@dataclass(frozen=True)
-class EncoderShape:
-    """Sizes of an encoder; vocab_size is the tokenizer's, before padding. causal: no slot sees a later one."""
-
-    vocab_size: int
-    layers: int
-    hidden: int
-    heads: int
-    intermediate: int
-    max_positions: int
-    pad_id: int
-    norm_eps: float = 1e-12
-    init_std: float = 0.02
-    causal: bool = False
-
-    @property
-    def padded_vocab_size(self) -> int:
-        return -(-self.vocab_size // 64) * 64
-
-
-def encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
-    """The shape that a configuration describes, for the vocabulary of a data set."""
-    model = config.model
-    return EncoderShape(
-        vocab_size=tokenizer.vocab_size,
-        layers=model.size.layers,
-        hidden=model.size.hidden,
-        heads=model.size.heads,
-        intermediate=model.size.intermediate or 4 * model.size.hidden,
-        max_positions=model.max_positions or config.longest_row,
-        pad_id=tokenizer.special_ids["pad"],
-        causal=config.causal,
-    )
-
-
-class Prediction(NamedTuple):
-    """Sums over the predictions of one stream, fp32 scalars: loss in nats, correct arg-max choices, and how many.
-
-    A tuple, not a dataclass: ZeRO-3 gathers parameters again for the backward pass through hooks on output tensors,
-    and it finds those in tuples alone.
-    """
-
-    loss: Tensor
-    correct: Tensor
-    predictions: Tensor
-
-
-class Layer(nn.Module):
-    """Post-norm transformer layer (Vaswani et al., 2017), with query, key and value in one matrix."""
-
-    def __init__(self, shape: EncoderShape):
-        super().__init__()
-        d = shape.hidden
-        self.heads = shape.heads
-        self.qkv = nn.Linear(d, 3 * d)
-        self.attention_out = nn.Linear(d, d)
-        self.attention_norm = nn.LayerNorm(d, eps=shape.norm_eps)
-        self.mlp_in = nn.Linear(d, shape.intermediate)
-        self.mlp_out = nn.Linear(shape.intermediate, d)
-        self.mlp_norm = nn.LayerNorm(d, eps=shape.norm_eps)
-
-    def forward(self, x_ND: Tensor, mask: DocumentMask, places: Tensor | None = None) -> Tensor:
-        """The states [N, D] after this layer, or those at `places` [K] alone, as many from each row: [K, D]."""
-        n, d = x_ND.shape
-        q, k, v = self.qkv(x_ND).view(n, 3, self.heads, d // self.heads).unbind(1)
-        if places is not None:
-            x_ND, q, mask = x_ND.index_select(0, places), q.index_select(0, places), mask.of_queries(places)
-        x_ND = self.attention_norm(x_ND + self.attention_out(attention(q, k, v, mask).flatten(1)))
-        return self.mlp_norm(x_ND + self.mlp_out(F.gelu(self.mlp_in(x_ND))))
-
-
 class Encoder(nn.Module):
-    """A masked language model, or a causal one, over a stream of documents.
+    """A language model over a stream of documents, in the form of BERT, RoBERTa or ModernBERT.
 
     The word embedding is a parameter of this module itself, not of a child: it is used at both ends (tied decoder),
     and ZeRO-3 gathers a module's own parameters for the whole of its forward pass.
+
+    Args:
+        options: what is added to the loss; nothing by default.
+        backend: of attention; the fastest for the device and precision by default.
     """
 
-    def __init__(self, shape: EncoderShape):
+    def __init__(self, shape: EncoderShape, options: LossOptions | None = None, backend: Backend | None = None):
         super().__init__()
-        self.shape = shape
-        d = shape.hidden
+        self.shape, self.options, self.backend = shape, options or LossOptions(), backend
+        d, modern = shape.hidden, shape.rotary
         self.word_embedding = nn.Parameter(torch.empty(shape.padded_vocab_size, d))
-        self.position_embedding = nn.Parameter(torch.empty(shape.max_positions, d))
-        self.type_embedding = nn.Parameter(torch.empty(2, d))
-        self.embedding_norm = nn.LayerNorm(d, eps=shape.norm_eps)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
-        self.head_dense = nn.Linear(d, d)
-        self.head_norm = nn.LayerNorm(d, eps=shape.norm_eps)
+        if not modern:
+            self.position_embedding = nn.Parameter(torch.empty(shape.first_position + shape.max_positions, d))
+            self.type_embedding = nn.Parameter(torch.empty(shape.type_rows, d))
+        self.embedding_norm = nn.LayerNorm(d, eps=shape.norm_eps, bias=not modern)
+        layer = PreNormLayer if modern else PostNormLayer
+        self.layers = nn.ModuleList(layer(shape, number) for number in range(shape.layers))
+        self.final_norm = nn.LayerNorm(d, eps=shape.norm_eps, bias=False) if modern else nn.Identity()
+        self.head_dense = nn.Linear(d, d, bias=not modern)
+        self.head_norm = nn.LayerNorm(d, eps=shape.norm_eps, bias=not modern)
         self.decoder_bias = nn.Parameter(torch.empty(shape.padded_vocab_size))
 
     def initialize(self, seed: int) -> None:
-        """BERT's initialisation: normal(0, init_std) weights, zero biases, unit norms; the same on every rank."""
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                if "norm" in name:
-                    parameter.fill_(1.0 if name.endswith("weight") else 0.0)
-                elif name.endswith("bias"):
-                    parameter.zero_()
-                else:
-                    parameter.normal_(0.0, self.shape.init_std, generator=generator)
-            self.word_embedding[self.shape.pad_id].zero_()
-            self.neutralize_padding()
+        """Draw the weights, see pretrain.model.initialize."""
+        draw_weights(self.named_parameters(), self.shape, seed)
+        self.neutralize_padding()
 
     def neutralize_padding(self) -> None:
         """Make the vocabulary's padding rows impossible to predict; their gradients are then exactly zero."""
@@ -146,20 +74,40 @@ class Encoder(nn.Module):
             cu_seqlens: [C] int32 document boundaries, N repeated at the end.
             seq_len: S; documents do not cross multiples of it.
             n_documents: documents in the stream, known to the host.
-            places: [K] int64, as many from each row, row after row. The last layer then computes no more than those:
-                nothing else reaches the head.
+            places: [K] int64. The last layer's MLP then runs at those alone: nothing else reaches the head.
         """
-        mask = DocumentMask.of(cu_seqlens, len(tokens), seq_len, n_documents, self.shape.causal)
-        x_ND = F.embedding(tokens, self.word_embedding) + F.embedding(positions, self.position_embedding)
-        x_ND = self.embedding_norm(x_ND + self.type_embedding[0])
+        shape, dtype = self.shape, self.word_embedding.dtype
+        reaches = tuple({shape.reach(number) for number in range(shape.layers)})
+        backend = self.backend or backend_for(tokens.device, dtype)
+        documents = Documents.of(cu_seqlens, len(tokens), seq_len, n_documents, backend, shape.causal, reaches)
+        rotations = self._rotations(positions, reaches)
+        x_ND = self.embedding_norm(self._embedded(tokens, positions))
         for layer in self.layers[:-1]:
-            x_ND = layer(x_ND, mask)
-        return self.layers[-1](x_ND, mask, places)
+            x_ND = layer(x_ND, documents, rotations)
+        return self.final_norm(self.layers[-1](x_ND, documents, rotations, places))
+
+    def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        x_ND = F.embedding(tokens, self.word_embedding)
+        if self.shape.rotary:
+            return x_ND
+        x_ND = x_ND + F.embedding(positions + self.shape.first_position, self.position_embedding)
+        return x_ND + self.type_embedding[0]
+
+    def _rotations(self, positions: Tensor, reaches: tuple[int | None, ...]) -> dict[int | None, Rotation]:
+        shape = self.shape
+        if not shape.rotary:
+            return {}
+        theta = {reach: shape.rope_theta if reach is None else shape.local_rope_theta for reach in reaches}
+        per_head, dtype = shape.hidden // shape.heads, self.word_embedding.dtype
+        return {reach: rotation(positions, per_head, theta[reach], dtype) for reach in reaches}
 
     def logits(self, x_KD: Tensor) -> Tensor:
         """Vocabulary logits [K, V] of hidden states [K, D]."""
-        x_KD = self.head_norm(F.gelu(self.head_dense(x_KD)))
-        return F.linear(x_KD, self.word_embedding, self.decoder_bias)
+        return F.linear(self.transformed(x_KD), self.word_embedding, self.decoder_bias)
+
+    def transformed(self, x_KD: Tensor) -> Tensor:
+        """Hidden states [K, D] as the decoder takes them."""
+        return self.head_norm(F.gelu(self.head_dense(x_KD)))
 
     def forward(
         self,
@@ -171,8 +119,8 @@ class Encoder(nn.Module):
         seq_len: int,
         n_documents: int,
     ) -> Prediction:
-        """The loss over predicting positions [K] with labels [K] (IGNORED where a slot is unused), as sums."""
-        logits_KV = self.logits(self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions))
-        loss = F.cross_entropy(logits_KV.float(), labels, ignore_index=IGNORED, reduction="sum")
-        correct = (logits_KV.detach().argmax(dim=-1) == labels).sum(dtype=torch.float32)
-        return Prediction(loss, correct, (labels != IGNORED).sum(dtype=torch.float32))
+        """The loss over masked positions [K] with labels [K] (IGNORED where a slot is unused), as sums."""
+        x_KD = self.transformed(self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions))
+        weights = self.word_embedding, self.decoder_bias
+        loss, plain, correct = VocabularyLoss.apply(x_KD, *weights, labels, self.shape.vocab_size, self.options)
+        return Prediction(loss, plain, correct, (labels != IGNORED).sum(dtype=torch.float32))

@@ -1,125 +1,242 @@
 """Weights of the native encoder to Hugging Face models and back, nothing lost on the way."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertLMHeadModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaForCausalLM,
+    RobertaForMaskedLM,
+)
 
-from pretrain.model.encoder import Encoder, EncoderShape
+from data_prep.errors import UserError
+from pretrain.model.encoder import Encoder
+from pretrain.model.shape import EncoderShape
 
 State = dict[str, Tensor]
-BertModel = BertForMaskedLM | BertLMHeadModel  # both name their weights alike
 
-_LAYER = {
+_VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
+_SPLIT = ("query", "key", "value")  # one matrix in the native encoder
+
+_BERT_LAYER = {
     "attention_out": "attention.output.dense",
     "attention_norm": "attention.output.LayerNorm",
     "mlp_in": "intermediate.dense",
     "mlp_out": "output.dense",
     "mlp_norm": "output.LayerNorm",
 }
-_TOP = {
-    "word_embedding": "bert.embeddings.word_embeddings.weight",
-    "position_embedding": "bert.embeddings.position_embeddings.weight",
-    "type_embedding": "bert.embeddings.token_type_embeddings.weight",
-    "embedding_norm.weight": "bert.embeddings.LayerNorm.weight",
-    "embedding_norm.bias": "bert.embeddings.LayerNorm.bias",
-    "head_dense.weight": "cls.predictions.transform.dense.weight",
-    "head_dense.bias": "cls.predictions.transform.dense.bias",
-    "head_norm.weight": "cls.predictions.transform.LayerNorm.weight",
-    "head_norm.bias": "cls.predictions.transform.LayerNorm.bias",
+_BERT_HEAD = {
+    "head_dense": "cls.predictions.transform.dense",
+    "head_norm": "cls.predictions.transform.LayerNorm",
     "decoder_bias": "cls.predictions.bias",
 }
-_VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
+_ROBERTA_HEAD = {"head_dense": "lm_head.dense", "head_norm": "lm_head.layer_norm", "decoder_bias": "lm_head.bias"}
+_MODERN_LAYER = {
+    "attention_norm": "attn_norm",
+    "qkv": "attn.Wqkv",
+    "attention_out": "attn.Wo",
+    "mlp_norm": "mlp_norm",
+    "mlp_in": "mlp.Wi",
+    "mlp_out": "mlp.Wo",
+}
+_MODERN_TOP = {
+    "word_embedding": "model.embeddings.tok_embeddings.weight",
+    "embedding_norm": "model.embeddings.norm",
+    "final_norm": "model.final_norm",
+    "head_dense": "head.dense",
+    "head_norm": "head.norm",
+    "decoder_bias": "decoder.bias",
+}
+_TIED = ("decoder.weight", "decoder.bias")  # the same tensors as others, under a second name
 
 
-def to_bert(state: State, shape: EncoderShape) -> State:
-    """A native state, or gradients under the same names, as BERT's models name them (tied decoder left out)."""
-    found = {}
-    for native, hugging_face in _TOP.items():
+def to_hugging_face(state: State, shape: EncoderShape) -> State:
+    """A native state, or gradients under the same names, as transformers names them (tied tensors once)."""
+    found: State = {}
+    for native, name in _names(state, shape):
         tensor = state[native]
-        found[hugging_face] = tensor[: shape.vocab_size] if native in _VOCABULARY else tensor
-    for native, hugging_face in _layer_names(shape):
-        found[hugging_face] = state[native]
-    for layer in range(shape.layers):
-        for kind in ("weight", "bias"):
-            parts = state[f"layers.{layer}.qkv.{kind}"].chunk(3)
-            for name, part in zip(("query", "key", "value"), parts, strict=True):
-                found[f"bert.encoder.layer.{layer}.attention.self.{name}.{kind}"] = part
+        if native in _VOCABULARY:
+            tensor = tensor[: shape.vocab_size]
+        parts = tensor.chunk(3) if isinstance(name, tuple) else (tensor,)
+        found |= dict(zip(name if isinstance(name, tuple) else (name,), parts, strict=True))
     return {name: tensor.contiguous() for name, tensor in found.items()}
 
 
-def from_bert(state: State, shape: EncoderShape) -> State:
-    """The reverse of `to_bert`; rows that pad the vocabulary come out as zeros (see Encoder.neutralize_padding)."""
-    found = {}
-    for native, hugging_face in _TOP.items():
-        tensor = state[hugging_face]
+def from_hugging_face(state: State, shape: EncoderShape) -> State:
+    """The reverse; rows that pad the vocabulary come out as zeros (see Encoder.neutralize_padding)."""
+    found: State = {}
+    for native, name in _names(Encoder(shape).state_dict(), shape):
+        tensor = torch.cat([state[part] for part in name]) if isinstance(name, tuple) else state[name]
         if native in _VOCABULARY:
             padding = tensor.new_zeros(shape.padded_vocab_size - shape.vocab_size, *tensor.shape[1:])
             tensor = torch.cat([tensor, padding])
         found[native] = tensor
-    for native, hugging_face in _layer_names(shape):
-        found[native] = state[hugging_face]
-    for layer in range(shape.layers):
-        for kind in ("weight", "bias"):
-            names = (f"bert.encoder.layer.{layer}.attention.self.{part}.{kind}" for part in ("query", "key", "value"))
-            found[f"layers.{layer}.qkv.{kind}"] = torch.cat([state[name] for name in names])
     return found
 
 
-def bert_config(shape: EncoderShape) -> BertConfig:
-    """The configuration under which the class of `bert_model` computes what the native encoder computes."""
-    return BertConfig(
-        vocab_size=shape.vocab_size,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        intermediate_size=shape.intermediate,
-        max_position_embeddings=shape.max_positions,
+def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
+    """The configuration under which transformers computes what the native encoder computes."""
+    common: dict[str, Any] = {
+        "vocab_size": shape.vocab_size,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.intermediate,
+        "max_position_embeddings": shape.first_position + shape.max_positions,
+        "initializer_range": shape.init_std,
+        "pad_token_id": shape.pad_id,
+    }
+    if shape.arch == "modernbert":
+        return ModernBertConfig(
+            **common,
+            norm_eps=shape.norm_eps,
+            local_attention=shape.window,
+            layer_types=[
+                "full_attention" if shape.reach(layer) is None else "sliding_attention" for layer in range(shape.layers)
+            ],
+            rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": shape.rope_theta},
+                "sliding_attention": {"rope_type": "default", "rope_theta": shape.local_rope_theta},
+            },
+        )
+    config = RobertaConfig if shape.arch == "roberta" else BertConfig
+    return config(
+        **common,
+        type_vocab_size=shape.type_rows,
         hidden_act="gelu",
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         layer_norm_eps=shape.norm_eps,
-        initializer_range=shape.init_std,
-        pad_token_id=shape.pad_id,
         is_decoder=shape.causal,
     )
 
 
-def bert_model(state: State, shape: EncoderShape) -> BertModel:
-    """A Hugging Face model with the native weights, fp32, in evaluation mode: BertLMHeadModel if it is causal."""
-    model: BertModel = (BertLMHeadModel if shape.causal else BertForMaskedLM)(bert_config(shape))
-    missing, unexpected = model.load_state_dict(to_bert(state, shape), strict=False)
-    tied = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
-    if unexpected or set(missing) - tied:
+def shape_of(config: PretrainedConfig) -> EncoderShape:
+    """The native shape of a Hugging Face configuration.
+
+    Raises:
+        UserError: for a model of another kind, or one that computes something else.
+    """
+    arch = config.model_type
+    if arch not in MODELS:
+        raise UserError(f"a model of the kind {arch!r} has no native form; there are {', '.join(MODELS)}")
+    values: dict[str, Any] = {
+        "arch": arch,
+        "vocab_size": config.vocab_size,
+        "layers": config.num_hidden_layers,
+        "hidden": config.hidden_size,
+        "heads": config.num_attention_heads,
+        "intermediate": config.intermediate_size,
+        "pad_id": config.pad_token_id or 0,
+        "init_std": config.initializer_range,
+    }
+    first = values["pad_id"] + 1 if arch == "roberta" else 0
+    values["max_positions"] = config.max_position_embeddings - first
+    if arch == "modernbert":
+        kinds = config.layer_types
+        ropes = config.rope_parameters
+        values |= {
+            "norm_eps": config.norm_eps,
+            "window": config.local_attention,
+            "global_every": next((n for n in range(1, len(kinds)) if kinds[n] == "full_attention"), len(kinds)),
+            "rope_theta": ropes["full_attention"]["rope_theta"],
+            "local_rope_theta": ropes["sliding_attention"]["rope_theta"],
+        }
+    else:
+        values |= {"norm_eps": config.layer_norm_eps, "causal": bool(config.is_decoder)}
+    shape = EncoderShape(**values)
+    _check_same(config, hugging_face_config(shape))
+    return shape
+
+
+def hugging_face_model(state: State, shape: EncoderShape) -> PreTrainedModel:
+    """A Hugging Face model with the native weights, fp32, in evaluation mode."""
+    model = MODELS[shape.arch][shape.causal](hugging_face_config(shape))
+    missing, unexpected = model.load_state_dict(to_hugging_face(state, shape), strict=False)
+    if unexpected or any(not name.endswith(_TIED) for name in missing):
         raise RuntimeError(f"{type(model).__name__} has other weights than expected: {missing=}, {unexpected=}")
     model.tie_weights()
     return model.eval()
 
 
-def encoder_from_bert(model: BertModel) -> Encoder:
+def native_encoder(model: PreTrainedModel) -> Encoder:
     """A native encoder with the weights of a Hugging Face model."""
-    config = model.config
-    shape = EncoderShape(
-        vocab_size=config.vocab_size,
-        layers=config.num_hidden_layers,
-        hidden=config.hidden_size,
-        heads=config.num_attention_heads,
-        intermediate=config.intermediate_size,
-        max_positions=config.max_position_embeddings,
-        pad_id=config.pad_token_id or 0,
-        norm_eps=config.layer_norm_eps,
-        init_std=config.initializer_range,
-        causal=config.is_decoder,
-    )
-    encoder = Encoder(shape)
-    encoder.load_state_dict(from_bert(model.state_dict(), shape))
+    encoder = Encoder(shape_of(model.config))
+    encoder.load_state_dict(from_hugging_face(model.state_dict(), encoder.shape))
     encoder.neutralize_padding()
     return encoder
 
 
-def _layer_names(shape: EncoderShape) -> Iterator[tuple[str, str]]:
-    for layer in range(shape.layers):
-        for native, hugging_face in _LAYER.items():
-            for kind in ("weight", "bias"):
-                yield f"layers.{layer}.{native}.{kind}", f"bert.encoder.layer.{layer}.{hugging_face}.{kind}"
+MODELS: dict[str, dict[bool, Any]] = {
+    "bert": {False: BertForMaskedLM, True: BertLMHeadModel},
+    "roberta": {False: RobertaForMaskedLM, True: RobertaForCausalLM},
+    "modernbert": {False: ModernBertForMaskedLM},
+}
+# What a configuration may not say otherwise, if the native encoder is to compute the same.
+_DECISIVE = (
+    "hidden_act",
+    "hidden_activation",
+    "type_vocab_size",
+    "tie_word_embeddings",
+    "layer_types",
+    "norm_bias",
+    "attention_bias",
+    "mlp_bias",
+    "decoder_bias",
+    "classifier_bias",
+    "classifier_activation",
+    "add_cross_attention",
+)
+
+
+def _check_same(config: PretrainedConfig, ours: PretrainedConfig) -> None:
+    for name in _DECISIVE:
+        theirs, wanted = getattr(config, name, None), getattr(ours, name, None)
+        if theirs != wanted:
+            raise UserError(
+                f"a {config.model_type} model with {name} {theirs!r} has no native form; it must be {wanted!r}"
+            )
+
+
+def _names(state: State, shape: EncoderShape) -> Iterator[tuple[str, str | tuple[str, ...]]]:
+    """Each native name with that of transformers, or with those of the three parts that it holds."""
+    for native in state:
+        module, _, kind = native.rpartition(".")
+        if native.startswith("layers."):
+            _, number, part = module.split(".", 2)
+            yield native, _layer_name(shape.arch, number, part, kind)
+        else:
+            yield native, _top_name(shape.arch, native, module, kind)
+
+
+def _layer_name(arch: str, number: str, part: str, kind: str) -> str | tuple[str, ...]:
+    if arch == "modernbert":
+        return f"model.layers.{number}.{_MODERN_LAYER[part]}.{kind}"
+    layer = f"{arch}.encoder.layer.{number}"
+    if part == "qkv":
+        return tuple(f"{layer}.attention.self.{name}.{kind}" for name in _SPLIT)
+    return f"{layer}.{_BERT_LAYER[part]}.{kind}"
+
+
+def _top_name(arch: str, native: str, module: str, kind: str) -> str:
+    if arch == "modernbert":
+        return _MODERN_TOP[native] if native in _MODERN_TOP else f"{_MODERN_TOP[module]}.{kind}"
+    embeddings = f"{arch}.embeddings"
+    head = _BERT_HEAD if arch == "bert" else _ROBERTA_HEAD
+    names = {
+        "word_embedding": f"{embeddings}.word_embeddings.weight",
+        "position_embedding": f"{embeddings}.position_embeddings.weight",
+        "type_embedding": f"{embeddings}.token_type_embeddings.weight",
+        "embedding_norm": f"{embeddings}.LayerNorm",
+        **head,
+    }
+    return names[native] if native in names else f"{names[module]}.{kind}"

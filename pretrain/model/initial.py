@@ -1,4 +1,4 @@
-"""Weights to begin a run with: those of a Hugging Face BERT, instead of random ones."""
+"""Weights to begin a run with: those of a Hugging Face model, instead of random ones."""
 
 import json
 from pathlib import Path
@@ -8,19 +8,22 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from transformers import AutoConfig
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
-from pretrain.model.encoder import Encoder, EncoderShape
-from pretrain.model.families import State, from_bert
+from pretrain.model.encoder import Encoder
+from pretrain.model.families import State, from_hugging_face, shape_of
+from pretrain.model.shape import EncoderShape
 
-# What BertForMaskedLM's configuration calls the sizes, and where they are set here.
+# What must be alike, as transformers calls it, and where it is set here.
 _SIZES = {
-    "num_hidden_layers": ("layers", "model.size.layers"),
-    "hidden_size": ("hidden", "model.size.hidden"),
-    "num_attention_heads": ("heads", "model.size.heads"),
-    "intermediate_size": ("intermediate", "model.size.intermediate"),
+    "layers": ("num_hidden_layers", "model.size.layers"),
+    "hidden": ("hidden_size", "model.size.hidden"),
+    "heads": ("num_attention_heads", "model.size.heads"),
+    "intermediate": ("intermediate_size", "model.size.intermediate"),
 }
+_COMPUTED = ("norm_eps", "first_position", "window", "global_every", "rope_theta", "local_rope_theta")
 
 
 def weights_file(folder: Path) -> Path:
@@ -37,7 +40,7 @@ def digest_of(folder: Path) -> str:
 
 
 def initial_state(folder: Path, shape: EncoderShape, tokenizer: Path | None = None) -> State:
-    """The weights of a Hugging Face BertForMaskedLM in fp32, by native name; of its positions as many as the shape has.
+    """The weights of a Hugging Face model in fp32, by native name; of its positions as many as the shape has.
 
     Read are config.json, model.safetensors and tokenizer.json; nothing is unpickled or executed.
 
@@ -47,16 +50,17 @@ def initial_state(folder: Path, shape: EncoderShape, tokenizer: Path | None = No
     Raises:
         UserError: if the folder holds no such model, or one of another shape or vocabulary.
     """
-    _check_config(folder, _read_config(folder), shape)
+    _check_config(folder, _read_config(folder, shape.arch), shape)
     if tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
         _check_vocabulary(folder, tokenizer)
     state = {_modern(name): tensor.float() for name, tensor in _read_weights(folder).items()}
-    positions = "bert.embeddings.position_embeddings.weight"
     try:
-        state[positions] = state[positions][: shape.max_positions]
-        found = from_bert(state, shape)
+        if not shape.rotary:
+            positions = f"{shape.arch}.embeddings.position_embeddings.weight"
+            state[positions] = state[positions][: shape.first_position + shape.max_positions]
+        found = from_hugging_face(state, shape)
     except KeyError as error:
-        raise UserError(f"model.init: {folder} is no BertForMaskedLM: its weights lack {error}") from None
+        raise UserError(f"model.init: {folder} holds no masked language model: its weights lack {error}") from None
     except (IndexError, RuntimeError) as error:
         raise UserError(f"model.init: {weights_file(folder)} does not go with its config.json ({error})") from None
     with torch.device("meta"):
@@ -70,7 +74,7 @@ def initial_state(folder: Path, shape: EncoderShape, tokenizer: Path | None = No
     return found
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path, arch: str) -> dict[str, Any]:
     if not folder.is_dir():
         raise UserError(
             f"model.init: {folder} is no folder; give one that `maskwright export` or save_pretrained wrote"
@@ -81,37 +85,38 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"model.init: {folder} has no config.json, so it is no Hugging Face model") from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"model.init: {folder / 'config.json'} cannot be read ({error})") from None
-    if not isinstance(config, dict) or config.get("model_type") != "bert":
+    if not isinstance(config, dict) or config.get("model_type") != arch:
         kind = config.get("model_type") if isinstance(config, dict) else config
-        raise UserError(f"model.init: {folder} holds a model of type {kind!r}; only BERT can be taken up")
+        raise UserError(f"model.init: {folder} holds a model of type {kind!r}, and model.arch is {arch!r}")
     return config
 
 
-def _check_config(folder: Path, config: dict[str, Any], shape: EncoderShape) -> None:
+def _check_config(folder: Path, values: dict[str, Any], shape: EncoderShape) -> None:
     """What differs from the shape in all that the native encoder has one of."""
+    kind = values.pop("model_type")
+    try:
+        theirs = shape_of(AutoConfig.for_model(kind, **values))
+    except UserError as error:
+        raise UserError(f"model.init: {folder} does not fit: {error}") from None
+    except Exception as error:  # transformers' validators raise several kinds
+        reason = " ".join(str(error).split())
+        raise UserError(f"model.init: {folder / 'config.json'} is no configuration of a model ({reason})") from None
     wrong = []
-    for name, (ours, key) in _SIZES.items():
-        if config.get(name) != (wanted := getattr(shape, ours)):
-            wrong.append(f"its {name} is {config.get(name)} and {key} is {wanted}")
-    if config.get("vocab_size") != shape.vocab_size:
+    for name, (hugging_face, key) in _SIZES.items():
+        if (found := getattr(theirs, name)) != (wanted := getattr(shape, name)):
+            wrong.append(f"its {hugging_face} is {found} and {key} is {wanted}")
+    if theirs.vocab_size != shape.vocab_size:
         wrong.append(
-            f"its vocabulary has {config.get('vocab_size')} tokens and that of data.train {shape.vocab_size}: prepare "
+            f"its vocabulary has {theirs.vocab_size} tokens and that of data.train {shape.vocab_size}: prepare "
             "the data with its own tokenizer"
         )
-    positions = config.get("max_position_embeddings")
-    if not isinstance(positions, int) or positions < shape.max_positions:
-        wrong.append(f"it has {positions} positions, and rows or model.max_positions need {shape.max_positions}")
-    fixed = {
-        "hidden_act": ("gelu", "gelu"),
-        "position_embedding_type": ("absolute", "absolute"),
-        "layer_norm_eps": (1e-12, shape.norm_eps),
-        "tie_word_embeddings": (True, True),
-        "type_vocab_size": (2, 2),
-        "is_decoder": (False, False),
-    }
-    for name, (default, wanted) in fixed.items():
-        if config.get(name, default) != wanted:
-            wrong.append(f"its {name} is {config[name]!r}, and only {wanted!r} can be trained")
+    if theirs.max_positions < shape.max_positions:
+        wrong.append(
+            f"it has {theirs.max_positions} positions, and rows or model.max_positions need {shape.max_positions}"
+        )
+    for name in _COMPUTED:
+        if (found := getattr(theirs, name)) != (wanted := getattr(shape, name)):
+            wrong.append(f"its {name} is {found}, and only {wanted} can be trained")
     if wrong:
         raise UserError(f"model.init: {folder} does not fit: {'; '.join(wrong)}")
 

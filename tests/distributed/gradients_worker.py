@@ -16,7 +16,8 @@ from pretrain.data.feed import DeviceFeed
 from pretrain.data.loader import Loader
 from pretrain.engine import Engine, init_distributed
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model.encoder import Encoder, EncoderShape
+from pretrain.model.encoder import Encoder
+from pretrain.model.shape import EncoderShape
 from pretrain.signals import leave
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage

@@ -20,8 +20,9 @@ from pretrain.data.inspect import documents_of
 from pretrain.data.sources import open_sources, training_loader
 from pretrain.journal import read_journal
 from pretrain.masking.rows import IGNORED
-from pretrain.model.encoder import Encoder, encoder_shape
-from pretrain.model.families import bert_model
+from pretrain.model.encoder import Encoder
+from pretrain.model.families import hugging_face_model
+from pretrain.model.shape import encoder_shape
 from pretrain.replay import replay
 from pretrain.resume import _check_fits
 from tests.support import runs, text_data
@@ -79,7 +80,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     shape = encoder_shape(settings, Dataset(data / "train").manifest.tokenizer)
     encoder = Encoder(shape)
     encoder.initialize(99)  # not the run's own seed
-    bert_model(encoder.state_dict(), shape).save_pretrained(init)
+    hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)
     result = runs.maskwright("train", config, "--procs", "1")
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -108,6 +109,6 @@ def test_fine_tuning_by_repair(data, tmp_path):
     shutil.move(init, tmp_path / "moved")  # the checkpoint needs it no more
     _check_fits(settings, newest, sources)
     encoder.initialize(98)
-    bert_model(encoder.state_dict(), shape).save_pretrained(init)
+    hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)
     with pytest.raises(UserError, match=r"cannot be resumed: model\.init \(weights\) was \w{64} and is \w{64}; "):
         _check_fits(settings, newest, sources)

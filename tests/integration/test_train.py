@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from pretrain.curriculum import stages_of
 from pretrain.data.sources import held_out_loader
 from pretrain.export import export_run, native_state
 from pretrain.journal import parse_entry, read_journal
-from pretrain.model.encoder import Encoder, encoder_shape
+from pretrain.model.encoder import Encoder
+from pretrain.model.shape import encoder_shape
 from pretrain.replay import replay
 from tests.support import runs, text_data
 
@@ -240,7 +242,7 @@ def native(run: Path, step: int, data: Path) -> Encoder:
     config = Config.model_validate(checkpoint.read(path).state["config"])
     shape = encoder_shape(config, Dataset(data / "train").manifest.tokenizer)
     encoder = Encoder(shape)
-    encoder.load_state_dict(native_state(path, shape))
+    encoder.load_state_dict(native_state(path, asdict(shape)))
     return encoder.eval()
 
 

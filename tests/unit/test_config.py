@@ -44,6 +44,7 @@ OPTIONS = {
     "masking.collocations": None,
     "masking.static_epochs": 0,
     "model.arch": "bert",
+    "model.config": None,
     "model.size.layers": 4,
     "model.size.hidden": 256,
     "model.size.heads": 4,
@@ -63,6 +64,8 @@ OPTIONS = {
     "train.global_batch_size": 32,
     "train.micro_batch_size": None,
     "train.precision": "bf16",
+    "train.label_smoothing": 0.0,
+    "train.z_loss": 0.0,
     "curriculum": [],
     "zero.stage": 1,
     "checkpoint.every_steps": 1000,
@@ -167,7 +170,7 @@ def test_unknown_key_names_the_nearest(write, override, wanted):
         ("run.allow_changes=perhaps", "run.allow_changes is 'perhaps'"),
         ("run.seed=-1", "run.seed is -1"),
         ("data.seq_len=4", "data.seq_len is 4"),
-        ("model.size=huge", "size 'huge' is no preset; write one of tiny, mini, small, base, large"),
+        ("model.size=huge", "size 'huge' is no preset; write one of tiny, mini, small, base, large, 1b"),
         ("model.size.layers=2", "model.size.hidden is missing"),
         ("masking=", "masking is None, but it must be a section of keys"),
         ("optim=5", "optim is 5, but it must be a section of keys"),
@@ -194,6 +197,10 @@ def test_missing_required_key_is_named(write, name):
         (["masking.strategy=collocation"], "masking: strategy collocation needs masking.collocations, a list that"),
         (["masking.collocations=c"], "masking: collocations is a list for strategy collocation; set masking.strategy"),
         (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
+        (["model.arch=auto"], "arch auto and config go together"),
+        (["model.config={model_type: electra}"], "arch auto and config go together"),
+        (["model={arch: auto, config: x, init: y}"], "init is for the native encoder"),
+        (["objective=clm", "model.arch=modernbert"], "objective clm needs model.arch bert or roberta, not modernbert"),
         (["track.uri=http://me:secret@host"], "passwords and tokens do not belong in a config"),
     ],
 )
@@ -244,7 +251,7 @@ def test_overrides_have_yaml_types(write):
     assert config.optim.betas == (0.8, 0.9)
     assert config.data.valid == "data/v"
     assert config.run.allow_changes is True
-    assert config.model.size == SizeConfig(**PRESETS["tiny"])
+    assert config.model.size == SizeConfig(**PRESETS["bert"]["tiny"])
     assert (config.masking.replacement.mask, config.masking.replacement.random) == (0.5, 0.1)
     assert config.deepspeed == {"zero_optimization": {"overlap_comm": False}}
     assert config.train.steps == 30, "the last override counts"

@@ -156,7 +156,7 @@ def test_every_key_is_documented_with_its_default():
 
 def _with(key: str, value: Any) -> dict[str, Any]:
     """A config in which a key has a value, given as such or as YAML text."""
-    config: dict[str, Any] = {"model": {"size": dict(PRESETS["mini"])}}
+    config: dict[str, Any] = {"model": {"size": dict(PRESETS["bert"]["mini"])}}
     for name, given in {**REQUIRED, key: value}.items():
         *sections, last = name.split(".")
         inner = config
@@ -188,8 +188,11 @@ def test_documented_types_and_bounds(key):
 
 def test_presets_are_documented():
     page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
-    assert {n: {"layers": int(a), "hidden": int(b), "heads": int(c)} for n, a, b, c in rows} == PRESETS
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \|(?: (\d+) \|)?$", page, re.MULTILINE)
+    keys = ("layers", "hidden", "heads", "intermediate")
+    found = [(name, {key: int(size) for key, size in zip(keys, sizes, strict=True) if size}) for name, *sizes in rows]
+    assert found == [*PRESETS["bert"].items(), *PRESETS["modernbert"].items()]
+    assert PRESETS["roberta"] == PRESETS["bert"]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from transformers import BertModel
 
 from data_prep.errors import UserError
-from pretrain.model.encoder import Encoder, EncoderShape
-from pretrain.model.families import bert_config, bert_model
+from pretrain.model.encoder import Encoder
+from pretrain.model.families import hugging_face_config, hugging_face_model
 from pretrain.model.initial import digest_of, initial_state
+from pretrain.model.shape import EncoderShape
 from tests.support.wordpiece_set import wordpiece_set
 
 SHAPE = EncoderShape(vocab_size=70, layers=2, hidden=16, heads=2, intermediate=32, max_positions=24, pad_id=0)
@@ -29,7 +30,7 @@ def encoder() -> Encoder:
 
 @pytest.fixture
 def folder(encoder, tmp_path) -> Path:
-    bert_model(encoder.state_dict(), SHAPE).save_pretrained(tmp_path / "bert")
+    hugging_face_model(encoder.state_dict(), SHAPE).save_pretrained(tmp_path / "bert")
     return tmp_path / "bert"
 
 
@@ -106,12 +107,11 @@ def test_another_shape_is_named(folder, shape, wanted):
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
-        ({"model_type": "roberta"}, "a model of type 'roberta'; only BERT"),
-        ({"hidden_act": "relu"}, "its hidden_act is 'relu', and only 'gelu'"),
-        ({"layer_norm_eps": 1e-5}, "its layer_norm_eps is 1e-05"),
-        ({"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
-        ({"is_decoder": True}, "its is_decoder is True"),
-        ({"max_position_embeddings": "many"}, "it has many positions"),
+        ({"model_type": "roberta"}, "a model of type 'roberta', and model.arch is 'bert'"),
+        ({"hidden_act": "relu"}, "hidden_act 'relu' has no native form; it must be 'gelu'"),
+        ({"layer_norm_eps": 1e-5}, "its norm_eps is 1e-05"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings False has no native form"),
+        ({"max_position_embeddings": "many"}, "is no configuration of a model"),
     ],
 )
 def test_other_models_are_refused(folder, values, wanted):
@@ -156,8 +156,8 @@ def test_weights_that_do_not_fit(folder):
 
 
 def test_a_model_without_its_head_is_refused(folder):
-    BertModel(bert_config(SHAPE)).save_pretrained(folder)
-    assert "is no BertForMaskedLM: its weights lack '" in refusal(folder)
+    BertModel(hugging_face_config(SHAPE)).save_pretrained(folder)
+    assert "holds no masked language model: its weights lack '" in refusal(folder)
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(folder, tmp_path):

@@ -5,7 +5,8 @@ import re
 import torch
 
 from pretrain.config import OptimConfig
-from pretrain.model.encoder import Encoder, EncoderShape
+from pretrain.model.encoder import Encoder
+from pretrain.model.shape import EncoderShape
 from pretrain.optim import build_optimizer, parameter_groups
 
 SHAPE = EncoderShape(vocab_size=70, layers=2, hidden=16, heads=2, intermediate=24, max_positions=12, pad_id=0)

@@ -1,0 +1,39 @@
+"""Initial weights, as in each family."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from pretrain.model.shape import EncoderShape
+
+_CUTOFF = 2.0  # standard deviations beyond which ModernBERT draws anew
+_INTO_RESIDUAL = ("attention_out.weight", "mlp_out.weight", "head_dense.weight")
+
+
+def draw_weights(parameters: Iterable[tuple[str, nn.Parameter]], shape: EncoderShape, seed: int) -> None:
+    """Draw an encoder's weights, the same on every rank: zero biases, unit norms, and
+
+    - BERT and RoBERTa: normal(0, init_std) everywhere else, zeros for the padding token;
+    - ModernBERT: normal(0, init_std) cut off at two standard deviations; with the deviation of what is added to the
+      residual stream, and of the head, divided by sqrt(2 * layers), as in Megatron-LM (Shoeybi et al., 2019).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in parameters:
+            if "norm" in name:
+                parameter.fill_(1.0 if name.endswith("weight") else 0.0)
+            elif name.endswith("bias"):
+                parameter.zero_()
+            elif shape.arch == "modernbert":
+                depth = math.sqrt(2 * shape.layers) if name.endswith(_INTO_RESIDUAL) else 1.0
+                _truncated_normal(parameter, shape.init_std / depth, generator)
+            else:
+                parameter.normal_(0.0, shape.init_std, generator=generator)
+                if name == "word_embedding":
+                    parameter[shape.pad_id].zero_()
+
+
+def _truncated_normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:
+    nn.init.trunc_normal_(parameter, 0.0, std, -_CUTOFF * std, _CUTOFF * std, generator=generator)

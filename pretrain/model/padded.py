@@ -1,0 +1,113 @@
+"""Any other masked language model of transformers, through padded batches: slower than the native encoder, complete.
+
+Each document of a stream becomes a row of its own, padded to the longest; so documents do not see each other, and
+positions begin anew with each.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, PretrainedConfig
+
+from data_prep.errors import UserError
+from data_prep.format import TokenizerInfo
+from pretrain.masking.rows import IGNORED
+from pretrain.model.head import LossOptions, cross_entropy_sums
+from pretrain.model.prediction import Prediction
+
+
+class PaddedModel(nn.Module):
+    """Wraps a model of transformers in the surface of pretrain.model.encoder.Encoder."""
+
+    def __init__(self, config: PretrainedConfig, options: LossOptions):
+        super().__init__()
+        self.options, self.pad_id = options, int(config.pad_token_id)
+        self.model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cu_seqlens: Tensor,
+        masked_positions: Tensor,
+        labels: Tensor,
+        seq_len: int,
+        n_documents: int,
+    ) -> Prediction:
+        """As Encoder.forward. The host waits for the device: lengths vary, and shapes with them."""
+        starts = cu_seqlens[:n_documents].long()
+        lengths = cu_seqlens[1 : n_documents + 1] - starts
+        real = tokens[starts] != self.pad_id
+        if bool(real.any()):  # documents of padding are left out, unless there are no others
+            starts, lengths = starts[real], lengths[real]
+        columns = torch.arange(int(lengths.max()), device=tokens.device)
+        inside = columns < lengths[:, None]
+        slots = (starts[:, None] + columns).clamp(max=len(tokens) - 1)
+        ids = torch.where(inside, tokens[slots], self.pad_id)
+        logits = self.model(input_ids=ids, attention_mask=inside.long()).logits
+        row = (torch.searchsorted(starts, masked_positions, right=True) - 1).clamp(min=0)
+        column = (masked_positions - starts[row]).clamp(0, len(columns) - 1)
+        sums = cross_entropy_sums(logits[row, column], labels, self.options)
+        return Prediction(*sums, (labels != IGNORED).sum(dtype=torch.float32))
+
+
+def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: TokenizerInfo) -> dict[str, Any]:
+    """A configuration of transformers as JSON values, for the vocabulary of a data set.
+
+    Args:
+        given: what `model.config` says: a folder with a config.json, such a file, or its content.
+
+    Raises:
+        UserError: if transformers has no masked language model of that kind, or it is too short.
+    """
+    values = dict(given) if isinstance(given, dict) else _read(Path(given))
+    kind = values.pop("model_type", None)
+    if "auto_map" in values:
+        raise UserError(f"model.config: {kind!r} brings code of its own, which Maskwright does not run")
+    values |= {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.special_ids["pad"]}
+    values.pop("transformers_version", None)
+    config = _config(kind, values)
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise UserError(f"model.config: transformers has no masked language model of the kind {kind!r}")
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest and longest < seq_len:
+        raise UserError(f"model.config: max_position_embeddings ({longest}) is less than the longest row ({seq_len})")
+    found = config.to_diff_dict()
+    found.pop("transformers_version", None)
+    return found
+
+
+def padded_model(config: dict[str, Any], options: LossOptions, seed: int) -> PaddedModel:
+    """The model of `padded_config`, with the family's own initialisation, the same on every rank."""
+    values = dict(config)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return PaddedModel(_config(values.pop("model_type"), values), options)
+
+
+def _config(kind: Any, values: dict[str, Any]) -> PretrainedConfig:
+    if kind not in CONFIG_MAPPING:
+        raise UserError(
+            f"model.config: transformers has no masked language model of the kind {kind!r} (its model_type)"
+        )
+    try:
+        return AutoConfig.for_model(kind, **values)
+    except Exception as error:  # a validator of any kind: transformers has several
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"model.config: these are no settings of the kind {kind!r} ({reason})") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"model.config: {file} cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise UserError(f"model.config: {file} is not JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"model.config: {file} is not a configuration of transformers")
+    return values

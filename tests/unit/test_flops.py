@@ -1,0 +1,58 @@
+"""Operations by the formula are those that torch counts."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from pretrain.model.encoder import Encoder
+from pretrain.model.flops import pairs_seen, peak_tflops, step_flops
+from pretrain.model.shape import EncoderShape
+
+SEQ_LEN, ROWS = 32, 3
+SIZES = {"vocab_size": 128, "layers": 4, "hidden": 48, "heads": 3, "intermediate": 80, "max_positions": 32, "pad_id": 0}
+
+
+@pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
+def test_formula_equals_torch_s_counter(arch):
+    """Rows of one document each, windows as wide as rows, and the last layer at all slots: nothing is left out."""
+    shape = EncoderShape(arch=arch, window=2 * SEQ_LEN, **SIZES)
+    encoder = Encoder(shape)
+    encoder.initialize(0)
+    n = SEQ_LEN * ROWS
+    tokens, positions = torch.randint(5, 100, (n,)), torch.arange(SEQ_LEN).repeat(ROWS)
+    cu_seqlens = torch.arange(0, n + 1, SEQ_LEN, dtype=torch.int32)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        states = encoder.hidden(tokens, positions, cu_seqlens, SEQ_LEN, ROWS)
+        encoder.logits(states[::8]).sum().backward()
+    assert counter.get_total_flops() == step_flops(shape, np.full(ROWS, SEQ_LEN), n // 8)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("reach", [None, 1, 4, 64])
+def test_pairs_are_counted_rightly(causal, reach):
+    lengths = np.array([1, 2, 3, 5, 6, 9, 40])
+
+    def sees(token: int, other: int) -> bool:
+        return other <= token if causal else reach is None or abs(token - other) <= reach
+
+    counted = sum(sees(i, j) for length in lengths for i in range(length) for j in range(length))
+    assert pairs_seen(lengths, reach, causal) == counted
+
+
+def test_published_counts():
+    """Weights of the layers' matrices: 84.9 million in BERT-base, 302.0 in BERT-large, 110.3 in ModernBERT-base."""
+    base = EncoderShape(30522, 12, 768, 12, 3072, 512, 0)
+    large = EncoderShape(30522, 24, 1024, 16, 4096, 512, 0)
+    modern = EncoderShape(50368, 22, 768, 12, 1152, 8192, 0, arch="modernbert")
+    one_token = np.array([1])
+    for shape, millions in ((base, 84.9), (large, 302.0), (modern, 110.3)):
+        seen = 12 * shape.hidden * shape.layers
+        assert round((step_flops(shape, one_token, 0) - seen) / 6e6, 1) == millions
+
+
+def test_peaks():
+    assert peak_tflops("NVIDIA H100 80GB HBM3") == 989
+    assert peak_tflops("NVIDIA H100 PCIe") == 756
+    assert peak_tflops("AMD EPYC") is None

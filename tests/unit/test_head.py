@@ -1,0 +1,65 @@
+"""The loss over the vocabulary, against torch's cross-entropy in float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pretrain.masking.rows import IGNORED
+from pretrain.model import head
+from pretrain.model.head import LossOptions, VocabularyLoss
+
+K, D, V, N_IDS = 37, 12, 64, 50
+
+
+def inputs(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*size, generator=generator) for size in ((K, D), (V, D), (V,)))
+    weight[N_IDS:], bias[N_IDS:] = 0, -1e4
+    labels = torch.randint(0, N_IDS, (K,), generator=generator)
+    labels[::5] = IGNORED
+    return *(tensor.to(dtype).requires_grad_() for tensor in (x, weight, bias)), labels
+
+
+def reference(x, weight, bias, labels, options: LossOptions) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    logits = F.linear(x, weight, bias)[:, :N_IDS]
+    used = labels != IGNORED
+    smooth = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=options.smoothing)
+    z = (logits.logsumexp(dim=1).square() * used).sum()
+    plain = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+    return smooth + options.z_loss * z, plain, ((logits.argmax(1) == labels) & used).sum()
+
+
+@pytest.mark.parametrize("options", [LossOptions(), LossOptions(0.1), LossOptions(0.0, 1e-2), LossOptions(0.2, 1e-3)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize("small", [False, True])
+def test_values_and_gradients(options, dtype, tolerance, small, monkeypatch):
+    if small:  # a few rows at a time, and blocks of those
+        monkeypatch.setattr(head, "_LOGIT_BYTES", 10 * V * dtype.itemsize)
+        monkeypatch.setattr(head, "_BLOCK_BYTES", 3 * V * 4)
+    *weights, labels = inputs(dtype)
+    loss, plain, correct = VocabularyLoss.apply(*weights, labels, N_IDS, options)
+    (loss * 0.25).backward()
+    exact = [tensor.detach().double().requires_grad_() for tensor in weights]
+    wanted, wanted_plain, wanted_correct = reference(*exact, labels, options)
+    (wanted * 0.25).backward()
+    torch.testing.assert_close(loss.double(), wanted, rtol=tolerance, atol=0)
+    torch.testing.assert_close(plain.double(), wanted_plain, rtol=tolerance, atol=0)
+    assert abs(correct - wanted_correct) <= (0 if dtype == torch.float32 else 1)
+    for ours, theirs in zip(weights, exact, strict=True):
+        assert ours.grad.dtype == dtype
+        torch.testing.assert_close(
+            ours.grad.double(), theirs.grad, rtol=tolerance, atol=tolerance * theirs.grad.abs().max()
+        )
+
+
+def test_without_predictions_and_without_gradients():
+    *weights, labels = inputs(torch.float32)
+    loss, plain, correct = VocabularyLoss.apply(
+        *weights, torch.full_like(labels, IGNORED), N_IDS, LossOptions(0.1, 0.1)
+    )
+    loss.backward()
+    assert (loss, plain, correct) == (0, 0, 0)
+    assert all(tensor.grad.abs().max() == 0 for tensor in weights)
+    with torch.no_grad():
+        again = VocabularyLoss.apply(*weights, labels, N_IDS, LossOptions())
+    assert again[0] == VocabularyLoss.apply(*weights, labels, N_IDS, LossOptions())[0]

@@ -1,0 +1,124 @@
+"""Other models of transformers: what they compute for a stream is what they compute for each document alone."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from data_prep.errors import UserError
+from data_prep.format import TokenizerInfo
+from pretrain.masking.rows import IGNORED
+from pretrain.model.build import build, exported
+from pretrain.model.padded import padded_config
+
+SEQ_LEN = 24
+LENGTHS = [24, 9, 12, 3, 10, 11, 3]  # the last is padding
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+# No dropout, so that two passes agree.
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+KINDS = {
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48, "dropout": 0.0, "attention_dropout": 0.0},
+    "electra": SMALL | STILL | {"embedding_size": 16},
+    "deberta-v2": SMALL | STILL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "eurobert": SMALL | {"num_key_value_heads": 1},
+}
+
+
+@pytest.fixture
+def tokenizer() -> TokenizerInfo:
+    special = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    return TokenizerInfo(
+        sha256="0" * 64,
+        files={},
+        vocab_size=101,
+        special_ids=special,
+        all_special_ids=[0, 1, 2, 3, 4],
+        continuation_prefix="##",
+    )
+
+
+def described(kind: str, tokenizer: TokenizerInfo) -> dict:
+    return {"arch": "auto", "config": padded_config({"model_type": kind, **KINDS[kind]}, SEQ_LEN, tokenizer)}
+
+
+def stream() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    n = sum(LENGTHS)
+    tokens = torch.randint(5, 101, (n,), generator=generator)
+    tokens[-LENGTHS[-1] :] = 0
+    labels = torch.randint(5, 101, (6,), generator=generator)
+    labels[-1] = IGNORED
+    return {
+        "tokens": tokens,
+        "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
+        "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS), n, n], dtype=torch.int32),
+        "masked_positions": torch.tensor([1, 23, 24, 40, 59, 0]),
+        "labels": labels,
+    }
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_documents_of_a_stream_are_as_alone(kind, tokenizer):
+    model = build(described(kind, tokenizer), seed=3)
+    batch = stream()
+    found = model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+    alone = torch.cat([model.model(input_ids=part[None]).logits[0] for part in batch["tokens"].split(LENGTHS)])
+    logits, used = alone[batch["masked_positions"]], batch["labels"] != IGNORED
+    wanted = F.cross_entropy(logits, batch["labels"], ignore_index=IGNORED, reduction="sum")
+    torch.testing.assert_close(found.loss, wanted, rtol=1e-4, atol=1e-4)
+    assert found.correct == ((logits.argmax(1) == batch["labels"]) & used).sum()
+    assert found.predictions == 5
+    found.loss.backward()
+    assert all(parameter.grad is not None for name, parameter in model.named_parameters() if "decoder" in name)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_weights_follow_from_the_seed_and_survive_export(kind, tokenizer, tmp_path):
+    description = json.loads(json.dumps(described(kind, tokenizer)))
+    before = torch.random.get_rng_state()
+    model, again, other = (build(description, seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    state = model.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in again.state_dict().items())
+    assert any(not torch.equal(state[name], tensor) for name, tensor in other.state_dict().items())
+    exported(state, description).save_pretrained(tmp_path)
+    loaded = type(model.model).from_pretrained(tmp_path)
+    for name, tensor in model.model.state_dict().items():
+        assert torch.equal(tensor, loaded.state_dict()[name]), name
+
+
+def test_a_stream_of_padding_alone_gives_nothing(tokenizer):
+    model, batch = build(described("distilbert", tokenizer), seed=3), stream()
+    batch["tokens"][:], batch["labels"][:] = 0, IGNORED
+    found = model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+    assert found.loss == 0
+    found.loss.backward()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"model_type": "gpt2"}, "no masked language model of the kind 'gpt2'"),
+        ({"model_type": "no-such"}, "no masked language model of the kind 'no-such'"),
+        ({"hidden_size": 3}, "no masked language model of the kind None"),
+        ({"model_type": "bert", "hidden_size": "wide"}, "these are no settings of the kind 'bert'"),
+        ({"model_type": "bert", "max_position_embeddings": 8}, r"max_position_embeddings \(8\) is less than"),
+        ({"model_type": "neobert", "auto_map": {"AutoConfig": "model.NeoBERTConfig"}}, "brings code of its own"),
+        ("nowhere/config.json", "nowhere/config.json cannot be read"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(given, wanted, tokenizer):
+    with pytest.raises(UserError, match=wanted):
+        padded_config(given, SEQ_LEN, tokenizer)
+
+
+def test_a_folder_is_read_and_its_vocabulary_is_the_data_s(tokenizer, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "electra", "vocab_size": 7, **KINDS["electra"]}))
+    found = padded_config(str(tmp_path), SEQ_LEN, tokenizer)
+    assert found["vocab_size"] == 101
+    assert found == padded_config(str(tmp_path / "config.json"), SEQ_LEN, tokenizer)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(UserError, match="is not a configuration"):
+        padded_config(str(tmp_path), SEQ_LEN, tokenizer)
