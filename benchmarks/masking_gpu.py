@@ -84,12 +84,12 @@ def table() -> str:
 
 def masking_of(strategy: Strategy, seq_len: int) -> Callable[[], object]:
     """A call that masks the stream; its result has been compared with the oracle's."""
-    from pretrain.masking.kernel import DeviceMasking, unit_bits
+    from pretrain.masking.kernel import DeviceMasking
 
     objective = MaskedTokens(VOCABULARY, [(strategy, 1.0)], RATE, Replacement(), seed=0, purpose="benchmark")
     rows = stream(seq_len)
     units = objective.units(rows, VOCABULARY.is_ordinary[rows.tokens])
-    bits = None if units is None else torch.from_numpy(unit_bits(units)).cuda()
+    bits = None if units is None else torch.from_numpy(units.bits).cuda()
     tokens, places = torch.from_numpy(rows.tokens).cuda(), torch.from_numpy(rows.places).cuda()
     rate = torch.tensor([fixed(RATE)], device="cuda")
     mask = DeviceMasking(objective, torch.device("cuda"))

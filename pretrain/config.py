@@ -179,6 +179,7 @@ class MaskingConfig(Section):
     span: SpanConfig = SpanConfig()
     ngram: int = Field(3, ge=1, le=64, description="words of an n-gram")
     collocations: Path | None = Field(None, description="a list written by `maskwright prep collocations`")
+    device: Literal["cpu", "gpu"] = Field("cpu", description="what masks the rows: the loader, or the GPU that trains")
     static_epochs: int = Field(0, ge=0, description="n: rows and masks of the first n epochs come again; 0: never")
 
     @property
@@ -367,6 +368,8 @@ class Config(Section):
                 raise ValueError(f"{place}.after_step ({stage.after_step}) must be larger than in the stage before")
         if self.objective == "repair":
             self._only_targets()
+        if self.masking.device == "gpu" and self.objective != "mlm":
+            raise ValueError(f"masking.device gpu is for objective mlm, not {self.objective}")
         if self.causal and self.model.arch not in ("bert", "roberta"):
             raise ValueError(f"objective clm needs model.arch bert or roberta, not {self.model.arch}")
         if self.zero.stage == 0 and self.train.precision != "fp32":

@@ -105,11 +105,16 @@ class Engine:
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
         self.device = self._engine.device
 
-    def total(self, counts: Sequence[float]) -> Tensor:
-        """Sums over all ranks, fp64 [counts] on the device: exact below 2**53."""
+    def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
+        """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
+
+        `on_device` is added to this rank's counts: fp64 [counts], of which the host does not know.
+        """
         sums = torch.tensor(counts, dtype=torch.float64)
         if self.device.type == "cuda":  # from pinned memory, so that the host does not wait
             sums = sums.pin_memory().to(self.device, non_blocking=True)
+        if on_device is not None:
+            sums += on_device
         dist.all_reduce(sums)
         return sums
 

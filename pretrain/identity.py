@@ -51,6 +51,7 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     del values["model"]["config"]  # the shape that a checkpoint stores has what is in it
     for section in ("masking", "model", "optim", "schedule"):
         found |= _flat(section, values[section])
+    del found["masking.device"]  # the masks are the same
     del found["masking.collocations"]  # where it lies decides nothing
     if config.masking.collocations:
         found["masking.collocations (content)"] = listed(config.masking.collocations).digest

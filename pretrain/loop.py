@@ -24,6 +24,7 @@ from pretrain.data.sources import Sources
 from pretrain.engine import Engine
 from pretrain.identity import batch_settings
 from pretrain.late import LateReader
+from pretrain.masking.deferred import device_masking
 from pretrain.model.flops import peak_tflops
 from pretrain.resume import Progress, checkpoint_state
 from pretrain.run_folder import RunFolder, State
@@ -38,7 +39,8 @@ Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
 @dataclass(frozen=True)
 class _Fed:
     """A step with its batches on their way to the device, and this rank's sums over them: predictions, real tokens,
-    tokens that stand in for damaged ones, checksums, and operations."""
+    tokens that stand in for damaged ones, checksums, and operations but for predictions. Where the device masks, it
+    knows the predictions and checksums, and they are 0 here."""
 
     step: Step
     batches: list[DeviceBatch]
@@ -89,7 +91,7 @@ class Loop:
         self._init: str | None = None
         self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
-        self._feed = DeviceFeed(engine.device)
+        self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device))
         self._count_flops, self._peak = count_flops, _peak(engine.device)
         self._settings = batch_settings(config, data)
         self._last_status = 0.0
@@ -122,7 +124,10 @@ class Loop:
 
     def _prepare(self, step: Step) -> _Fed:
         """In the prefetch thread."""
-        counts = [(b.n_predictions, b.n_tokens, b.n_replaced, batch_checksum(b), self._flops(b)) for b in step.batches]
+        counts = [
+            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.later else batch_checksum(b), self._flops(b))
+            for b in step.batches
+        ]
         return _Fed(
             step, [self._feed(batch) for batch in step.batches], [sum(count) for count in zip(*counts, strict=True)]
         )
@@ -133,8 +138,9 @@ class Loop:
         waited = time.monotonic() - start
         since, self._last_end = self._last_end or start, None
         lr = self.config.optim.lr * lr_factor(self.config.schedule, steps_done, self.config.train.steps)
-        counts = self.engine.total([*fed.counts, int(bool(self.stop))])
-        values = self.engine.step([batch.wait() for batch in fed.batches], counts[0], lr)
+        batches = [batch.wait() for batch in fed.batches]
+        counts = self.engine.total([*fed.counts, int(bool(self.stop))], _late_counts(batches))
+        values = self.engine.step(batches, counts[0], lr)
         self._last_end = time.monotonic()
         rows, seq_len = fed.step.after.dealt - fed.step.before.dealt, fed.batches[0].seq_len
         rate, seconds = fed.step.mask_rate, self._last_end - since
@@ -159,7 +165,7 @@ class Loop:
                 "speed/tokens_per_second": tokens / label.seconds,
                 "speed/data_wait": label.waited / label.seconds,
             }
-            metrics |= self._operations(flops / label.seconds)
+            metrics |= self._operations(flops, predictions, label.seconds)
             if self.config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self.replaced_tokens
             if self.is_main:
@@ -179,13 +185,14 @@ class Loop:
         if self._count_flops is None:
             return 0.0
         pad = self.data.tokenizer.special_ids["pad"]
-        return self._count_flops(batch.document_lengths(pad), batch.n_predictions)
+        return self._count_flops(batch.document_lengths(pad), 0)
 
-    def _operations(self, per_second: float) -> dict[str, float]:
+    def _operations(self, flops: float, predictions: float, seconds: float) -> dict[str, float]:
         """What each device computes, and its share of what it could: model FLOPs utilization."""
         if self._count_flops is None:
             return {}
-        tflops = per_second / dist.get_world_size() / 1e12
+        flops += self._count_flops(np.zeros(0, np.int64), int(predictions))
+        tflops = flops / seconds / dist.get_world_size() / 1e12
         return {"speed/tflops": tflops} | ({"speed/mfu": tflops / self._peak} if self._peak else {})
 
     def _epochs(self, position: MixturePosition) -> dict[str, float]:
@@ -238,6 +245,16 @@ class Loop:
             if self.folder.read_status().state == "failed":
                 return  # another rank has failed, and said why
             self.folder.write_status("running", step, self.config.train.steps, "training", "none")
+
+
+def _late_counts(batches: list[DeviceBatch]) -> torch.Tensor | None:
+    """Predictions and checksums of batches that were masked on the device, in the places of _Fed.counts and stops."""
+    late = [batch.late for batch in batches if batch.late is not None]
+    if not late:
+        return None
+    predictions, checksum = torch.stack(late).sum(0)
+    nothing = torch.zeros_like(checksum)
+    return torch.stack([predictions, nothing, nothing, checksum, nothing, nothing])
 
 
 def _peak(device: torch.device) -> int | None:

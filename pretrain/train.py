@@ -78,7 +78,7 @@ def train(config: Config, folder: RunFolder) -> State:
     check_equal(together(lambda: batch_settings(config, data)), "collocation list")
     on_main(lambda: check_files(config, data, valid))
     start = find_start(config, folder, data)
-    loader = together(lambda: training_loader(config, data, stages, dist.get_rank()))
+    loader = together(lambda: training_loader(config, data, stages, dist.get_rank(), defer=True))
     held_out = together(lambda: held_out_loader(config, valid, stages, dist.get_rank()) if valid else None)
     progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start(), init=_init(config))
     model = together(lambda: _model(config, data, None if start else config.model.init))

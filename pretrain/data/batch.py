@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
-from pretrain.masking.rows import IGNORED, Objective, Rows
+from pretrain.masking.rows import IGNORED, Objective, Rows, ToMask
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.ramp import ramp
 
@@ -47,6 +47,7 @@ class Batch:
     n_tokens: slots that hold a token or special token, padding not counted.
     n_predictions: labels that are not IGNORED.
     n_replaced: tokens that stand in for damaged ones.
+    later: where the device is to mask (pretrain.masking.rows.Masked): there are no predictions yet.
     """
 
     seq_len: int
@@ -59,6 +60,7 @@ class Batch:
     n_tokens: int
     n_predictions: int
     n_replaced: int
+    later: ToMask | None = None
 
     def document_lengths(self, pad: int) -> NDArray[np.int64]:
         """Tokens of each document, specials included, padding (whose id is `pad`) left out."""
@@ -129,4 +131,5 @@ def build_batch(
         n_tokens=laid_out.n_tokens,
         n_predictions=int((masked.labels != IGNORED).sum()),
         n_replaced=laid_out.n_replaced,
+        later=masked.later,
     )

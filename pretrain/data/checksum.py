@@ -32,13 +32,13 @@ def batch_checksum(batch: Batch) -> int:
 
 def row_hashes(batch: Batch) -> NDArray[np.uint64]:
     """The hash of each row: uint64 [rows], each below 2**32."""
-    constant, of_token, of_label = _factors(batch.seq_len)
+    constant, of_token, of_label = factors(batch.seq_len)
     tokens = batch.tokens.reshape(-1, batch.seq_len).astype(np.uint64)
     labels = np.where(batch.labels == IGNORED, 0, batch.labels + 1).reshape(len(tokens), -1).astype(np.uint64)
     # A place counts within its row, and an unused slot, its label being 0, wherever it points.
-    factors = of_label[batch.masked_positions.reshape(len(tokens), -1) % batch.seq_len]
+    of_place = of_label[batch.masked_positions.reshape(len(tokens), -1) % batch.seq_len]
     # einsum rather than @, which is slower on integers; both wrap around at 2**64, as the hash wants it.
-    sums = np.einsum("rs,s->r", tokens, of_token) + np.einsum("rk,rk->r", labels, factors)
+    sums = np.einsum("rs,s->r", tokens, of_token) + np.einsum("rk,rk->r", labels, of_place)
     return _mixed(sums + constant) >> np.uint64(32)
 
 
@@ -50,7 +50,7 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @functools.lru_cache(maxsize=16)
-def _factors(seq_len: int) -> tuple[np.uint64, NDArray[np.uint64], NDArray[np.uint64]]:
+def factors(seq_len: int) -> tuple[np.uint64, NDArray[np.uint64], NDArray[np.uint64]]:
     """The random numbers of rows of this length: a constant, one for each slot's token, one for each slot's label."""
     numbers = draw(_KEY, 2 * seq_len + 1, seq_len, 0, 0)
     return numbers[0], numbers[1 : seq_len + 1], numbers[seq_len + 1 :]

@@ -1,11 +1,19 @@
 """Batches on the device that trains: on CUDA through pinned memory, on a stream of their own, ahead of their use."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain.data.batch import Batch
+from pretrain.data.device_checksum import device_checksum
+from pretrain.masking.rows import IGNORED, ToMask
+
+if TYPE_CHECKING:
+    from pretrain.masking.kernel import DeviceMasked, DeviceMasking
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 
@@ -14,6 +22,7 @@ _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 class DeviceBatch:
     """A Batch whose arrays are tensors on the device, of the same shapes and types.
 
+    late: fp64 [2] of a batch that was masked on the device: its predictions and its checksum; None for others.
     copied: the event after the copies, for the stream that uses the tensors to wait for; None on a CPU.
     """
 
@@ -24,6 +33,7 @@ class DeviceBatch:
     labels: Tensor
     seq_len: int
     n_documents: int
+    late: Tensor | None
     copied: "torch.cuda.Event | None"
 
     def wait(self) -> "DeviceBatch":
@@ -31,27 +41,45 @@ class DeviceBatch:
         if self.copied:
             stream = torch.cuda.current_stream(self.tokens.device)
             stream.wait_event(self.copied)
-            for name in _ARRAYS:
-                getattr(self, name).record_stream(stream)  # their memory is this stream's to wait for, too
+            tensors = [getattr(self, name) for name in _ARRAYS]
+            for tensor in tensors if self.late is None else [*tensors, self.late]:
+                tensor.record_stream(stream)  # their memory is this stream's to wait for, too
         return self
 
 
 class DeviceFeed:
-    """Copies batches to a device.
+    """Copies batches to a device, and masks there those that are left to it.
 
     On CUDA each array goes into pinned memory of torch's caching allocator, which gives a buffer out again only after
     its copy has ended: as many buffers as batches in flight, allocated once. On a CPU tensors share the arrays' memory.
     """
 
-    def __init__(self, device: torch.device):
-        self._device = device
+    def __init__(self, device: torch.device, masking: "DeviceMasking | None" = None):
+        self._device, self._masking = device, masking
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, batch: Batch) -> DeviceBatch:
-        tensors = {name: torch.from_numpy(getattr(batch, name)) for name in _ARRAYS}
-        copied = None
-        if self._stream:
-            with torch.cuda.stream(self._stream):
-                tensors = {n: t.pin_memory().to(self._device, non_blocking=True) for n, t in tensors.items()}
-                copied = self._stream.record_event()
-        return DeviceBatch(**tensors, seq_len=batch.seq_len, n_documents=batch.n_documents, copied=copied)
+        if self._stream is None:
+            return self._made(batch, None)
+        with torch.cuda.stream(self._stream):
+            return self._made(batch, self._stream)
+
+    def _made(self, batch: Batch, stream: "torch.cuda.Stream | None") -> DeviceBatch:
+        tensors = {name: self._copied(getattr(batch, name)) for name in _ARRAYS}
+        late = None
+        if batch.later:
+            masked = self._masked(tensors["tokens"], batch.later, batch.seq_len)
+            tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
+            late = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
+        copied = stream.record_event() if stream else None
+        return DeviceBatch(**tensors, seq_len=batch.seq_len, n_documents=batch.n_documents, late=late, copied=copied)
+
+    def _masked(self, tokens: Tensor, later: ToMask, seq_len: int) -> "DeviceMasked":
+        assert self._masking, "the batch is left to a device that does not mask"
+        units = None if later.units is None else self._copied(later.units)
+        rate = self._copied(np.array([later.rate]))
+        return self._masking(tokens.view(-1, seq_len), units, self._copied(later.places), rate)
+
+    def _copied(self, array: NDArray[Any]) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory().to(self._device, non_blocking=True) if self._stream else tensor

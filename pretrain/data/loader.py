@@ -41,7 +41,7 @@ class Loader:
         rank: int,
     ):
         self.mixture, self._stages, self._rank = mixture, stages, rank
-        self._vocabulary, self._objective, self._mask_rate = vocabulary, objective, mask_rate
+        self._vocabulary, self.objective, self._mask_rate = vocabulary, objective, mask_rate
 
     def step(self, steps_done: int, position: MixturePosition) -> Step:
         """The batches of the step that follows `steps_done` steps, from where those left the stream.
@@ -80,7 +80,7 @@ class Loader:
         self.mixture.close()
 
     def _build(self, parts: list[Part], stage: Stage, rate: float) -> Batch:
-        return build_batch(parts, stage.shape.micro, stage.seq_len, self._vocabulary, self._objective, rate)
+        return build_batch(parts, stage.shape.micro, stage.seq_len, self._vocabulary, self.objective, rate)
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

@@ -16,7 +16,9 @@ from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
+from pretrain.masking.deferred import DeferredMasks
 from pretrain.masking.objective import objective_of, rate_at
+from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
 
@@ -109,9 +111,14 @@ def check_run(config: Config, world_size: int) -> None:
 
 
 def training_loader(
-    config: Config, sources: Sources, stages: Sequence[Stage], rank: int, rate: float | None = None
+    config: Config, sources: Sources, stages: Sequence[Stage], rank: int, rate: float | None = None, defer: bool = False
 ) -> Loader:
-    """The loader of the training stream; `rate` is the mask rate where it is not the schedule's."""
+    """The loader of the training stream.
+
+    Args:
+        rate: the mask rate where it is not the schedule's.
+        defer: leave masking to the device where the configuration says so.
+    """
     data, seed = config.data, config.run.seed
     vocabulary = Vocabulary.of(sources.tokenizer)
     objective = objective_of(config, vocabulary, seed, "train")
@@ -130,6 +137,8 @@ def training_loader(
     def mask_rate_at(steps_done: int) -> float:
         return rate_at(config, steps_done) if rate is None else rate
 
+    if defer and config.masking.device == "gpu" and isinstance(objective, MaskedTokens):
+        objective = DeferredMasks(objective)
     return Loader(mixture, stages, vocabulary, objective, mask_rate_at, rank)
 
 

@@ -20,14 +20,10 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from numpy.typing import NDArray
 from torch import Tensor
 
-from pretrain.masking.policy import MaskedTokens, Units
+from pretrain.masking.policy import FATE_BEGINS, UNIT_BEGINS, MaskedTokens
 from pretrain.masking.rows import IGNORED
-
-UNIT_BEGINS = 1
-FATE_BEGINS = 2
 
 _LONGEST_ROW = 1 << 14  # twice as long, and a program needs 256 KiB of shared memory, which no GPU gives it
 _TOKENS_OF_A_WARP = 256
@@ -45,11 +41,6 @@ class DeviceMasked(NamedTuple):
     tokens: Tensor
     positions: Tensor
     labels: Tensor
-
-
-def unit_bits(units: Units) -> NDArray[np.uint8]:
-    """Units as the kernel reads them, [R, S]: UNIT_BEGINS where one begins, FATE_BEGINS where a shared fate does."""
-    return units.begins * np.uint8(UNIT_BEGINS) | units.fates * np.uint8(FATE_BEGINS)
 
 
 class DeviceMasking:
@@ -89,7 +80,7 @@ class DeviceMasking:
 
         Args:
             tokens: [R, S] int64, every id within the vocabulary.
-            units: [R, S] uint8, `unit_bits` of MaskedTokens.units; None where that is None.
+            units: [R, S] uint8, Units.bits of MaskedTokens.units; None where that is None.
             places: [R, 3] int64, see pretrain.masking.rows.Rows.
             rate: [1] int64, pretrain.masking.selection.fixed of the rate, at most the objective's. It is a tensor so
                 that a captured CUDA graph masks at another rate when the tensor changes; `fill_` does not wait.

@@ -17,6 +17,8 @@ from pretrain.masking.units import Strategy, Text, Tokens, cut
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
 
+UNIT_BEGINS, FATE_BEGINS = 1, 2
+
 
 @dataclass(frozen=True)
 class Units:
@@ -24,6 +26,11 @@ class Units:
 
     begins: NDArray[np.bool_]
     fates: NDArray[np.bool_]
+
+    @property
+    def bits(self) -> NDArray[np.uint8]:
+        """Both in one, [R, S]: UNIT_BEGINS and FATE_BEGINS."""
+        return self.begins * np.uint8(UNIT_BEGINS) | self.fates * np.uint8(FATE_BEGINS)
 
 
 class MaskedTokens:

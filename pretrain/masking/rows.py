@@ -28,6 +28,20 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class ToMask:
+    """What the device needs to mask rows by itself (pretrain.masking.kernel).
+
+    units [R, S] uint8: pretrain.masking.policy.Units.bits; None where each token is a unit.
+    places [R, 3] int64: see Rows.
+    rate: pretrain.masking.selection.fixed of the rate.
+    """
+
+    units: NDArray[np.uint8] | None
+    places: NDArray[np.int64]
+    rate: int
+
+
+@dataclass(frozen=True)
 class Masked:
     """A stream of N = R * S slots with room for K = R * slots predictions.
 
@@ -35,11 +49,13 @@ class Masked:
     positions [K] int64: the slots of the stream whose states predict, as many places for each row, row after row, in
         increasing order within a row; places that are not used come last, and point at their row's first slot.
     labels [K] int64: the ids that are predicted there; IGNORED in places that are not used.
+    later: where the device is to mask: tokens are then as they were, and there are no positions and labels.
     """
 
     tokens: NDArray[np.int64]
     positions: NDArray[np.int64]
     labels: NDArray[np.int64]
+    later: ToMask | None = None
 
 
 class Objective(Protocol):

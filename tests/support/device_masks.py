@@ -130,10 +130,8 @@ def device_inputs(masking: MaskedTokens, rows: Rows, rate: float, device: str):
     """The tensors that the kernel takes: tokens, units, places, rate."""
     import torch
 
-    from pretrain.masking.kernel import unit_bits
-
     units = masking.units(rows, VOCABULARY.is_ordinary[rows.tokens])
-    arrays = (rows.tokens, None if units is None else unit_bits(units), rows.places, np.array([fixed(rate)]))
+    arrays = (rows.tokens, None if units is None else units.bits, rows.places, np.array([fixed(rate)]))
     return [None if array is None else torch.from_numpy(array).to(device) for array in arrays]
 
 

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.data.checksum import batch_checksum, row_hashes
+from pretrain.data.device_checksum import device_checksum
 from pretrain.masking.rows import IGNORED
 from pretrain.philox import derive_key, draw
 from tests.support.batches import ROWS, SEQ_LEN, batch_of, batches
@@ -96,3 +98,9 @@ def test_no_predictions_and_other_integers():
     assert batch_checksum(batch_of(WHOLE.tokens.reshape(ROWS, SEQ_LEN), empty, empty)) != CHECKSUM
     narrow = replace(WHOLE, tokens=WHOLE.tokens.astype(np.int32), labels=WHOLE.labels.astype(np.int32))
     assert batch_checksum(narrow) == CHECKSUM
+
+
+def test_on_the_device_it_is_the_same():
+    for batch in batches(world_size=2):
+        arrays = (torch.from_numpy(array) for array in (batch.tokens, batch.masked_positions, batch.labels))
+        assert int(device_checksum(*arrays, batch.seq_len)) == batch_checksum(batch)
