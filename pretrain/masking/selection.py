@@ -108,12 +108,11 @@ def _first_units(
     queue = np.where(is_unit, found, np.uint32(2**32 - 1))
     queue.sort(axis=1)
     last_goal = max(0, int(goal.max(initial=0)))
-    # The number of its slot is the lower half of a unit's order, less the flips. Of what is no unit, and comes last, it
-    # is of no matter.
+    # A unit's slot is the lower half of its order, flipped back. What is no unit comes last: its slot is of no matter,
+    # and where it is reached, all units are taken.
     slots = np.minimum((queue[:, : last_goal + 1] & 0xFFFF) ^ draws[:, :1], is_unit.shape[1] - 1)
     ends = np.cumsum(np.take_along_axis(sizes, slots.astype(np.int64), axis=1), axis=1)
     taken = (goal > 0) + np.count_nonzero(ends < goal[:, None], axis=1)
-    taken = np.minimum(taken, np.count_nonzero(is_unit, axis=1))
     last = queue[np.arange(len(queue)), np.maximum(taken, 1) - 1]
     return is_unit & (found <= last[:, None]) & (taken > 0)[:, None]
 
