@@ -147,7 +147,7 @@ def work_of(data: Dataset, n_rows: int, seq_len: int) -> Work:
 
 def maskwright(work: Work, kind: str) -> dict[str, Call]:
     """Masking of rows that are laid out, and of rows that are not yet."""
-    strategies = [(strategy_of(MASKING, name), weight) for name, weight in STRATEGIES[kind].items()]
+    strategies = [(strategy_of(MASKING, name, work.vocabulary), weight) for name, weight in STRATEGIES[kind].items()]
     mask = MaskedTokens(work.vocabulary, strategies, RATE, Replacement(), SEED, "train")
     n_rows, seq_len = work.rows.tokens.shape
 
