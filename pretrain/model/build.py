@@ -1,26 +1,31 @@
-"""Models by their description, JSON values that a checkpoint stores: native encoders, and others of transformers."""
+"""Models by their description, JSON values that a checkpoint stores: native encoders, and others of transformers.
+
+transformers takes seconds to import, so only what needs it does that: native training does not.
+"""
 
 import functools
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.model.encoder import Encoder
-from pretrain.model.families import hugging_face_model
 from pretrain.model.flops import step_flops
 from pretrain.model.head import LossOptions
-from pretrain.model.padded import PaddedModel, padded_config, padded_model
 from pretrain.model.shape import EncoderShape, encoder_shape
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from pretrain.model.padded import PaddedModel
+
 Description = dict[str, Any]
-Model = Encoder | PaddedModel
+Model = Union["Encoder", "PaddedModel"]
 
 
 def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
@@ -31,6 +36,8 @@ def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
     """
     if config.model.arch != "auto":
         return asdict(encoder_shape(config, tokenizer))
+    from pretrain.model.padded import padded_config
+
     assert config.model.config is not None  # which the configuration has checked
     return {"arch": "auto", "config": padded_config(config.model.config, config.longest_row, tokenizer)}
 
@@ -38,16 +45,22 @@ def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
 def build(description: Description, seed: int, options: LossOptions | None = None) -> Model:
     """The model, its weights drawn anew; `options` are what is added to its loss."""
     if description["arch"] == "auto":
+        from pretrain.model.padded import padded_model
+
         return padded_model(description["config"], options or LossOptions(), seed)
     encoder = Encoder(EncoderShape(**description), options)
     encoder.initialize(seed)
     return encoder
 
 
-def exported(state: dict[str, Tensor], description: Description) -> PreTrainedModel:
+def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedModel":
     """A model of transformers with these weights, by native name, in evaluation mode."""
     if description["arch"] != "auto":
+        from pretrain.model.families import hugging_face_model
+
         return hugging_face_model(state, EncoderShape(**description))
+    from pretrain.model.padded import padded_model
+
     model = padded_model(description["config"], LossOptions(), seed=0)
     model.load_state_dict(state)
     return model.model.eval()

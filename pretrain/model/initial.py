@@ -8,12 +8,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import AutoConfig
+from torch import Tensor
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
 from pretrain.model.encoder import Encoder
-from pretrain.model.families import State, from_hugging_face, shape_of
 from pretrain.model.shape import EncoderShape
 
 # What must be alike, as transformers calls it, and where it is set here.
@@ -39,7 +38,7 @@ def digest_of(folder: Path) -> str:
         raise UserError(f"model.init: {weights_file(folder)} cannot be read ({error.strerror})") from error
 
 
-def initial_state(folder: Path, shape: EncoderShape, tokenizer: Path | None = None) -> State:
+def initial_state(folder: Path, shape: EncoderShape, tokenizer: Path | None = None) -> dict[str, Tensor]:
     """The weights of a Hugging Face model in fp32, by native name; of its positions as many as the shape has.
 
     Read are config.json, model.safetensors and tokenizer.json; nothing is unpickled or executed.
@@ -50,6 +49,8 @@ def initial_state(folder: Path, shape: EncoderShape, tokenizer: Path | None = No
     Raises:
         UserError: if the folder holds no such model, or one of another shape or vocabulary.
     """
+    from pretrain.model.families import from_hugging_face
+
     _check_config(folder, _read_config(folder, shape.arch), shape)
     if tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
         _check_vocabulary(folder, tokenizer)
@@ -93,6 +94,10 @@ def _read_config(folder: Path, arch: str) -> dict[str, Any]:
 
 def _check_config(folder: Path, values: dict[str, Any], shape: EncoderShape) -> None:
     """What differs from the shape in all that the native encoder has one of."""
+    from transformers import AutoConfig
+
+    from pretrain.model.families import shape_of
+
     kind = values.pop("model_type")
     try:
         theirs = shape_of(AutoConfig.for_model(kind, **values))
@@ -139,7 +144,7 @@ def _vocabulary(folder: Path) -> dict[str, int]:
     return Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab(with_added_tokens=True)
 
 
-def _read_weights(folder: Path) -> State:
+def _read_weights(folder: Path) -> dict[str, Tensor]:
     path = weights_file(folder)
     if not path.is_file():
         raise UserError(

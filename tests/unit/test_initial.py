@@ -3,6 +3,8 @@
 import json
 import pickle
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from pretrain.model.encoder import Encoder
 from pretrain.model.families import hugging_face_config, hugging_face_model
 from pretrain.model.initial import digest_of, initial_state
 from pretrain.model.shape import EncoderShape
+from tests.support.ranks import ROOT
+from tests.support.runs import environment
 from tests.support.wordpiece_set import wordpiece_set
 
 SHAPE = EncoderShape(vocab_size=70, layers=2, hidden=16, heads=2, intermediate=32, max_positions=24, pad_id=0)
@@ -169,3 +173,9 @@ def test_another_vocabulary_of_the_same_size_is_refused(folder, tmp_path):
     assert "another vocabulary than data.train" in refusal(folder, SHAPE, tokenizer)
     (folder / "tokenizer.json").write_text("{")
     assert "cannot be compared" in refusal(folder, SHAPE, tokenizer)
+
+
+def test_native_training_does_not_import_transformers():
+    """It takes as long as all the rest."""
+    code = "import sys, pretrain.train; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), check=False).returncode == 0
