@@ -1,0 +1,89 @@
+"""The encoder on a GPU: flash attention over documents agrees with fp32, keeps documents apart, and waits for nothing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pretrain.model.encoder import Encoder
+from pretrain.model.shape import EncoderShape
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+SEQ_LEN = 256
+LENGTHS = [256, 100, 120, 36, 200, 56, 17, 239]
+SHAPE = EncoderShape(
+    vocab_size=1000, layers=4, hidden=128, heads=2, intermediate=256, max_positions=SEQ_LEN, pad_id=0, norm_eps=1e-5
+)
+SHAPES = {
+    "bert": SHAPE,
+    "causal bert": replace(SHAPE, causal=True),
+    "roberta": replace(SHAPE, arch="roberta"),
+    "modernbert": replace(SHAPE, arch="modernbert", window=64),
+}
+
+
+def encoder(name: str, dtype: torch.dtype) -> Encoder:
+    model = Encoder(SHAPES[name])
+    model.initialize(0)
+    return model.to("cuda", dtype)
+
+
+def stream() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    n = sum(LENGTHS)
+    bounds = torch.tensor([0, *LENGTHS]).cumsum(0)
+    found = {
+        "tokens": torch.randint(5, 1000, (n,), generator=generator),
+        "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
+        "cu_seqlens": torch.cat([bounds, torch.tensor([n] * 7)]).int(),
+        "masked_positions": torch.arange(3, n, 7),
+        "labels": torch.randint(5, 1000, (len(range(3, n, 7)),), generator=generator),
+    }
+    return {name: tensor.cuda() for name, tensor in found.items()}
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_loss_and_gradients_agree_with_fp32(name):
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        model = encoder(name, dtype)
+        prediction = model(**stream(), seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+        prediction.loss.backward()
+        gradients = {n: parameter.grad.double() for n, parameter in model.named_parameters()}
+        found[dtype] = prediction.loss.double(), gradients
+    (exact, wanted), (loss, gradients) = found[torch.float32], found[torch.bfloat16]
+    torch.testing.assert_close(loss, exact, rtol=1e-2, atol=0)
+    for parameter, gradient in gradients.items():
+        off = (gradient - wanted[parameter]).norm() / wanted[parameter].norm().clamp(min=1e-9)
+        assert off < 0.1, f"{parameter}: {off:.3f}"
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_documents_do_not_see_each_other(name):
+    model, batch = encoder(name, torch.bfloat16), stream()
+    arrays = batch["positions"], batch["cu_seqlens"], SEQ_LEN, len(LENGTHS)
+    changed = batch["tokens"].clone()
+    changed[356:476] = 7
+    with torch.no_grad():
+        before, after = model.hidden(batch["tokens"], *arrays), model.hidden(changed, *arrays)
+    same = torch.ones(len(before), dtype=torch.bool, device="cuda")
+    same[356:476] = False
+    assert torch.equal(before[same], after[same])
+    assert not torch.equal(before[~same], after[~same])
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_the_host_waits_for_nothing(name):
+    model, batch = encoder(name, torch.bfloat16), stream()
+
+    def step() -> None:
+        model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss.backward()
+
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
