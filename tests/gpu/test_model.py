@@ -1,4 +1,4 @@
-"""The encoder on a GPU: flash attention over documents agrees with fp32, keeps documents apart, and waits for nothing."""
+"""The encoder on a GPU: flash attention agrees with fp32, keeps documents apart, and the host waits for nothing."""
 
 from dataclasses import replace
 
