@@ -219,6 +219,7 @@ class ModelConfig(Section):
     size: SizeConfig = Field(
         SizeConfig(**_BERT_SIZES["mini"]), description=f"layers/hidden/heads, or one of {[*_BERT_SIZES]}"
     )
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of activations and attention that a step leaves out")
     max_positions: int | None = Field(None, ge=8, description="length of the position table; data.seq_len by default")
     init: Path | None = Field(None, description="a Hugging Face BERT folder to start from; random weights by default")
 
@@ -233,6 +234,8 @@ class ModelConfig(Section):
     def _auto(self) -> "ModelConfig":
         if (self.arch == "auto") != (self.config is not None):
             raise ValueError("arch auto and config go together: give both, or neither")
+        if self.arch == "auto" and self.dropout:
+            raise ValueError("with arch auto, dropout is what config says; leave model.dropout out")
         if self.arch == "auto" and self.init is not None:
             raise ValueError("init is for the native encoder; leave it out with arch auto")
         return self

@@ -21,6 +21,7 @@ from pretrain.layout import gather, layout_of, live_pieces, take_over
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
 from pretrain.optim import build_optimizer
+from pretrain.philox import derive_key, draw
 
 _TAG = "deepspeed"
 _OURS = (
@@ -141,6 +142,7 @@ class Engine:
         for number, batch in enumerate(batches, start=1):
             # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
             self._engine.set_gradient_accumulation_boundary(number == len(batches))
+            self._seed(number)
             prediction = self._forward(batch)
             sums += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self._engine.backward(prediction.loss * scale.to(prediction.loss.dtype))
@@ -208,6 +210,14 @@ class Engine:
             seq_len=batch.seq_len,
             n_documents=batch.n_documents,
         )
+
+    def _seed(self, number: int) -> None:
+        """Key what the model draws, as dropout does, by step, rank and micro-batch: a resumed run draws the same."""
+        model = self._config.model
+        if model.dropout or model.arch == "auto":
+            key = derive_key(self._config.run.seed, "dropout")
+            seed = draw(key, 1, self._engine.global_steps, dist.get_rank(), number)[0]
+            torch.manual_seed(int(seed) >> 1)
 
     def _plain_grad_norm(self) -> Tensor | None:
         """The gradient norm where DeepSpeed hands the step to the plain optimizer and computes none (stage 0, fp32)."""

@@ -55,11 +55,14 @@ class Documents:
         return cls(backend, cu_seqlens, seq_len, causal, masks)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, documents: Documents, reach: Reach = None) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, documents: Documents, reach: Reach = None, dropout: float = 0.0
+) -> Tensor:
     """Scaled dot-product attention: q, k, v [N, H, E] to [N, H, E].
 
     Args:
         reach: how far a token sees to either side, one of those that `documents` was made for.
+        dropout: share of the attention weights that are left out; the backend is sdpa where it is not 0.
     """
     if documents.backend == "varlen":
         left, right = (-1, -1) if reach is None else (reach, reach)
@@ -72,13 +75,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, documents: Documents, reach: Reac
         return _flex()(*by_head, block_mask=documents.masks[reach]).squeeze(0).transpose(0, 1)
     rows = len(q) // documents.seq_len
     q, k, v = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (q, k, v))
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=documents.masks[reach])
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=documents.masks[reach], dropout_p=dropout)
     return out.transpose(1, 2).flatten(0, 1)
 
 
-def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
-    """The fastest backend there."""
-    if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and _varlen_takes_windows():
+def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout: float) -> Backend:
+    """The fastest backend that can do it, for heads of so many dimensions."""
+    half = dtype in (torch.bfloat16, torch.float16)
+    if device.type == "cuda" and half and per_head % 8 == 0 and not dropout and _varlen_takes_windows():
         return "varlen"
     return "sdpa"
 

@@ -12,7 +12,7 @@ from pretrain.masking.rows import IGNORED
 from pretrain.model.attention import Backend, Documents, backend_for
 from pretrain.model.head import LossOptions, VocabularyLoss
 from pretrain.model.initialize import draw_weights
-from pretrain.model.layers import PostNormLayer, PreNormLayer
+from pretrain.model.layers import PostNormLayer, PreNormLayer, dropped
 from pretrain.model.prediction import Prediction
 from pretrain.model.rotary import Rotation, rotation
 from pretrain.model.shape import EncoderShape
@@ -78,10 +78,12 @@ class Encoder(nn.Module):
         """
         shape, dtype = self.shape, self.word_embedding.dtype
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
-        backend = self.backend or backend_for(tokens.device, dtype)
+        per_head = shape.hidden // shape.heads
+        backend = self.backend or backend_for(tokens.device, dtype, per_head, shape.dropout)
         documents = Documents.of(cu_seqlens, len(tokens), seq_len, n_documents, backend, shape.causal, reaches)
         rotations = self._rotations(positions, reaches)
-        x_ND = self.embedding_norm(self._embedded(tokens, positions))
+        dropout = shape.dropout if self.training else 0.0
+        x_ND = dropped(self.embedding_norm(self._embedded(tokens, positions)), dropout)
         for layer in self.layers[:-1]:
             x_ND = layer(x_ND, documents, rotations)
         return self.final_norm(self.layers[-1](x_ND, documents, rotations, places))

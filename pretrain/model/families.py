@@ -99,6 +99,9 @@ def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
         return ModernBertConfig(
             **common,
             norm_eps=shape.norm_eps,
+            embedding_dropout=shape.dropout,
+            attention_dropout=shape.dropout,
+            mlp_dropout=shape.dropout,
             local_attention=shape.window,
             layer_types=[
                 "full_attention" if shape.reach(layer) is None else "sliding_attention" for layer in range(shape.layers)
@@ -113,8 +116,8 @@ def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
         **common,
         type_vocab_size=shape.type_rows,
         hidden_act="gelu",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        hidden_dropout_prob=shape.dropout,
+        attention_probs_dropout_prob=shape.dropout,
         layer_norm_eps=shape.norm_eps,
         is_decoder=shape.causal,
     )

@@ -14,7 +14,7 @@ class PostNormLayer(nn.Module):
     def __init__(self, shape: EncoderShape, number: int):
         super().__init__()
         d = shape.hidden
-        self.heads = shape.heads
+        self.heads, self.dropout = shape.heads, shape.dropout
         self.qkv = nn.Linear(d, 3 * d)
         self.attention_out = nn.Linear(d, d)
         self.attention_norm = nn.LayerNorm(d, eps=shape.norm_eps)
@@ -25,11 +25,12 @@ class PostNormLayer(nn.Module):
     def forward(self, x_ND: Tensor, documents: Documents, rotations: dict, places: Tensor | None = None) -> Tensor:
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         q, k, v = self.qkv(x_ND).unflatten(1, (3, self.heads, -1)).unbind(1)
-        mixed_ND = attention(q, k, v, documents).flatten(1)
+        dropout = self.dropout if self.training else 0.0
+        mixed_ND = attention(q, k, v, documents, dropout=dropout).flatten(1)
         if places is not None:
             x_ND, mixed_ND = x_ND.index_select(0, places), mixed_ND.index_select(0, places)
-        x_ND = self.attention_norm(x_ND + self.attention_out(mixed_ND))
-        return self.mlp_norm(x_ND + self.mlp_out(F.gelu(self.mlp_in(x_ND))))
+        x_ND = self.attention_norm(x_ND + dropped(self.attention_out(mixed_ND), dropout))
+        return self.mlp_norm(x_ND + dropped(self.mlp_out(F.gelu(self.mlp_in(x_ND))), dropout))
 
 
 class PreNormLayer(nn.Module):
@@ -42,7 +43,7 @@ class PreNormLayer(nn.Module):
     def __init__(self, shape: EncoderShape, number: int):
         super().__init__()
         d = shape.hidden
-        self.heads, self.reach = shape.heads, shape.reach(number)
+        self.heads, self.reach, self.dropout = shape.heads, shape.reach(number), shape.dropout
         norm = nn.LayerNorm(d, eps=shape.norm_eps, bias=False)
         self.attention_norm = norm if number else nn.Identity()
         self.qkv = nn.Linear(d, 3 * d, bias=False)
@@ -57,9 +58,15 @@ class PreNormLayer(nn.Module):
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         q, k, v = self.qkv(self.attention_norm(x_ND)).unflatten(1, (3, self.heads, -1)).unbind(1)
         by = rotations[self.reach]
-        mixed_ND = attention(rotate(q, by), rotate(k, by), v, documents, self.reach).flatten(1)
+        dropout = self.dropout if self.training else 0.0
+        mixed_ND = attention(rotate(q, by), rotate(k, by), v, documents, self.reach, dropout).flatten(1)
         if places is not None:
             x_ND, mixed_ND = x_ND.index_select(0, places), mixed_ND.index_select(0, places)
-        x_ND = x_ND + self.attention_out(mixed_ND)
+        x_ND = x_ND + dropped(self.attention_out(mixed_ND), dropout)
         value, gate = self.mlp_in(self.mlp_norm(x_ND)).chunk(2, dim=-1)
-        return x_ND + self.mlp_out(F.gelu(value) * gate)
+        return x_ND + self.mlp_out(dropped(F.gelu(value) * gate, dropout))
+
+
+def dropped(x: Tensor, share: float) -> Tensor:
+    """Activations of which a share is zero, the others being so much larger; the same without a share."""
+    return F.dropout(x, share) if share else x

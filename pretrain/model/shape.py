@@ -15,6 +15,7 @@ class EncoderShape:
     intermediate: width of the MLP; of each of its two halves where it is gated.
     max_positions: the longest document.
     causal: whether a token sees only those before it.
+    dropout: share of activations, and of attention, that are left out in training.
     window, global_every (modernbert): layers 0, n, 2n, ... see whole documents, the others `window` tokens, half of
         them on either side.
     rope_theta, local_rope_theta (modernbert): base of the rotary frequencies in the two kinds of layers.
@@ -31,6 +32,7 @@ class EncoderShape:
     init_std: float = 0.02
     arch: str = "bert"
     causal: bool = False
+    dropout: float = 0.0
     window: int = 128
     global_every: int = 3
     rope_theta: float = 160_000.0
@@ -76,4 +78,5 @@ def encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
         pad_id=tokenizer.special_ids["pad"],
         norm_eps={"bert": 1e-12, "roberta": 1e-5, "modernbert": 1e-5}[model.arch],
         causal=config.causal,
+        dropout=model.dropout,
     )

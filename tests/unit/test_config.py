@@ -50,6 +50,7 @@ OPTIONS = {
     "model.size.hidden": 256,
     "model.size.heads": 4,
     "model.size.intermediate": None,
+    "model.dropout": 0.0,
     "model.max_positions": None,
     "model.init": None,
     "optim.name": "adamw",

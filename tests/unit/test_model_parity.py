@@ -1,5 +1,6 @@
 """The native encoder equals transformers' models in fp32: logits, loss and every gradient."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,23 @@ def test_a_causal_token_does_not_see_those_after_it():
 def test_a_model_that_computes_something_else_is_refused(config: Any, wanted: str):
     with pytest.raises(UserError, match=wanted):
         shape_of(config)
+
+
+@pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
+def test_dropout_is_for_training_and_follows_the_seed(arch):
+    """In evaluation nothing is left out; in training what is, in each of its places, is that of torch's generator."""
+    wanted, batch = shape(arch), stream()
+    still, leaves_out = Encoder(wanted), Encoder(replace(wanted, dropout=0.5))
+    still.initialize(0)
+    leaves_out.initialize(0)
+    tokens = batch["tokens"]
+
+    @torch.no_grad()
+    def drawn(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return states(leaves_out, tokens)
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.allclose(drawn(1), drawn(2))
+    assert torch.equal(states(leaves_out.eval(), tokens), states(still, tokens))
+    assert shape_of(hugging_face_config(leaves_out.shape)) == wanted
