@@ -4,6 +4,7 @@ Nothing here imports torch, so that the command line and the launchers can check
 """
 
 import difflib
+import math
 import re
 import typing
 from dataclasses import dataclass, replace
@@ -371,6 +372,8 @@ class Config(Section):
                 raise ValueError(f"{place}.after_step ({stage.after_step}) must be larger than in the stage before")
         if self.objective == "repair":
             self._only_targets()
+        if self.objective == "mlm":
+            self._predicts()
         if self.masking.device == "gpu" and self.objective != "mlm":
             raise ValueError(f"masking.device gpu is for objective mlm, not {self.objective}")
         if self.causal and self.model.arch not in ("bert", "roberta"):
@@ -383,6 +386,15 @@ class Config(Section):
                 f"({self.longest_row})"
             )
         return self
+
+    def _predicts(self) -> None:
+        rate, shortest = self.masking.rate, min(stage.seq_len for stage in self.stages)
+        least = rate if isinstance(rate, float) else min(rate.start, rate.end)
+        if 2 * least * (shortest - 2) < 1:
+            raise ValueError(
+                f"masking.rate {least:g} is less than half a token of a row of {shortest} slots, so nothing would be "
+                f"predicted; raise it to {math.ceil(500 / (shortest - 2)) / 1000:g} at least, or make rows longer"
+            )
 
     def _only_targets(self) -> None:
         masking = self.masking

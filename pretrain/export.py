@@ -15,7 +15,8 @@ from data_prep.errors import UserError
 from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
-from pretrain.model.build import Description, build, exported, longest_document
+from pretrain.model.build import Description, build, exported
+from pretrain.model.padded import longest_text, named_ids
 from pretrain.run_folder import RunFolder
 
 _FILL_MASK = """```python
@@ -110,12 +111,20 @@ def _choose(folder: RunFolder, step: int | None) -> Path:
 def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder) -> None:
     description = saved.state["shape"]
     disable_progress_bar()
-    exported(native_state(saved.path, description), description).save_pretrained(out)
+    model = exported(native_state(saved.path, description), description)
     tokenizer: Any = AutoTokenizer.from_pretrained(
         str(folder.tokenizer), local_files_only=True, trust_remote_code=False
     )
-    if longest := longest_document(description):
+    if not getattr(model.config, "is_decoder", False):  # no causal model has learnt to end a text
+        specials = {name: getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "mask")}
+        model.config.update(named_ids(model.config, specials))
+    model.save_pretrained(out)
+    if longest := longest_text(model):
         tokenizer.model_max_length = longest
+    if (
+        getattr(model.config, "type_vocab_size", 0) < 2
+    ):  # or the second of two texts would have a type that is not there
+        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
     tokenizer.save_pretrained(out)
     (out / "README.md").write_text(_card(saved, folder.path.name))
 

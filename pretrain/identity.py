@@ -52,6 +52,8 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     for section in ("masking", "model", "optim", "schedule"):
         found |= _flat(section, values[section])
     del found["masking.device"]  # the masks are the same
+    if len(config.masking.weights) > 1:
+        found["masking.strategy (order)"] = [*config.masking.weights]  # by which rows draw one
     del found["masking.collocations"]  # where it lies decides nothing
     if config.masking.collocations:
         found["masking.collocations (content)"] = listed(config.masking.collocations).digest

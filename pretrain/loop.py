@@ -91,7 +91,7 @@ class Loop:
         self._init: str | None = None
         self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
-        self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device))
+        self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, config.longest_row))
         self._count_flops, self._peak = count_flops, _peak(engine.device)
         self._settings = batch_settings(config, data)
         self._last_status = 0.0

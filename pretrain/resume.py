@@ -26,6 +26,7 @@ _ROW_SETTINGS = {
     "data.seq_len",
     "data.packing",
     "data.window_blocks",
+    "masking.static_epochs",
     "curriculum",
     "run.seed",
     "plan version",

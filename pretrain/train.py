@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import traceback
@@ -29,10 +30,11 @@ from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
 from pretrain.identity import batch_settings
 from pretrain.loop import Loop
-from pretrain.model.build import Model, build, describe, flops_of
+from pretrain.model.build import Description, Model, build, describe, flops_of
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.initial import digest_of, initial_state
+from pretrain.model.padded import PaddedModel
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, start_progress
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
@@ -76,12 +78,14 @@ def train(config: Config, folder: RunFolder) -> State:
     check_equal(config.model_dump_json(), "config")
     check_equal(f"{data.fingerprint} {valid.manifest.fingerprint if valid else None}", "data set")
     check_equal(together(lambda: batch_settings(config, data)), "collocation list")
+    description = together(lambda: describe(config, data.tokenizer))
+    check_equal(json.dumps(description, sort_keys=True), "model.config")
     on_main(lambda: check_files(config, data, valid))
     start = find_start(config, folder, data)
     loader = together(lambda: training_loader(config, data, stages, dist.get_rank(), defer=True))
     held_out = together(lambda: held_out_loader(config, valid, stages, dist.get_rank()) if valid else None)
     progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start(), init=_init(config))
-    model = together(lambda: _model(config, data, None if start else config.model.init))
+    model = together(lambda: _model(config, description, data, None if start else config.model.init))
     on_main(lambda: folder.write_status("running", progress.steps_done, config.train.steps, "starting", "none"))
     folder.claimed = True
     engine = Engine(config, model)
@@ -90,7 +94,7 @@ def train(config: Config, folder: RunFolder) -> State:
     on_main(lambda: _record(config, folder, data, progress.steps_done))
     reporting = Reporting(config, folder, data, progress.steps_done) if dist.get_rank() == 0 else None
     report = reporting.report if reporting else lambda step, metrics, batch: None
-    loop = Loop(config, folder, data, engine, loader, held_out, flops_of(describe(config, data.tokenizer)), report)
+    loop = Loop(config, folder, data, engine, loader, held_out, flops_of(description), report)
     state: State = "failed"
     try:
         state = loop.run(progress)
@@ -118,10 +122,12 @@ def _init(config: Config) -> str | None:
     return digest
 
 
-def _model(config: Config, data: Sources, init: Path | None) -> Model:
+def _model(config: Config, description: Description, data: Sources, init: Path | None) -> Model:
     """The model with random weights, or those of a Hugging Face folder; alike on every rank."""
     options = LossOptions(config.train.label_smoothing, config.train.z_loss)
-    model = build(describe(config, data.tokenizer), config.run.seed, options)
+    model = build(description, config.run.seed, options)
+    if isinstance(model, PaddedModel):
+        model.check_length(config.longest_row)
     if init and isinstance(model, Encoder):
         tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None
         model.load_state_dict(initial_state(init, model.shape, tokenizer))

@@ -21,7 +21,7 @@ mask_app = typer.Typer(help="See what masking does.", no_args_is_help=True)
 
 MOST_CHARACTERS = 1 << 20  # read of a file or of standard input, which may have no end
 _FATES: "dict[Kind, str]" = {"mask": "[MASK]", "random": "random", "kept": "kept"}
-_OVERRIDE = re.compile(r"[\w-]+(\.[\w-]+)+=")
+_OVERRIDE = re.compile(r"(objective|[\w-]+(\.[\w-]+)+)=")
 
 
 @mask_app.callback()

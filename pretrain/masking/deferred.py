@@ -37,7 +37,7 @@ class DeferredMasks:
         return Masked(rows.tokens.reshape(-1), nothing, nothing, later)
 
 
-def device_masking(objective: Objective, device: "torch.device") -> "DeviceMasking | None":
+def device_masking(objective: Objective, device: "torch.device", longest_row: int) -> "DeviceMasking | None":
     """What masks on the device the rows that an objective leaves to it; None if it leaves none.
 
     Raises:
@@ -48,7 +48,11 @@ def device_masking(objective: Objective, device: "torch.device") -> "DeviceMaski
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
     try:
-        from pretrain.masking.kernel import DeviceMasking
+        from pretrain.masking.kernel import LONGEST_ROW, DeviceMasking
     except ImportError:
         raise UserError("masking.device gpu needs the package triton; install it, or set it to cpu") from None
+    if longest_row > LONGEST_ROW:
+        raise UserError(
+            f"masking.device gpu masks rows of up to {LONGEST_ROW:,} slots; set it to cpu: the masks are the same"
+        )
     return DeviceMasking(objective.masked, device)

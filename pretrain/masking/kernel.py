@@ -25,7 +25,7 @@ from torch import Tensor
 from pretrain.masking.policy import FATE_BEGINS, UNIT_BEGINS, MaskedTokens
 from pretrain.masking.rows import IGNORED
 
-_LONGEST_ROW = 1 << 14  # twice as long, and a program needs 256 KiB of shared memory, which no GPU gives it
+LONGEST_ROW = 1 << 14  # twice as long, and a program needs 256 KiB of shared memory, which no GPU gives it
 _TOKENS_OF_A_WARP = 256
 _MOST_WARPS = 32
 
@@ -97,8 +97,8 @@ class DeviceMasking:
             raise ValueError("units are for every objective but one of single tokens, which takes None")
         if units is not None:
             _check("units", units, (n_rows, seq_len), torch.uint8)
-        if seq_len > _LONGEST_ROW:
-            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {_LONGEST_ROW} at most")
+        if seq_len > LONGEST_ROW:
+            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {LONGEST_ROW} at most")
         slots = self._objective.slots(seq_len)
         out = out or self.empty(n_rows, seq_len)
         _check("out.tokens", out.tokens, (n_rows * seq_len,), torch.int64)

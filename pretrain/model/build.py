@@ -66,13 +66,6 @@ def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedM
     return model.model.eval()
 
 
-def longest_document(description: Description) -> int | None:
-    """Tokens of the longest document that the model takes; None where there is no limit."""
-    if description["arch"] == "auto":
-        return description["config"].get("max_position_embeddings")
-    return int(description["max_positions"])
-
-
 def flops_of(description: Description) -> Callable[[NDArray[np.int64], int], float] | None:
     """Operations of a step by its documents' lengths and its predictions (pretrain.model.flops); None if not known."""
     if description["arch"] == "auto":

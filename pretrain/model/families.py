@@ -94,10 +94,14 @@ def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
         "max_position_embeddings": shape.first_position + shape.max_positions,
         "initializer_range": shape.init_std,
         "pad_token_id": shape.pad_id,
+        "bos_token_id": None,  # and those below: the families' own ids are not those of our vocabulary
+        "eos_token_id": None,
     }
     if shape.arch == "modernbert":
         return ModernBertConfig(
             **common,
+            cls_token_id=None,
+            sep_token_id=None,
             norm_eps=shape.norm_eps,
             embedding_dropout=shape.dropout,
             attention_dropout=shape.dropout,
@@ -150,7 +154,11 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
         values |= {
             "norm_eps": config.norm_eps,
             "window": config.local_attention,
-            "global_every": next((n for n in range(1, len(kinds)) if kinds[n] == "full_attention"), len(kinds)),
+            # Where no layer after the first sees all, the number says nothing: ours, if it can be.
+            "global_every": next(
+                (n for n in range(1, len(kinds)) if kinds[n] == "full_attention"),
+                max(len(kinds), EncoderShape.global_every),
+            ),
             "rope_theta": ropes["full_attention"]["rope_theta"],
             "local_rope_theta": ropes["sliding_attention"]["rope_theta"],
         }

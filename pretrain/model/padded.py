@@ -4,13 +4,15 @@ Each document of a stream becomes a row of its own, padded to the longest; so do
 positions begin anew with each.
 """
 
+import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, PretrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
@@ -26,6 +28,14 @@ class PaddedModel(nn.Module):
         super().__init__()
         self.options, self.pad_id = options, int(config.pad_token_id)
         self.model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+
+    def check_length(self, seq_len: int) -> None:
+        """Raise UserError if the model does not take texts as long as a row."""
+        if (longest := longest_text(self.model) or seq_len) < seq_len:
+            raise UserError(
+                f"model.config: the model takes texts of {longest} tokens, less than the longest row ({seq_len}); "
+                f"raise max_position_embeddings by {seq_len - longest}"
+            )
 
     def forward(
         self,
@@ -63,11 +73,13 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     Raises:
         UserError: if transformers has no masked language model of that kind, or it is too short.
     """
-    values = dict(given) if isinstance(given, dict) else _read(Path(given))
+    values = dict(given if isinstance(given, dict) else _read(Path(given)))
     kind = values.pop("model_type", None)
     if "auto_map" in values:
         raise UserError(f"model.config: {kind!r} brings code of its own, which Maskwright does not run")
     values |= {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.special_ids["pad"]}
+    if kind in CONFIG_MAPPING:
+        values |= named_ids(CONFIG_MAPPING[kind], tokenizer.special_ids)
     values.pop("transformers_version", None)
     config = _config(kind, values)
     if type(config) not in AutoModelForMaskedLM._model_mapping:
@@ -78,6 +90,28 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     found = config.to_diff_dict()
     found.pop("transformers_version", None)
     return found
+
+
+def named_ids(kind: Any, special_ids: Mapping[str, int]) -> dict[str, int]:
+    """Special ids by the names that a configuration, or a kind of them, has: a text begins with cls and ends with sep.
+
+    The ids that a family has by default are those of its own vocabulary.
+    """
+    names = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep", "mask": "mask"}
+    return {f"{name}_token_id": special_ids[ours] for name, ours in names.items() if hasattr(kind, f"{name}_token_id")}
+
+
+def longest_text(model: PreTrainedModel) -> int | None:
+    """Tokens of the longest text that a model takes; None where there is no limit.
+
+    RoBERTa and its kin have positions from the padding token's id + 1 on: that id is then marked in their table.
+    """
+    longest: int | None = getattr(model.config, "max_position_embeddings", None)
+    tables = [part for name, part in model.named_modules() if name.endswith("position_embeddings")]
+    before = max(
+        (1 + table.padding_idx for table in tables if getattr(table, "padding_idx", None) is not None), default=0
+    )
+    return longest - before if longest else None
 
 
 def padded_model(config: dict[str, Any], options: LossOptions, seed: int) -> PaddedModel:
@@ -100,7 +134,9 @@ def _config(kind: Any, values: dict[str, Any]) -> PretrainedConfig:
         raise UserError(f"model.config: these are no settings of the kind {kind!r} ({reason})") from None
 
 
+@functools.lru_cache(4)
 def _read(path: Path) -> dict[str, Any]:
+    """What a file says, read once in a process: what a run goes by does not change under it."""
     file = path / "config.json" if path.is_dir() else path
     try:
         values = json.loads(file.read_text(encoding="utf-8"))

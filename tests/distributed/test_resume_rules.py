@@ -7,7 +7,7 @@ import pytest
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.config import Config
+from pretrain.config import Config, MaskingConfig
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
@@ -176,6 +176,8 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
         assert start_progress(found, config_of(run, data=change), data) == next_epoch
     assert start_progress(found, config_of(run, data={"shuffled_ngrams": 1}), data) == Progress(8, AT, 7)
     assert start_progress(found, config_of(run, seed=3), data) == next_epoch
+    static = config_of(run).model_copy(update={"masking": MaskingConfig(static_epochs=1)})
+    assert start_progress(found, static, data) == next_epoch
     begun = [{"after_step": 7, "seq_len": 256}]
     assert start_progress(found, config_of(run, curriculum=begun), data) == next_epoch
     later = [{"after_step": 8, "seq_len": 256}]

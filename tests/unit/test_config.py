@@ -348,6 +348,19 @@ def test_mask_rates_that_cannot_be(write, rate, wanted):
     assert wanted in refusal(write(LEAST), f"masking.rate={rate}")
 
 
+def test_a_rate_that_selects_nothing_of_a_row(write):
+    """k would be 0 in every row: no error, and no learning."""
+    short = "data.seq_len=8"
+    wanted = "masking.rate 0.08 is less than half a token of a row of 8 slots, so nothing would be predicted; raise it"
+    assert f"{wanted} to 0.084 at least" in refusal(write(LEAST), short, "masking.rate=0.08")
+    load_config(write(LEAST), [short, "masking.rate=0.084"])
+    falling = "masking.rate={schedule: linear, start: 0.3, end: 0.08}"
+    assert wanted in refusal(write(LEAST), short, falling)
+    assert wanted in refusal(write(LEAST), "data.seq_len=64", falling, "curriculum=[{after_step: 2, seq_len: 8}]")
+    load_config(write(LEAST), [short, "masking.rate=0.08", "objective=clm"])
+    load_config(write(LEAST), [short, "masking.rate=0.08", "objective=repair"])
+
+
 def test_a_mixture_is_a_list_of_paths_with_shares(write):
     config = load_config(write(LEAST), ["data.train=[{path: a, weight: 2}, {path: s3://b/c, weight: 1}]"])
     assert [(source.path, source.weight) for source in config.data.train] == [("a", 2), ("s3://b/c", 1)]

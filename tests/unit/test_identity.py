@@ -111,6 +111,15 @@ def test_nested_settings_are_named():
     assert changed(identity(), identity(masking__replacement=shares)) == ["masking.replacement.mask was 0.8 and is 0.7"]
 
 
+def test_the_order_of_a_mix_is_named():
+    """Rows draw a strategy by its place in the mix, so other masks follow from another order."""
+    before, now = (identity(masking__strategy=mix) for mix in ({"token": 1, "span": 3}, {"span": 3, "token": 1}))
+    assert changed(before, now) == [
+        "masking.strategy (order) was ['token', 'span'] and is ['span', 'token']",
+    ]
+    assert of_batches(before) != of_batches(now)
+
+
 @pytest.mark.parametrize(("key", "value"), FREE.items())
 def test_a_free_setting_changes_nothing(key, value):
     assert changed(identity(), identity(**{key: value})) == []

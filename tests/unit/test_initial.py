@@ -62,6 +62,20 @@ def test_the_weights_come_back_bit_for_bit(folder, encoder):
         assert torch.equal(tensor, other.state_dict()[name]), name
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+def test_a_modernbert_of_any_depth_comes_back(layers, tmp_path):
+    """One that is too shallow for a second global layer, too."""
+    shape = replace(SHAPE, arch="modernbert", layers=layers, norm_eps=1e-5)
+    encoder = Encoder(shape)
+    encoder.initialize(3)
+    hugging_face_model(encoder.state_dict(), shape).save_pretrained(tmp_path)
+    other = Encoder(shape)
+    other.load_state_dict(initial_state(tmp_path, shape))
+    other.neutralize_padding()
+    for name, tensor in encoder.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
 def test_fewer_positions_are_the_first_ones(folder, encoder):
     found = initial_state(folder, replace(SHAPE, max_positions=10))
     assert torch.equal(found["position_embedding"], encoder.position_embedding[:10])

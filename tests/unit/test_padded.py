@@ -11,7 +11,7 @@ from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 from pretrain.masking.rows import IGNORED
 from pretrain.model.build import build, exported
-from pretrain.model.padded import padded_config
+from pretrain.model.padded import longest_text, padded_config
 
 SEQ_LEN = 24
 LENGTHS = [24, 9, 12, 3, 10, 11, 3]  # the last is padding
@@ -114,11 +114,34 @@ def test_what_cannot_be_trained_is_refused(given, wanted, tokenizer):
         padded_config(given, SEQ_LEN, tokenizer)
 
 
+def test_positions_that_begin_after_the_padding_token_s_id(tokenizer):
+    """RoBERTa and its kin: a row of 24 tokens takes the positions 1 to 24 of a table that begins with 0."""
+    for room, longest in ((24, 23), (25, 24)):
+        given = {"model_type": "xlm-roberta", "max_position_embeddings": room, **SMALL, **STILL}
+        model = build({"arch": "auto", "config": padded_config(given, SEQ_LEN, tokenizer)}, seed=3)
+        assert longest_text(model.model) == longest
+        if longest < SEQ_LEN:
+            with pytest.raises(
+                UserError, match=r"of 23 tokens, less than the longest row \(24\); raise max_position_embeddings by 1"
+            ):
+                model.check_length(SEQ_LEN)
+        else:
+            model.check_length(SEQ_LEN)
+            assert torch.isfinite(model(**stream(), seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss)
+
+
+def test_special_ids_are_those_of_the_data(tokenizer):
+    found = padded_config({"model_type": "eurobert", **KINDS["eurobert"]}, SEQ_LEN, tokenizer)
+    assert [found[f"{name}_token_id"] for name in ("bos", "eos", "mask", "pad")] == [2, 3, 4, 0]
+
+
 def test_a_folder_is_read_and_its_vocabulary_is_the_data_s(tokenizer, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "electra", "vocab_size": 7, **KINDS["electra"]}))
     found = padded_config(str(tmp_path), SEQ_LEN, tokenizer)
     assert found["vocab_size"] == 101
     assert found == padded_config(str(tmp_path / "config.json"), SEQ_LEN, tokenizer)
-    (tmp_path / "config.json").write_text("[]")
+    (tmp_path / "config.json").unlink()  # a checkpoint made later describes the model that is trained
+    assert padded_config(str(tmp_path), SEQ_LEN, tokenizer) == found
+    (tmp_path / "other.json").write_text("[]")
     with pytest.raises(UserError, match="is not a configuration"):
-        padded_config(str(tmp_path), SEQ_LEN, tokenizer)
+        padded_config(str(tmp_path / "other.json"), SEQ_LEN, tokenizer)
