@@ -21,6 +21,7 @@ def journal(run: Path) -> list[tuple]:
     ]
 
 
+@pytest.mark.slow
 def test_the_kernel_trains_the_same_run(tmp_path, monkeypatch):
     data = text_data.text_data(tmp_path)
     found = []

@@ -38,6 +38,7 @@ METRICS = {
     "data/seq_len",
     "speed/tokens_per_second",
     "speed/data_wait",
+    "speed/tflops",
 }
 SETTINGS = {"train__steps": STEPS, "checkpoint__every_steps": 4, "eval__every_steps": 6}
 
