@@ -42,6 +42,9 @@ DECIDING = {
     "data__shuffled_ngrams": 2,
     "objective": "clm",
     "masking__rate": 0.3,
+    "masking__strategy": "span",
+    "masking__ngram": 2,
+    "masking__static_epochs": 1,
     "model__max_positions": 512,
     "optim__lr": 1e-3,
     "optim__betas": [0.8, 0.9],
@@ -53,10 +56,13 @@ DECIDING = {
     "schedule__decay_fraction": 0.5,
     "train__global_batch_size": 64,
     "train__precision": "fp32",
+    "train__label_smoothing": 0.1,
+    "train__z_loss": 1e-4,
     "deepspeed": {"x": 1},
 }
 FREE = {
     "run__dir": "runs/elsewhere",
+    "masking__device": "gpu",
     "model__init": "the-same/moved",
     "run__resume": "required",
     "run__trust_checkpoint": True,

@@ -111,6 +111,8 @@ def test_a_data_set_that_is_gone_or_changed_is_named(copy, data, tmp_path):
     config = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(config.replace(str(data / "train"), str(tmp_path / "gone")))
     assert refusal(copy).endswith(f"was trained on {tmp_path / 'gone'}, and there is no such data set folder")
+    (copy / "config.yaml").write_text(config + "masking: {strategy: collocation, collocations: gone}\n")
+    assert "was masked by the collocations of gone, and there is no such file; its path is relative" in refusal(copy)
     (copy / "config.yaml").write_text(config.replace(str(data / "train"), "data/gone"))
     assert "relative to where the run was started" in refusal(copy)
     other = make_dataset(tmp_path / "other", [range(5, 60)] * 40, VOCAB_SIZE)
