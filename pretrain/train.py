@@ -28,6 +28,7 @@ from pretrain.data.sources import (
 from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
 from pretrain.identity import batch_settings
+from pretrain.kernels import operations
 from pretrain.loop import Loop
 from pretrain.model.build import Model, build, describe, flops_of
 from pretrain.model.encoder import Encoder
@@ -121,7 +122,8 @@ def _init(config: Config) -> str | None:
 def _model(config: Config, data: Sources, init: Path | None) -> Model:
     """The model with random weights, or those of a Hugging Face folder; alike on every rank."""
     options = LossOptions(config.train.label_smoothing, config.train.z_loss)
-    model = build(describe(config, data.tokenizer), config.run.seed, options)
+    kernels = operations(config.train.fused_kernels)
+    model = build(describe(config, data.tokenizer), config.run.seed, options, kernels)
     if init and isinstance(model, Encoder):
         tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None
         model.load_state_dict(initial_state(init, model.shape, tokenizer))

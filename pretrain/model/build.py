@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
+from pretrain.kernels import PLAIN, Operations
 from pretrain.model.encoder import Encoder
 from pretrain.model.families import hugging_face_model
 from pretrain.model.flops import step_flops
@@ -35,11 +36,18 @@ def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
     return {"arch": "auto", "config": padded_config(config.model.config, config.longest_row, tokenizer)}
 
 
-def build(description: Description, seed: int, options: LossOptions | None = None) -> Model:
-    """The model, its weights drawn anew; `options` are what is added to its loss."""
+def build(
+    description: Description, seed: int, options: LossOptions | None = None, operations: Operations = PLAIN
+) -> Model:
+    """The model, its weights drawn anew.
+
+    Args:
+        options: what is added to its loss.
+        operations: of a native encoder, see pretrain.kernels.
+    """
     if description["arch"] == "auto":
         return padded_model(description["config"], options or LossOptions(), seed)
-    encoder = Encoder(EncoderShape(**description), options)
+    encoder = Encoder(EncoderShape(**description), options, operations=operations)
     encoder.initialize(seed)
     return encoder
 
