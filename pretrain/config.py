@@ -274,6 +274,7 @@ class TrainConfig(Section):
     precision: Literal["bf16", "fp32"] = "bf16"
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
+    fused_kernels: bool = Field(False, description="Triton kernels for what lies between matrix products; needs a GPU")
 
 
 class StageConfig(Section):
@@ -378,6 +379,8 @@ class Config(Section):
             raise ValueError(f"masking.device gpu is for objective mlm, not {self.objective}")
         if self.causal and self.model.arch not in ("bert", "roberta"):
             raise ValueError(f"objective clm needs model.arch bert or roberta, not {self.model.arch}")
+        if self.train.fused_kernels and self.model.arch == "auto":
+            raise ValueError("train.fused_kernels is for the native encoder; set it to false with model.arch auto")
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
         if self.model.max_positions and self.model.max_positions < self.longest_row:

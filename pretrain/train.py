@@ -29,12 +29,12 @@ from pretrain.data.sources import (
 from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
 from pretrain.identity import batch_settings
+from pretrain.kernels import operations
 from pretrain.loop import Loop
 from pretrain.model.build import Description, Model, build, describe, flops_of
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.initial import digest_of, initial_state
-from pretrain.model.padded import PaddedModel
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, start_progress
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
@@ -125,8 +125,9 @@ def _init(config: Config) -> str | None:
 def _model(config: Config, description: Description, data: Sources, init: Path | None) -> Model:
     """The model with random weights, or those of a Hugging Face folder; alike on every rank."""
     options = LossOptions(config.train.label_smoothing, config.train.z_loss)
-    model = build(description, config.run.seed, options)
-    if isinstance(model, PaddedModel):
+    kernels = operations(config.train.fused_kernels)
+    model = build(description, config.run.seed, options, kernels)
+    if not isinstance(model, Encoder):
         model.check_length(config.longest_row)
     if init and isinstance(model, Encoder):
         tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None

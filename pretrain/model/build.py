@@ -14,6 +14,7 @@ from torch import Tensor
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
+from pretrain.kernels import PLAIN, Operations
 from pretrain.model.encoder import Encoder
 from pretrain.model.flops import step_flops
 from pretrain.model.head import LossOptions
@@ -42,13 +43,20 @@ def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
     return {"arch": "auto", "config": padded_config(config.model.config, config.longest_row, tokenizer)}
 
 
-def build(description: Description, seed: int, options: LossOptions | None = None) -> Model:
-    """The model, its weights drawn anew; `options` are what is added to its loss."""
+def build(
+    description: Description, seed: int, options: LossOptions | None = None, operations: Operations = PLAIN
+) -> Model:
+    """The model, its weights drawn anew.
+
+    Args:
+        options: what is added to its loss.
+        operations: of a native encoder, see pretrain.kernels.
+    """
     if description["arch"] == "auto":
         from pretrain.model.padded import padded_model
 
         return padded_model(description["config"], options or LossOptions(), seed)
-    encoder = Encoder(EncoderShape(**description), options)
+    encoder = Encoder(EncoderShape(**description), options, operations=operations)
     encoder.initialize(seed)
     return encoder
 

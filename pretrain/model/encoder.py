@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pretrain.kernels import PLAIN, Operations
 from pretrain.masking.rows import IGNORED
 from pretrain.model.attention import Backend, Documents, backend_for
 from pretrain.model.head import LossOptions, VocabularyLoss
 from pretrain.model.initialize import draw_weights
-from pretrain.model.layers import PostNormLayer, PreNormLayer, dropped
+from pretrain.model.layers import AddNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 from pretrain.model.prediction import Prediction
 from pretrain.model.rotary import Rotation, rotation
 from pretrain.model.shape import EncoderShape
@@ -29,22 +30,29 @@ class Encoder(nn.Module):
     Args:
         options: what is added to the loss; nothing by default.
         backend: of attention; the fastest for the device and precision by default.
+        operations: what does the rest of a layer, see pretrain.kernels.
     """
 
-    def __init__(self, shape: EncoderShape, options: LossOptions | None = None, backend: Backend | None = None):
+    def __init__(
+        self,
+        shape: EncoderShape,
+        options: LossOptions | None = None,
+        backend: Backend | None = None,
+        operations: Operations = PLAIN,
+    ):
         super().__init__()
-        self.shape, self.options, self.backend = shape, options or LossOptions(), backend
+        self.shape, self.options, self.backend, self.operations = shape, options or LossOptions(), backend, operations
         d, modern = shape.hidden, shape.rotary
         self.word_embedding = nn.Parameter(torch.empty(shape.padded_vocab_size, d))
         if not modern:
             self.position_embedding = nn.Parameter(torch.empty(shape.first_position + shape.max_positions, d))
             self.type_embedding = nn.Parameter(torch.empty(shape.type_rows, d))
-        self.embedding_norm = nn.LayerNorm(d, eps=shape.norm_eps, bias=not modern)
+        self.embedding_norm = AddNorm(shape, operations, bias=not modern)
         layer = PreNormLayer if modern else PostNormLayer
-        self.layers = nn.ModuleList(layer(shape, number) for number in range(shape.layers))
-        self.final_norm = nn.LayerNorm(d, eps=shape.norm_eps, bias=False) if modern else nn.Identity()
-        self.head_dense = nn.Linear(d, d, bias=not modern)
-        self.head_norm = nn.LayerNorm(d, eps=shape.norm_eps, bias=not modern)
+        self.layers = nn.ModuleList(layer(shape, number, operations) for number in range(shape.layers))
+        self.final_norm = AddNorm(shape, operations, bias=False) if modern else None
+        self.head_dense = LinearGelu(d, d, operations, bias=not modern)
+        self.head_norm = AddNorm(shape, operations, bias=not modern)
         self.decoder_bias = nn.Parameter(torch.empty(shape.padded_vocab_size))
 
     def initialize(self, seed: int) -> None:
@@ -82,18 +90,18 @@ class Encoder(nn.Module):
         backend = self.backend or backend_for(tokens.device, dtype, per_head, shape.dropout)
         documents = Documents.of(cu_seqlens, len(tokens), seq_len, n_documents, backend, shape.causal, reaches)
         rotations = self._rotations(positions, reaches)
-        dropout = shape.dropout if self.training else 0.0
-        x_ND = dropped(self.embedding_norm(self._embedded(tokens, positions)), dropout)
+        x_ND = dropped(self._embedded(tokens, positions), shape.dropout if self.training else 0.0)
         for layer in self.layers[:-1]:
             x_ND = layer(x_ND, documents, rotations)
-        return self.final_norm(self.layers[-1](x_ND, documents, rotations, places))
+        x_ND = self.layers[-1](x_ND, documents, rotations, places)
+        return self.final_norm(x_ND)[0] if self.final_norm else x_ND
 
     def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        x_ND = F.embedding(tokens, self.word_embedding)
-        if self.shape.rotary:
-            return x_ND
-        x_ND = x_ND + F.embedding(positions + self.shape.first_position, self.position_embedding)
-        return x_ND + self.type_embedding[0]
+        x_ND, type_ND = F.embedding(tokens, self.word_embedding), None
+        if not self.shape.rotary:
+            x_ND = x_ND + F.embedding(positions + self.shape.first_position, self.position_embedding)
+            type_ND = self.type_embedding[0].expand_as(x_ND)
+        return self.embedding_norm(x_ND, type_ND)[0]
 
     def _rotations(self, positions: Tensor, reaches: tuple[int | None, ...]) -> dict[int | None, Rotation]:
         shape = self.shape
@@ -109,7 +117,7 @@ class Encoder(nn.Module):
 
     def transformed(self, x_KD: Tensor) -> Tensor:
         """Hidden states [K, D] as the decoder takes them."""
-        return self.head_norm(F.gelu(self.head_dense(x_KD)))
+        return self.head_norm(self.head_dense(x_KD))[0]
 
     def forward(
         self,
@@ -124,5 +132,6 @@ class Encoder(nn.Module):
         """The loss over masked positions [K] with labels [K] (IGNORED where a slot is unused), as sums."""
         x_KD = self.transformed(self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions))
         weights = self.word_embedding, self.decoder_bias
-        loss, plain, correct = VocabularyLoss.apply(x_KD, *weights, labels, self.shape.vocab_size, self.options)
+        how = self.options, self.operations
+        loss, plain, correct = VocabularyLoss.apply(x_KD, *weights, labels, self.shape.vocab_size, *how)
         return Prediction(loss, plain, correct, (labels != IGNORED).sum(dtype=torch.float32))

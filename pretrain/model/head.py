@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pretrain.kernels import PLAIN, Operations
 from pretrain.masking.rows import IGNORED
 
 _LOGIT_BYTES = 1 << 30  # the most that logits take at once; rows beyond that wait for their turn
@@ -42,16 +43,23 @@ def cross_entropy_sums(logits: Tensor, labels: Tensor, options: LossOptions) -> 
 class VocabularyLoss(torch.autograd.Function):
     """Sums of the losses of a linear layer over the vocabulary.
 
-    apply(x [K, D], weight [V, D], bias [V], labels [K] int64, n_ids, options) gives fp32 scalars: the loss to minimise,
-    the cross-entropy in nats, and how many arg-max choices are right. Only the first has a gradient. Rows with the
-    label IGNORED give nothing. `n_ids` is V without padding.
+    apply(x [K, D], weight [V, D], bias [V], labels [K] int64, n_ids, options, operations) gives fp32 scalars: the loss
+    to minimise, the cross-entropy in nats, and how many arg-max choices are right. Only the first has a gradient. Rows
+    with the label IGNORED give nothing. `n_ids` is V without padding.
 
     Of the K x V logits there is one copy, which turns into their gradient in place.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, n_ids: int, options: LossOptions
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        labels: Tensor,
+        n_ids: int,
+        options: LossOptions,
+        operations: Operations = PLAIN,
     ) -> tuple[Tensor, Tensor, Tensor]:
         learns = any(ctx.needs_input_grad)
         sums = torch.zeros(3, dtype=torch.float32, device=x.device)
@@ -60,7 +68,7 @@ class VocabularyLoss(torch.autograd.Function):
         for first in range(0, len(x), rows):
             part = slice(first, first + rows)
             logits = torch.addmm(bias, x[part], weight.t())
-            sums += _losses(logits, labels[part], n_ids, options, learns)
+            sums += _losses(logits, labels[part], n_ids, options, operations, learns)
             if learns:
                 torch.mm(logits, weight, out=grad_x[part])
                 of_weight, of_bias = logits.t() @ x[part], logits.sum(0, dtype=torch.float32)
@@ -76,37 +84,17 @@ class VocabularyLoss(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         grad_x, grad_weight, grad_bias = ctx.saved_tensors
         scaled = (grad_x * scale, grad_weight * scale, (grad_bias * scale).to(grad_weight.dtype))
-        return *(gradient.to(grad_x.dtype) for gradient in scaled), None, None, None
+        return *(gradient.to(grad_x.dtype) for gradient in scaled), None, None, None, None
 
 
-def _losses(logits: Tensor, labels: Tensor, n_ids: int, options: LossOptions, learns: bool) -> Tensor:
+def _losses(
+    logits: Tensor, labels: Tensor, n_ids: int, options: LossOptions, operations: Operations, learns: bool
+) -> Tensor:
     """The three sums of VocabularyLoss, [3]; `logits` [K, V] become their gradient if the model learns."""
     sums = torch.zeros(3, dtype=torch.float32, device=logits.device)
     block = max(1, _BLOCK_BYTES // (4 * logits.shape[1])) if logits.device.type == "cpu" else len(logits)
     for first in range(0, len(logits), block):
         part = slice(first, first + block)
-        sums += _losses_of_block(logits[part], labels[part], n_ids, options, learns)
-    return sums
-
-
-def _losses_of_block(logits: Tensor, labels: Tensor, n_ids: int, options: LossOptions, learns: bool) -> Tensor:
-    smoothing, z_loss = options.smoothing, options.z_loss
-    used = (labels != IGNORED).unsqueeze(1)
-    label = labels.clamp(min=0).unsqueeze(1)
-    values = logits.float()
-    largest, choice = values.max(dim=1, keepdim=True)
-    of_label = values.gather(1, label)
-    average = values[:, :n_ids].mean(dim=1, keepdim=True) if smoothing else largest
-    exponentials = (values - largest).exp_()
-    total = exponentials.sum(dim=1, keepdim=True)
-    log_total = largest + total.log()
-    plain = log_total - of_label
-    loss = plain + smoothing * (of_label - average) + z_loss * log_total.square()
-    sums = torch.stack([loss, plain, (choice == label).float()]).mul_(used).sum(dim=(1, 2))
-    if learns:
-        exponentials.mul_((1 + 2 * z_loss * log_total) / total)
-        if smoothing:
-            exponentials[:, :n_ids].sub_(smoothing / n_ids)
-        exponentials.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1.0))
-        logits.copy_(exponentials.mul_(used))
+        how = n_ids, options.smoothing, options.z_loss, learns
+        sums += operations.cross_entropy(logits[part], labels[part], *how)
     return sums

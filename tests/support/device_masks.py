@@ -126,6 +126,13 @@ def compiled(architecture: int, seq_len: int, slots: int, with_units: bool) -> d
     return compile_mask_row(architecture, seq_len, slots, with_units)
 
 
+def compiled_operations(architecture: int) -> list[tuple[str, int, int]]:
+    """See tests.support.triton_kernels.compile_operations."""
+    from tests.support.triton_kernels import compile_operations
+
+    return compile_operations(architecture)
+
+
 def device_inputs(masking: MaskedTokens, rows: Rows, rate: float, device: str):
     """The tensors that the kernel takes: tokens, units, places, rate."""
     import torch

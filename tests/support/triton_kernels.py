@@ -1,11 +1,15 @@
 """What tests do with Triton by themselves; this module imports it."""
 
+from unittest.mock import patch
+
 import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction, mangle_type
 
+from pretrain.kernels.fused import FUSED
 from pretrain.masking.kernel import _mask_row, _words, launch_sizes
 
 
@@ -40,3 +44,40 @@ def compile_mask_row(architecture: int, seq_len: int, slots: int, with_units: bo
     types |= dict.fromkeys(values, "constexpr")
     made = triton.compile(ASTSource(_mask_row, types, values), GPUTarget("cuda", architecture, 32), options)
     return {"code": len(made.asm["cubin"]), "shared": made.metadata.shared}
+
+
+def compile_operations(architecture: int) -> list[tuple[str, int, int]]:
+    """Compile each kernel that the operations of a base model launch, for an NVIDIA GPU, which need not be there.
+
+    They run with launches that only compile. For each: module and name, bytes of code and of shared memory.
+    """
+    made = []
+
+    def compile_only(kernel: JITFunction, *arguments, grid, warmup, num_warps, **constants) -> None:
+        given = dict(zip(kernel.arg_names, arguments, strict=False)) | constants
+        fixed = {name: value for name, value in given.items() if name in constants or value is None}
+        types = {name: "constexpr" if name in fixed else mangle_type(value) for name, value in given.items()}
+        options = {"num_warps": num_warps}
+        result = triton.compile(ASTSource(kernel, types, fixed), GPUTarget("cuda", architecture, 32), options)
+        name = f"{kernel.fn.__module__.split('.')[-1]}.{kernel.fn.__name__}"
+        made.append((name, len(result.asm["cubin"]), result.metadata.shared))
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch.bfloat16).requires_grad_()
+
+    x, weight, bias = numbers(8, 768), numbers(768), numbers(768)
+    by = (numbers(8, 1, 32), numbers(8, 1, 32))
+    labels = torch.zeros(8, dtype=torch.int64)
+    with patch.object(JITFunction, "run", compile_only):
+        results = [
+            *FUSED.add_norm(x, x * 1, weight, bias, 1e-12),
+            FUSED.add_norm(x, None, weight, None, 1e-5)[0],
+            FUSED.linear_gelu(x, numbers(3072, 768), numbers(3072)),
+            FUSED.linear_gelu(x, numbers(768, 768), None),
+            FUSED.geglu(numbers(8, 2304) * 1),
+            *FUSED.rotate_qkv(numbers(8, 2304) * 1, 12, by),
+        ]
+        torch.autograd.backward(results, [torch.ones_like(part) for part in results])
+        for smoothing, learns in ((0.0, True), (0.1, True), (0.0, False)):
+            FUSED.cross_entropy(numbers(8, 50_368).detach(), labels, 50_280, smoothing, 1e-4, learns)
+    return made

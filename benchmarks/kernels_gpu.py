@@ -1,0 +1,148 @@
+"""How long a GPU takes for what lies between the matrix products of a layer: plain torch, torch.compile, the kernels.
+
+    python benchmarks/kernels_gpu.py
+
+At the sizes of BERT-base and ModernBERT-base, in bf16, forward and backward. Needs a GPU. Prints a table and writes it
+to --out.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
+
+from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
+from benchmarks.masking_gpu import CALLS, ROUNDS, rounds, spread  # noqa: E402
+from data_prep.files import atomic_writer  # noqa: E402
+from pretrain.kernels import PLAIN, Operations, operations  # noqa: E402
+from pretrain.model.rotary import rotation  # noqa: E402
+
+TOKENS, PREDICTIONS, HIDDEN, HEADS = 1 << 16, 1 << 13, 768, 12
+CLOSE = 2e-2  # the largest difference from plain torch, relative to the largest value: both round to bf16
+Call = Callable[[], list[Tensor]]  # results and gradients
+Case = Callable[[Operations], Call]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/kernels_gpu.md")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("error: this benchmark needs a GPU, and torch finds none")
+    load = warn_if_busy()
+    report = f"""# Kernels on a GPU
+
+Forward and backward over {TOKENS:,} tokens of hidden size {HIDDEN} in bf16, the loss over {PREDICTIONS:,} predictions;
+microseconds a call, medians of {ROUNDS} rounds of {CALLS} calls between two CUDA events, with the fastest and the
+slowest round. Each kernel's results and gradients were compared with those of plain torch first. The linear layer
+before the GELU is part of its time in all three columns.
+
+On one {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}.
+
+{table()}
+
+"""
+    report += conditions("kernels_gpu.py", ("torch", "triton"), load)
+    with atomic_writer(args.out) as file:
+        file.write(report.encode())
+    print(report)
+
+
+def table() -> str:
+    """Times of all cases, as a Markdown table."""
+    fused = operations(True)
+    compiled = Operations(*(torch.compile(function, fullgraph=True, dynamic=False) for function in PLAIN))
+    lines = ["| operation | model | plain torch | torch.compile | kernel |", "|---|---|---:|---:|---:|"]
+    for operation, model, case in cases():
+        check(f"{operation} of {model}", case(fused)(), case(PLAIN)())
+        times = [spread(rounds(case(using))) for using in (PLAIN, compiled, fused)]
+        lines.append(f"| {operation} | {model} | {' | '.join(times)} |")
+        print(lines[-1], flush=True)
+        torch.cuda.empty_cache()
+    return "\n".join(lines)
+
+
+def cases() -> list[tuple[str, str, Case]]:
+    return [
+        ("residual + norm", "BERT", lambda using: norm(using, bias=True, residual=True, keeps_sum=False)),
+        ("residual + norm, both kept", "ModernBERT", lambda using: norm(using, False, residual=True, keeps_sum=True)),
+        ("norm", "ModernBERT", lambda using: norm(using, False, residual=False, keeps_sum=True)),
+        ("linear + GELU", "BERT", lambda using: gelu(using, 3072)),
+        ("GeGLU", "ModernBERT", lambda using: geglu(using, 1152)),
+        ("rotary", "ModernBERT", rotary),
+        ("loss", "BERT", lambda using: loss(using, 30_522)),
+        ("loss", "ModernBERT", lambda using: loss(using, 50_368)),
+    ]
+
+
+def norm(using: Operations, bias: bool, residual: bool, keeps_sum: bool) -> Call:
+    leaves = [numbers(TOKENS, HIDDEN), numbers(HIDDEN)]
+    leaves += [numbers(TOKENS, HIDDEN)] if residual else []
+    leaves += [numbers(HIDDEN)] if bias else []
+
+    def forward() -> list[Tensor]:
+        x, weight, *more = leaves
+        normed, total = using.add_norm(x, more[0] if residual else None, weight, more[-1] if bias else None, 1e-5)
+        return [normed, total] if keeps_sum else [normed]
+
+    return both_ways(forward, leaves)
+
+
+def gelu(using: Operations, width: int) -> Call:
+    leaves = [numbers(TOKENS, HIDDEN), numbers(width, HIDDEN), numbers(width)]
+    return both_ways(lambda: [using.linear_gelu(*leaves)], leaves)
+
+
+def geglu(using: Operations, width: int) -> Call:
+    """The kernel writes over its input, so later rounds see other numbers, which take the same time."""
+    leaves = [numbers(TOKENS, 2 * width)]
+    return both_ways(lambda: [using.geglu(*leaves)], leaves)
+
+
+def rotary(using: Operations) -> Call:
+    """As for geglu."""
+    leaves = [numbers(TOKENS, 3 * HIDDEN)]
+    by = rotation(torch.arange(TOKENS, device="cuda") % 1024, HIDDEN // HEADS, 160_000.0, torch.bfloat16)
+    return both_ways(lambda: list(using.rotate_qkv(*leaves, HEADS, by)), leaves)
+
+
+def loss(using: Operations, n_ids: int) -> Call:
+    """As for geglu: logits become their gradient in the one pass there is."""
+    logits = numbers(PREDICTIONS, -(-n_ids // 64) * 64).detach()
+    labels = torch.arange(PREDICTIONS, device="cuda") % n_ids
+    return lambda: [using.cross_entropy(logits, labels, n_ids, 0.0, 0.0, True), logits]
+
+
+def both_ways(forward: Callable[[], list[Tensor]], leaves: list[Tensor]) -> Call:
+    gradients: list[Tensor] = []  # of the results, made when these are there
+
+    def call() -> list[Tensor]:
+        results = forward()
+        if not gradients:
+            gradients.extend(numbers(*part.shape).detach() for part in results)
+        return [*results, *torch.autograd.grad(results, leaves, gradients)]
+
+    return call
+
+
+def numbers(*shape: int) -> Tensor:
+    """The same normal numbers each time."""
+    generator = torch.Generator("cuda").manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16).requires_grad_()
+
+
+def check(name: str, found: list[Tensor], wanted: list[Tensor]) -> None:
+    for mine, theirs in zip(found, wanted, strict=True):
+        difference = (mine.float() - theirs.float()).abs().max().item()
+        if not difference <= CLOSE * theirs.float().abs().max().item():
+            sys.exit(f"error: the kernel for {name} differs from plain torch by {difference:g}")
+
+
+if __name__ == "__main__":
+    main()

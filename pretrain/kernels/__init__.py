@@ -1,0 +1,31 @@
+"""What a layer does between its matrix products: in plain torch, or in one Triton kernel each.
+
+`operations` chooses once, when a model is built. PLAIN runs anywhere and is the oracle of the kernels, which run on a
+GPU, or under TRITON_INTERPRET=1 on a CPU.
+"""
+
+import os
+
+import torch
+
+from data_prep.errors import UserError
+from pretrain.kernels.plain import PLAIN, Operations
+
+__all__ = ["PLAIN", "Operations", "operations"]
+
+
+def operations(fused: bool) -> Operations:
+    """The kernels if `fused`, else PLAIN.
+
+    Raises:
+        UserError: if there is no GPU, or no Triton.
+    """
+    if not fused:
+        return PLAIN
+    if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UserError("train.fused_kernels needs a GPU; set it to false")
+    try:
+        from pretrain.kernels.fused import FUSED
+    except ImportError:
+        raise UserError("train.fused_kernels needs the package triton; install it, or set it to false") from None
+    return FUSED

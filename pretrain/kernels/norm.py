@@ -1,0 +1,160 @@
+"""Residual sum and LayerNorm in one kernel forward, one backward.
+
+Statistics are fp32. The sum is rounded to the precision of its terms before they are taken, as in plain torch, so that
+the backward pass, which reads it again, sees the same numbers. Gradients of weight and bias are summed by each program
+over its rows and then, in a fixed order, over programs: the same bits every time.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pretrain.kernels.tiles import whole_rows
+
+_PROGRAMS = 512  # of the backward pass at most: some for each multiprocessor; the bits must not depend on their number
+
+
+def add_norm(
+    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    """See pretrain.kernels.plain.add_norm. The residual may be one row [D], expanded to [N, D]."""
+    normed, total = _AddNorm.apply(x, residual, weight, bias, eps)
+    return normed, total
+
+
+class _AddNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        n_rows, columns = x.shape
+        x = x.contiguous()
+        if residual is not None and residual.stride(1) != 1:
+            residual = residual.contiguous()
+        total = x if residual is None else torch.empty_like(x)
+        normed = torch.empty_like(x)
+        center, scale = (torch.empty(n_rows, dtype=torch.float32, device=x.device) for _ in range(2))
+        stride = 0 if residual is None else residual.stride(0)
+        sizes = whole_rows(columns)
+        grid = (triton.cdiv(n_rows, sizes["ROWS"]),)
+        _forward[grid](
+            x, residual, weight, bias, total, normed, center, scale, n_rows, stride, eps, COLUMNS=columns, **sizes
+        )
+        ctx.save_for_backward(total, weight, center, scale)
+        ctx.has_residual, ctx.has_bias = residual is not None, bias is not None
+        ctx.set_materialize_grads(False)
+        return normed, total
+
+    @staticmethod
+    def backward(ctx: Any, of_normed: Tensor | None, of_total: Tensor | None) -> tuple[Tensor | None, ...]:
+        total, weight, center, scale = ctx.saved_tensors
+        n_rows, columns = total.shape
+        of_normed = torch.zeros_like(total) if of_normed is None else of_normed.contiguous()
+        of_total = None if of_total is None else of_total.contiguous()
+        of_x = torch.empty_like(total)
+        sizes = whole_rows(columns)
+        programs = min(triton.cdiv(n_rows, sizes["ROWS"]), _PROGRAMS)
+        parts = torch.empty(1 + ctx.has_bias, programs, columns, dtype=torch.float32, device=total.device)
+        of_bias = parts[1] if ctx.has_bias else None
+        _backward[(programs,)](
+            total,
+            weight,
+            center,
+            scale,
+            of_normed,
+            of_total,
+            of_x,
+            parts[0],
+            of_bias,
+            n_rows,
+            COLUMNS=columns,
+            **sizes,
+        )
+        of_weights = parts.sum(1).to(weight.dtype)
+        return of_x, of_x if ctx.has_residual else None, of_weights[0], of_weights[1] if ctx.has_bias else None, None
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _forward(
+    x,  # [n_rows, COLUMNS]
+    residual,  # the same, its rows `stride` apart; or None
+    weight,  # [COLUMNS]
+    bias,  # [COLUMNS], or None
+    total,  # out: x + residual, unless that is None
+    normed,  # out: [n_rows, COLUMNS]
+    centers,  # out: [n_rows] fp32
+    scales,  # out: [n_rows] fp32
+    n_rows,
+    stride,
+    eps,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
+    inside = (row < n_rows) & (column < COLUMNS)
+    at = row.to(tl.int64) * COLUMNS + column
+    value = tl.load(x + at, mask=inside, other=0.0)
+    if residual is not None:
+        other = tl.load(residual + row.to(tl.int64) * stride + column, mask=inside, other=0.0)
+        value = (value.to(tl.float32) + other.to(tl.float32)).to(value.dtype)
+        tl.store(total + at, value, mask=inside)
+    value = value.to(tl.float32)
+    center = tl.sum(value, 1, keep_dims=True) / COLUMNS
+    off = tl.where(inside, value - center, 0.0)
+    scale = tl.rsqrt(tl.sum(off * off, 1, keep_dims=True) / COLUMNS + eps)
+    result = off * scale * tl.load(weight + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
+    if bias is not None:
+        result += tl.load(bias + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
+    tl.store(normed + at, result, mask=inside)
+    tl.store(centers + row, center, mask=row < n_rows)
+    tl.store(scales + row, scale, mask=row < n_rows)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _backward(
+    total,  # [n_rows, COLUMNS]
+    weight,  # [COLUMNS]
+    centers,  # [n_rows] fp32
+    scales,  # [n_rows] fp32
+    of_normed,  # [n_rows, COLUMNS]
+    of_total,  # [n_rows, COLUMNS], or None
+    of_x,  # out: [n_rows, COLUMNS]
+    of_weight,  # out: [programs, COLUMNS] fp32
+    of_bias,  # out: [programs, COLUMNS] fp32, or None
+    n_rows,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    column = tl.arange(0, BLOCK)[None, :]
+    by = tl.load(weight + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
+    to_weight = tl.zeros((ROWS, BLOCK), tl.float32)
+    to_bias = tl.zeros((ROWS, BLOCK), tl.float32)
+    for first in range(tl.program_id(0) * ROWS, n_rows, tl.num_programs(0) * ROWS):
+        row = first + tl.arange(0, ROWS)[:, None]
+        inside = (row < n_rows) & (column < COLUMNS)
+        at = row.to(tl.int64) * COLUMNS + column
+        center = tl.load(centers + row, mask=row < n_rows, other=0.0)
+        scale = tl.load(scales + row, mask=row < n_rows, other=0.0)
+        value = tl.load(total + at, mask=inside, other=0.0).to(tl.float32)
+        unit = tl.where(inside, (value - center) * scale, 0.0)
+        gradient = tl.load(of_normed + at, mask=inside, other=0.0).to(tl.float32)
+        to_weight += gradient * unit
+        to_bias += gradient
+        gradient *= by
+        along = tl.sum(gradient * unit, 1, keep_dims=True) / COLUMNS
+        average = tl.sum(gradient, 1, keep_dims=True) / COLUMNS
+        result = (gradient - average - unit * along) * scale
+        if of_total is not None:
+            result += tl.load(of_total + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(of_x + at, result, mask=inside)
+    place = tl.program_id(0) * COLUMNS + tl.arange(0, BLOCK)
+    there = tl.arange(0, BLOCK) < COLUMNS
+    tl.store(of_weight + place, tl.sum(to_weight, 0), mask=there)
+    if of_bias is not None:
+        tl.store(of_bias + place, tl.sum(to_bias, 0), mask=there)

@@ -1,0 +1,84 @@
+"""The operations of a layer in plain torch, and what each of them gives.
+
+Shapes: N slots, D hidden, I width of an MLP, H heads of E dimensions, K rows of V logits.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pretrain.masking.rows import IGNORED
+from pretrain.model.rotary import Rotation, rotate
+
+
+def add_norm(
+    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    """LayerNorm (Ba et al., 2016) of x + residual, [N, D], or of x alone; and the sum itself."""
+    total = x if residual is None else x + residual
+    return F.layer_norm(total, weight.shape, weight, bias, eps), total
+
+
+def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The exact GELU (Hendrycks & Gimpel, 2016) of a linear layer: x [N, D], weight [I, D], bias [I] to [N, I]."""
+    return F.gelu(F.linear(x, weight, bias))
+
+
+def geglu(halves: Tensor) -> Tensor:
+    """GELU, exact, of the first half of [N, 2I], times the second half (Shazeer, 2020): [N, I].
+
+    The kernel writes the gradient of `halves` over them: they can go backward but once.
+    """
+    value, gate = halves.chunk(2, dim=-1)
+    return F.gelu(value) * gate
+
+
+def rotate_qkv(qkv: Tensor, heads: int, by: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value [N, H, E] of qkv [N, 3 * H * E], the first two turned by their positions.
+
+    The kernel turns them where they are: `qkv` must not be used any more.
+    """
+    q, k, v = qkv.unflatten(1, (3, heads, -1)).unbind(1)
+    return rotate(q, by), rotate(k, by), v
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, z_loss: float, learns: bool) -> Tensor:
+    """The sums of pretrain.model.head.VocabularyLoss over rows of logits [K, V]: fp32 [3].
+
+    Where the model learns, `logits` become the gradient of the first of them; rows with the label IGNORED, zero.
+    """
+    used = (labels != IGNORED).unsqueeze(1)
+    label = labels.clamp(min=0).unsqueeze(1)
+    values = logits.float()
+    largest, choice = values.max(dim=1, keepdim=True)
+    of_label = values.gather(1, label)
+    average = values[:, :n_ids].mean(dim=1, keepdim=True) if smoothing else largest
+    exponentials = (values - largest).exp_()
+    total = exponentials.sum(dim=1, keepdim=True)
+    log_total = largest + total.log()
+    plain = log_total - of_label
+    loss = plain + smoothing * (of_label - average) + z_loss * log_total.square()
+    sums = torch.stack([loss, plain, (choice == label).float()]).mul_(used).sum(dim=(1, 2))
+    if learns:
+        exponentials.mul_((1 + 2 * z_loss * log_total) / total)
+        if smoothing:
+            exponentials[:, :n_ids].sub_(smoothing / n_ids)
+        exponentials.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1.0))
+        logits.copy_(exponentials.mul_(used))
+    return sums
+
+
+class Operations(NamedTuple):
+    """One way to do all of them; see the functions of this module."""
+
+    add_norm: Callable[[Tensor, Tensor | None, Tensor, Tensor | None, float], tuple[Tensor, Tensor]]
+    linear_gelu: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    geglu: Callable[[Tensor], Tensor]
+    rotate_qkv: Callable[[Tensor, int, Rotation], tuple[Tensor, Tensor, Tensor]]
+    cross_entropy: Callable[[Tensor, Tensor, int, float, float, bool], Tensor]
+
+
+PLAIN = Operations(add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy)

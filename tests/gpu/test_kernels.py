@@ -1,0 +1,108 @@
+"""The kernels of layers on a GPU: within a stated error of float64, the same bits each time, and no waiting.
+
+tests/unit/test_kernels.py compares the same in Triton's interpreter.
+"""
+
+import os
+
+import pytest
+import torch
+
+from pretrain.kernels import operations
+from pretrain.masking.rows import IGNORED
+from tests.support.kernel_cases import (
+    BOUNDS,
+    ENCODER_BOUNDS,
+    FORMS,
+    OPERATIONS,
+    encoder_errors,
+    errors,
+    loss_errors,
+    second_backward,
+)
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.skipif(
+        os.environ.get("TRITON_INTERPRET") == "1", reason="TRITON_INTERPRET=1 keeps kernels off the GPU"
+    ),
+]
+both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+
+
+def check(found, bound):
+    for name, (fused, plain) in found.items():
+        assert fused <= bound, f"{name}: {fused:.1e}, where plain torch has {plain:.1e}"
+
+
+@both_precisions
+@pytest.mark.parametrize(("n", "hidden"), [(37, 32), (101, 72), (37, 768), (2500, 1024), (9, 2048)])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_results_and_gradients(operation, n, hidden, dtype):
+    check(errors(operation, n, hidden, dtype, "cuda"), BOUNDS[dtype])
+
+
+@both_precisions
+@pytest.mark.parametrize(("smoothing", "z_loss"), [(0.0, 0.0), (0.1, 0.0), (0.0, 1e-3), (0.2, 1e-3)])
+@pytest.mark.parametrize(("n", "n_ids"), [(40, 101), (500, 30_522), (200, 50_368)])
+def test_loss_over_the_vocabulary(n, n_ids, smoothing, z_loss, dtype):
+    found, same_choices = loss_errors(n, n_ids, smoothing, z_loss, dtype, "cuda")
+    check(found, BOUNDS[dtype])
+    assert same_choices
+
+
+@both_precisions
+@pytest.mark.parametrize("form", FORMS)
+def test_a_whole_encoder(form, dtype):
+    check(encoder_errors(form, dtype, "cuda"), ENCODER_BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("operation", ["gelu", "geglu"])
+def test_what_was_overwritten_is_not_used_again(operation):
+    assert "modified by an inplace operation" in second_backward(operation, "cuda")
+
+
+@pytest.fixture
+def results():
+    """A call that gives what all kernels make of the same numbers, all gradients too, and has the host read nothing."""
+    torch.manual_seed(0)
+    shapes = ((3000, 768), (768,), (768,), (3000, 2304), (3000, 2304), (300, 30_528), (3000, 768), (3000, 1152))
+    angles = torch.rand(3000, 1, 32) * 6
+    numbers = [*(torch.randn(shape) for shape in shapes), angles.cos(), angles.sin()]
+    *weights, logits, of_x, of_value, cos, sin = (tensor.to("cuda", torch.bfloat16) for tensor in numbers)
+    labels = torch.randint(0, 30_522, (300,))
+    labels[::7] = IGNORED
+    labels = labels.cuda()
+    using = operations(True)
+
+    def call() -> list[torch.Tensor]:
+        x, weight, bias, halves, qkv = leaves = [tensor.clone().requires_grad_() for tensor in weights]
+        made = [
+            *using.add_norm(x, x * 2, weight, bias, 1e-5),
+            using.linear_gelu(x, halves[:768, :768] * 1, bias),
+            *using.rotate_qkv(qkv * 1, 12, (cos, sin)),
+            using.geglu(halves * 1),
+        ]
+        outer = [*(of_x.view_as(part) for part in made[:-1]), of_value]
+        gradients = torch.autograd.grad(made, leaves, outer)
+        of_logits = logits.clone()
+        sums = using.cross_entropy(of_logits, labels, 30_522, 0.1, 1e-4, True)
+        return [*made, *gradients, of_logits, sums]
+
+    return call
+
+
+def test_the_same_bits_each_time(results):
+    first = results()
+    for _ in range(3):
+        assert all(torch.equal(one, other) for one, other in zip(first, results(), strict=True))
+
+
+def test_the_host_waits_for_nothing(results):
+    results()  # compiles
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        results()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,230 @@
+"""The kernels of layers beside plain torch and float64, on any device.
+
+These run in a process that has Triton's interpreter (tests.support.device_masks.triton_process), or on a GPU; nothing
+here imports Triton by itself.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pretrain.kernels import PLAIN, Operations, operations
+from pretrain.masking.rows import IGNORED
+from pretrain.model.encoder import Encoder
+from pretrain.model.head import LossOptions
+from pretrain.model.rotary import rotation
+from pretrain.model.shape import EncoderShape
+
+Errors = dict[str, tuple[float, float]]
+Made = tuple[dict[str, Tensor], Callable[..., tuple[Tensor, ...]]]
+
+# Largest error against float64 on the same inputs, relative to the largest value of each result. That of bf16 is one
+# unit in the last place: GPUs round to half of it, the interpreter cuts off.
+BOUNDS = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
+ENCODER_BOUNDS = {torch.float32: 5e-6, torch.bfloat16: 4e-2}  # of a whole encoder
+
+OPERATIONS = {
+    "norm": {"residual": None, "bias": False},
+    "norm with bias": {"residual": None, "bias": True},
+    "sum and norm": {"residual": "matrix", "bias": False},
+    "sum and norm with bias": {"residual": "matrix", "bias": True},
+    "sum with one row": {"residual": "row", "bias": True},
+    "gelu": {"bias": False},
+    "bias and gelu": {"bias": True},
+    "geglu": {},
+    "rotary": {},
+}
+
+
+def errors(operation: str, n: int, hidden: int, dtype: torch.dtype, device: str, programs: int | None = None) -> Errors:
+    """The errors of the kernel and of plain torch, for each result and each gradient.
+
+    Args:
+        programs: how many may sum up a weight's gradient; as on a GPU by default.
+    """
+    make = {"gelu": _gelu, "geglu": _geglu, "rotary": _rotary}.get(operation.split()[-1], _norm)
+    torch.manual_seed(0)
+    inputs, call = make(n, hidden, **OPERATIONS[operation])
+    inputs = {name: tensor.to(dtype) for name, tensor in inputs.items()}
+    outer = [torch.randn(n, 4 * hidden) for _ in range(3)]  # gradients of the results
+    found = []
+    for using, to in ((operations(True), dtype), (PLAIN, dtype), (PLAIN, torch.float64)):
+        with ExitStack() as stack:
+            for module in ("norm", "activation") if programs else ():
+                stack.enter_context(patch(f"pretrain.kernels.{module}._PROGRAMS", programs))
+            leaves = {name: tensor.to(device, to, copy=True).requires_grad_() for name, tensor in inputs.items()}
+            results = call(using, **leaves)
+            gradients = [wide[:, : part[0].numel()].to(dtype) for wide, part in zip(outer, results, strict=False)]
+            torch.autograd.backward(
+                results, [g.reshape(part.shape).to(device, to) for g, part in zip(gradients, results, strict=True)]
+            )
+        named = {f"result {number}": part.detach() for number, part in enumerate(results)}
+        assert all(leaf.grad is not None for leaf in leaves.values())
+        found.append(named | {f"gradient of {name}": leaf.grad for name, leaf in leaves.items()})
+    return _compared(*found)
+
+
+def _compared(fused: dict[str, Tensor], plain: dict[str, Tensor], exact: dict[str, Tensor]) -> Errors:
+    for name, tensor in fused.items():
+        assert tensor.dtype == plain[name].dtype
+        assert tensor.shape == plain[name].shape
+    largest = {name: tensor.abs().max().item() for name, tensor in exact.items()}
+
+    def error(tensor: Tensor, name: str) -> float:
+        return (tensor.double() - exact[name]).abs().max().item() / (largest[name] or 1.0)
+
+    return {name: (error(fused[name], name), error(plain[name], name)) for name in exact}
+
+
+def _norm(n: int, hidden: int, residual: str | None, bias: bool) -> Made:
+    inputs = {"x": torch.randn(n, hidden) * 3 + 1, "weight": 1 + 0.1 * torch.randn(hidden)}
+    if residual:
+        inputs["residual"] = torch.randn(n if residual == "matrix" else 1, hidden)
+    if bias:
+        inputs["bias"] = torch.randn(hidden)
+
+    def call(using: Operations, x, weight, residual=None, bias=None) -> tuple[Tensor, ...]:
+        return using.add_norm(x, None if residual is None else residual.expand_as(x), weight, bias, 1e-5)
+
+    return inputs, call
+
+
+def _gelu(n: int, hidden: int, bias: bool) -> Made:
+    inputs = {"x": torch.randn(n, hidden) * 2}
+    if bias:
+        inputs["bias"] = torch.randn(hidden)
+    unit = torch.eye(hidden)
+
+    def call(using: Operations, x, bias=None) -> tuple[Tensor, ...]:
+        return (using.linear_gelu(x, unit.to(x), bias),)
+
+    return inputs, call
+
+
+def _geglu(n: int, hidden: int) -> Made:
+    return {"halves": torch.randn(n, 2 * hidden) * 2}, lambda using, halves: (using.geglu(halves.clone()),)
+
+
+def _rotary(n: int, hidden: int) -> Made:
+    heads = 4
+    positions = torch.arange(n) % 19 * 31
+
+    def call(using: Operations, qkv) -> tuple[Tensor, ...]:
+        # The same rounded angles for all: what is measured is the turning.
+        cos, sin = rotation(positions, hidden // heads, 10_000.0, torch.bfloat16)
+        return using.rotate_qkv(qkv.clone(), heads, (cos.to(qkv), sin.to(qkv)))
+
+    return {"qkv": torch.randn(n, 3 * hidden)}, call
+
+
+def loss_errors(
+    n: int, n_ids: int, smoothing: float, z_loss: float, dtype: torch.dtype, device: str
+) -> tuple[Errors, bool]:
+    """As `errors`, of the loss over a padded vocabulary; and whether it finds the same choices right as plain torch.
+
+    Some rows are ignored, some have their label's logit as their largest, and some as one of two that are largest.
+    """
+    torch.manual_seed(0)
+    logits = (torch.randn(n, -(-n_ids // 64) * 64) * 3).to(dtype)
+    labels = torch.randint(1, n_ids, (n,))
+    rows = torch.arange(n)
+    logits[rows[::3], labels[::3]] = logits.amax(1)[::3] + 1
+    logits[rows[::6], labels[::6] - 1] = logits[rows[::6], labels[::6]]  # an equal one before: that is chosen
+    labels[1] = (labels[0] + 1).clamp(max=n_ids - 1)
+    logits[1, labels[1] :] = logits[1].max() + 1  # equal ones after: the label is chosen
+    labels[4::5] = IGNORED
+    logits[:, n_ids:] = -1e4
+    found, right = [], []
+    for using in (operations(True), PLAIN):
+        mine = logits.to(device, copy=True)
+        kept = using.cross_entropy(mine, labels.to(device), n_ids, smoothing, z_loss, False)
+        assert torch.equal(mine.cpu(), logits), "the logits of a model that does not learn have changed"
+        sums = using.cross_entropy(mine, labels.to(device), n_ids, smoothing, z_loss, True)
+        assert torch.equal(sums, kept)
+        assert not mine.cpu()[labels == IGNORED].any()
+        right.append(sums[2].item())
+        found.append({"loss": sums[0], "cross-entropy": sums[1], "gradient": mine})
+    exact = logits.double()[:, :n_ids].requires_grad_()
+    used = labels != IGNORED
+    plain = F.cross_entropy(exact, labels, ignore_index=IGNORED, reduction="sum")
+    loss = F.cross_entropy(exact, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
+    loss = loss + z_loss * (exact.logsumexp(1).square() * used).sum()
+    (gradient,) = torch.autograd.grad(loss, exact)
+    gradient = F.pad(gradient, (0, logits.shape[1] - n_ids))
+    wanted = {"loss": loss.detach(), "cross-entropy": plain.detach(), "gradient": gradient}
+    assert 0 < right[1] < used.sum()
+    return _compared(*found, {name: tensor.to(device) for name, tensor in wanted.items()}), right[0] == right[1]
+
+
+FORMS = {
+    "bert": {"arch": "bert", "intermediate": 100},
+    "modernbert": {"arch": "modernbert", "intermediate": 50, "norm_eps": 1e-5, "window": 8},
+}
+
+
+def encoder_errors(form: str, dtype: torch.dtype, device: str) -> Errors:
+    """As `errors`, of the loss and of every gradient of a whole encoder."""
+    shape = EncoderShape(101, layers=3, hidden=72, heads=4, max_positions=24, pad_id=0, **FORMS[form])
+    options = LossOptions(0.1, 1e-3)
+    torch.manual_seed(0)
+    lengths = [24, 9, 12, 3, 10, 14]
+    labels = torch.randint(5, 101, (9,))
+    labels[-1] = IGNORED
+    bounds = torch.tensor([0, *lengths, 0]).cumsum(0).int()
+    batch = (
+        torch.randint(5, 101, (72,)),
+        torch.cat([torch.arange(length) for length in lengths]),
+        bounds,
+        torch.tensor([1, 5, 23, 25, 34, 46, 50, 71, 0]),
+        labels,
+    )
+    batch = tuple(tensor.to(device) for tensor in batch)
+    weights = Encoder(shape)
+    weights.initialize(0)
+    for parameter in weights.parameters():
+        parameter.data.add_(0.05 * torch.randn_like(parameter))
+    weights.neutralize_padding()
+    state = {name: tensor.to(dtype) for name, tensor in weights.state_dict().items()}
+    found = []
+    for using, to in ((operations(True), dtype), (PLAIN, dtype), (_exact(), torch.float64)):
+        encoder = Encoder(shape, options, "sdpa", using).to(device, to)
+        encoder.load_state_dict(state)
+        prediction = encoder(*batch, 24, len(lengths))
+        prediction.loss.backward()
+        gradients = {name: parameter.grad for name, parameter in encoder.named_parameters()}
+        found.append({"loss": prediction.loss, "cross-entropy": prediction.cross_entropy} | gradients)
+    return _compared(*found)
+
+
+def _exact() -> Operations:
+    """PLAIN, with the loss in the precision of its logits."""
+
+    def cross_entropy(logits, labels, n_ids, smoothing, z_loss, learns) -> Tensor:
+        with torch.enable_grad():
+            values = logits.detach()[:, :n_ids].requires_grad_()
+            plain, loss = (
+                F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=by)
+                for by in (0.0, smoothing)
+            )
+            loss = loss + z_loss * (values.logsumexp(1).square() * (labels != IGNORED)).sum()
+            (gradient,) = torch.autograd.grad(loss, values)
+        logits.zero_()[:, :n_ids] = gradient
+        return torch.stack([loss, plain, torch.zeros_like(plain)]).detach().float()
+
+    return PLAIN._replace(cross_entropy=cross_entropy)
+
+
+def second_backward(operation: str, device: str) -> str:
+    """What torch says to a second backward pass through a kernel that has overwritten what it kept."""
+    inputs, call = (_gelu(3, 8, True) if operation == "gelu" else _geglu(3, 8))[:2]
+    (result,) = call(operations(True), **{name: tensor.to(device).requires_grad_() for name, tensor in inputs.items()})
+    result.sum().backward(retain_graph=True)
+    try:
+        result.sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"

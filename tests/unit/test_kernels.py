@@ -1,0 +1,99 @@
+"""The kernels of layers in Triton's interpreter, on a CPU: within a stated error of float64, as plain torch is.
+
+tests/gpu/test_kernels.py compares the same on a GPU.
+"""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from data_prep.errors import UserError
+from pretrain.kernels import PLAIN, operations
+from tests.support.device_masks import compiled_operations, triton_process
+from tests.support.kernel_cases import (
+    BOUNDS,
+    ENCODER_BOUNDS,
+    FORMS,
+    OPERATIONS,
+    encoder_errors,
+    errors,
+    loss_errors,
+    second_backward,
+)
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    with triton_process(interpret=True) as process:
+        yield lambda function, *arguments: process.submit(function, *arguments).result()
+
+
+def check(found, bound):
+    for name, (fused, plain) in found.items():
+        assert fused <= bound, f"{name}: {fused:.1e}, where plain torch has {plain:.1e}"
+
+
+@both_precisions
+@pytest.mark.parametrize("hidden", [32, 72, 768, 1024])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_results_and_gradients(interpreter, operation, hidden, dtype):
+    check(interpreter(errors, operation, 37, hidden, dtype, "cpu"), BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("operation", ["sum and norm with bias", "bias and gelu"])
+@pytest.mark.parametrize("programs", [1, 3])
+def test_gradients_of_weights_are_summed_over_all_rows(interpreter, operation, programs):
+    check(interpreter(errors, operation, 101, 1024, torch.float32, "cpu", programs), BOUNDS[torch.float32])
+
+
+@both_precisions
+@pytest.mark.parametrize(("smoothing", "z_loss"), [(0.0, 0.0), (0.1, 0.0), (0.0, 1e-3), (0.2, 1e-3)])
+def test_loss_over_the_vocabulary(interpreter, smoothing, z_loss, dtype):
+    found, same_choices = interpreter(loss_errors, 40, 101, smoothing, z_loss, dtype, "cpu")
+    check(found, BOUNDS[dtype])
+    assert same_choices
+
+
+@both_precisions
+def test_loss_over_a_large_vocabulary(interpreter, dtype):
+    found, same_choices = interpreter(loss_errors, 8, 50_368, 0.1, 1e-4, dtype, "cpu")
+    check(found, BOUNDS[dtype])
+    assert same_choices
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_whole_encoder(interpreter, form):
+    check(interpreter(encoder_errors, form, torch.float32, "cpu"), ENCODER_BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("operation", ["gelu", "geglu"])
+def test_what_was_overwritten_is_not_used_again(interpreter, operation):
+    assert "modified by an inplace operation" in interpreter(second_backward, operation, "cpu")
+
+
+def test_they_compile_for_gpus(tmp_path, monkeypatch):
+    """At the sizes of a base model, in bf16; the interpreter takes more than the compiler does. That needs no GPU."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    with triton_process(interpret=False) as process:
+        for architecture in (80, 90):
+            made = process.submit(compiled_operations, architecture).result()
+            assert {name for name, *_ in made} == {
+                *("norm._forward", "norm._backward", "rotary._rotate", "cross_entropy._row"),
+                *("activation._bias_gelu", "activation._bias_gelu_backward"),
+                *("activation._geglu", "activation._geglu_backward"),
+            }
+            for name, code, shared in made:
+                assert code > 0, name
+                assert shared <= 48 * 1024, name  # so that several programs share a multiprocessor
+
+
+def test_they_are_refused_without_a_gpu(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert operations(False) is PLAIN
+    with pytest.raises(UserError, match=r"^train\.fused_kernels needs a GPU; set it to false$"):
+        operations(True)
