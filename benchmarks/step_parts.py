@@ -1,0 +1,171 @@
+"""Where the time of a step of Maskwright's goes, and how fast this device multiplies the matrices of the model.
+
+The parts are ranges that torch.profiler sees: hooks of the encoder's modules open and close them in the forward pass;
+an operation of the backward pass belongs to the part in which its forward operation was, which autograd numbers alike.
+"""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from benchmarks.step_work import Batch, Side, Work
+from pretrain.curriculum import stages_of
+from pretrain.data.sources import open_sources, training_loader
+from pretrain.model.shape import EncoderShape
+
+PARTS = ("embedding", "attention", "MLP", "norm", "head", "clipping", "optimizer", "residual and other")
+_PREFIX, _BACKWARD = "part: ", "autograd::engine::evaluate_function: "
+
+
+def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, float]:
+    """The share of each of PARTS in a step, and seconds a step of "data", of which "masking", in the loader's thread."""
+    handles = list(_marked(side.model))
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if side.work.device == "cuda" else [])]
+    taken = [next(batches) for _ in range(steps + 1)]
+    side.step(taken[0])
+    with profile(activities=activities) as profiled:
+        for batch in taken[1:]:
+            side.step(batch)
+        if side.work.device == "cuda":
+            torch.cuda.synchronize()
+    for handle in handles:
+        handle.remove()
+    times = _times(profiled.events(), side.work.device)
+    whole = sum(times.values())
+    return {part: times[part] / whole for part in PARTS} | _data(side.work, steps)
+
+
+def _marked(model: nn.Module) -> Iterator[Any]:
+    """Hooks that open and close the parts of an encoder; attention includes its projections."""
+    opened: list[record_function] = []
+
+    def open_(part: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            opened.append(record_function(_PREFIX + part))
+            opened[-1].__enter__()
+
+        return hook
+
+    def close(*_: Any) -> None:
+        opened.pop().__exit__(None, None, None)
+
+    def between(first: nn.Module, last: nn.Module, part: str) -> Iterator[Any]:
+        yield first.register_forward_pre_hook(open_(part))
+        yield last.register_forward_hook(close)
+
+    for name, module in model.named_modules():
+        if name.endswith("norm") and name != "head_norm" and not isinstance(module, nn.Identity):
+            yield from between(module, module, "norm")
+        if name.endswith("qkv"):
+            layer = model.get_submodule(name.rpartition(".")[0])
+            yield from between(layer.qkv, layer.attention_out, "attention")  # type: ignore[arg-type]
+            yield from between(layer.mlp_in, layer.mlp_out, "MLP")  # type: ignore[arg-type]
+    yield model.register_forward_pre_hook(open_("embedding"))
+    yield model.embedding_norm.register_forward_pre_hook(close, prepend=True)  # type: ignore[union-attr]
+    yield model.head_dense.register_forward_pre_hook(open_("head"))  # type: ignore[union-attr]
+    yield model.register_forward_hook(close)
+
+
+def _times(events: list[FunctionEvent], device: str) -> Counter[str]:
+    """Microseconds of each part: of the device's kernels, or of the host where that is the device."""
+
+    def spent(event: FunctionEvent) -> float:
+        return float(event.device_time_total if device == "cuda" else event.cpu_time_total)
+
+    times: Counter[str] = Counter()
+    part_of: dict[int, str] = {}
+    whole = 0.0
+    on_host = [event for event in events if str(event.device_type).endswith("CPU")]
+    for event in on_host:
+        part = _part(event)
+        if part and event.name.startswith(_PREFIX):
+            times[part] += spent(event)
+        elif part and event.sequence_nr >= 0:
+            part_of.setdefault(event.sequence_nr, part)
+        if event.cpu_parent is None:
+            whole += spent(event)
+    for event in on_host:
+        if event.name.startswith(_BACKWARD):
+            times[part_of.get(event.sequence_nr, PARTS[-1])] += spent(event)
+    named = sum(time for part, time in times.items() if part != PARTS[-1])
+    times[PARTS[-1]] = max(times[PARTS[-1]], whole - named)
+    return times
+
+
+def _part(event: FunctionEvent) -> str | None:
+    while event is not None:
+        if event.name.startswith(_PREFIX):
+            return event.name.removeprefix(_PREFIX)
+        event = event.cpu_parent
+    return None
+
+
+def _data(work: Work, steps: int) -> dict[str, float]:
+    """Seconds a step that the loader takes in its thread, beside the step."""
+    config = work.config
+    loader = training_loader(config, open_sources(config.data), stages_of(config, 1), 0)
+    masking, mask = [0.0], loader.objective
+
+    class Timed:
+        marks, slots = mask.marks, mask.slots
+
+        def __call__(self, *arguments: Any) -> Any:
+            begin = time.perf_counter()
+            found = mask(*arguments)
+            masking[0] += time.perf_counter() - begin
+            return found
+
+    loader.objective = Timed()  # type: ignore[assignment]
+    done, masking[0] = loader.step(0, loader.mixture.start()), 0.0
+    begin = time.perf_counter()
+    for number in range(1, steps + 1):
+        done = loader.step(number, done.after)
+    seconds = time.perf_counter() - begin
+    loader.close()
+    return {"data": (seconds - masking[0]) / steps, "masking": masking[0] / steps}
+
+
+def gemm_tflops(shape: EncoderShape, tokens: int, predictions: int, device: str) -> dict[str, float]:
+    """The best rate of each matrix product of a step, forward and backward, on random numbers: 10**12 a second."""
+    wide = shape.intermediate * (2 if shape.arch == "modernbert" else 1)
+    products = {
+        "query, key, value": (tokens, shape.hidden, 3 * shape.hidden),
+        "attention out": (tokens, shape.hidden, shape.hidden),
+        "MLP in": (tokens, shape.hidden, wide),
+        "MLP out": (tokens, shape.intermediate, shape.hidden),
+        "vocabulary": (predictions, shape.hidden, shape.padded_vocab_size),
+    }
+    found = {}
+    for name, (rows, inside, outside) in products.items():
+        kind = {"device": device, "dtype": torch.bfloat16 if device == "cuda" else torch.float32}
+        x, weight = torch.randn(rows, inside, **kind), torch.randn(outside, inside, **kind)  # type: ignore[call-overload]
+        y, flops = x @ weight.t(), 2.0 * rows * inside * outside
+        ways = {
+            "forward": lambda: torch.mm(x, weight.t(), out=y),  # noqa: B023
+            "of inputs": lambda: y @ weight,  # noqa: B023
+            "of weights": lambda: y.t() @ x,  # noqa: B023
+        }
+        for way, call in ways.items():
+            found[f"{name}, {way}"] = flops / _seconds(call, device) / 1e12
+    return found
+
+
+def _seconds(call: Callable[[], Any], device: str) -> float:
+    """The shortest of several times of a call."""
+    calls = 20 if device == "cuda" else 1
+    times = []
+    for _ in range(8):
+        torch.cuda.synchronize() if device == "cuda" else None
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize() if device == "cuda" else None
+        times.append((time.perf_counter() - begin) / calls)
+    return min(times[1:]) if device == "cpu" else statistics.median(times[2:])

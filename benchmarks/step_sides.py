@@ -1,0 +1,285 @@
+"""The sides that benchmarks/step.py compares, and what one of them does in a process of its own.
+
+Both train the same form of model from the same weights on documents of the same data set, with torch's fused AdamW
+and clipped gradients: Maskwright from its loader, transformers from its collator, a document a row, padded.
+"""
+
+import gc
+import os
+import socket
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import AutoTokenizer, DataCollatorForLanguageModeling
+from transformers.trainer_pt_utils import get_length_grouped_indices
+
+from benchmarks.step_parts import parts_of
+from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
+from data_prep.errors import UserError
+from data_prep.reader import Dataset
+from pretrain.curriculum import stages_of
+from pretrain.data.feed import DeviceBatch, DeviceFeed
+from pretrain.data.loader import Step
+from pretrain.data.packing import SPECIALS_PER_PIECE
+from pretrain.data.prefetch import Prefetcher
+from pretrain.data.sources import open_sources, training_loader
+from pretrain.masking.deferred import device_masking
+from pretrain.masking.rows import IGNORED
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.model.encoder import Encoder
+from pretrain.model.families import hugging_face_model
+from pretrain.model.flops import step_flops
+from pretrain.optim import parameter_groups
+
+MEGABATCH = 50  # batches that transformers sorts together by length
+COLLATING = 4  # processes that collate for transformers where the device is a GPU
+_PEAK = Path("/proc/self/clear_refs")  # "5" written there begins anew with the process's peak of memory
+
+
+class Maskwright:
+    """The loader, ahead in a thread as in a run, and the native encoder; a plain step without DeepSpeed."""
+
+    def __init__(self, work: Work):
+        self.work, self.device = work, torch.device(work.device)
+        self.model = Encoder(work.shape)
+        self.model.initialize(SEED)
+        if work.setting.compiled:
+            self.model.compile()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        work = self.work
+        self.model.to(self.device, torch.bfloat16 if work.half else torch.float32)
+        self.weights = Weights(parameter_groups(self.model, work.config.optim.weight_decay), work.config)
+
+    def batches(self) -> Iterator[Batch]:
+        """From the loader of a run, as the loop takes them."""
+        config, sources = self.work.config, open_sources(self.work.config.data)
+        loader = training_loader(config, sources, stages_of(config, 1), 0, defer=True)
+        feed = DeviceFeed(self.device, device_masking(loader.objective, self.device))
+        pad = Vocabulary.of(sources.tokenizer).pad
+
+        def prepare(step: Step) -> Batch:
+            lengths = np.concatenate([batch.document_lengths(pad) for batch in step.batches])
+            predictions = sum(batch.n_predictions for batch in step.batches)
+            slots = sum(len(batch.tokens) for batch in step.batches)
+            return Batch([feed(batch) for batch in step.batches], predictions, lengths, slots)
+
+        prefetcher = Prefetcher(loader, 0, loader.mixture.start(), prepare)
+        try:
+            while True:
+                yield prefetcher.next()
+        finally:
+            prefetcher.close()
+
+    def step(self, batch: Batch) -> Tensor:
+        total = torch.zeros((), device=self.device)
+        for part in batch.inputs:
+            loss = self._loss(part.wait())
+            (loss / batch.predictions).backward()
+            total += loss.detach()
+        self.weights.step()
+        return total
+
+    def _loss(self, part: DeviceBatch) -> Tensor:
+        stream = part.tokens, part.positions, part.cu_seqlens, part.masked_positions, part.labels
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.work.setting.autocast):
+            loss: Tensor = self.model(*stream, seq_len=part.seq_len, n_documents=part.n_documents).loss
+        return loss
+
+
+class Engined(Maskwright):
+    """The same through Maskwright's engine, which is DeepSpeed, in a process group of one."""
+
+    def _prepare(self) -> None:
+        from pretrain.engine import Engine, init_distributed
+
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+        os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+        init_distributed()
+        self.engine = Engine(self.work.config, self.model)
+
+    def step(self, batch: Batch) -> Tensor:
+        predictions = self.engine.total([batch.predictions])[0]
+        parts = [part.wait() for part in batch.inputs]
+        return self.engine.step(parts, predictions, self.work.config.optim.lr)[0].float()
+
+
+class Transformers:
+    """Its model and collator. Dropout is off, as with Maskwright; ModernBERT's head sees predicted tokens alone."""
+
+    def __init__(self, work: Work):
+        self.work, self.device = work, torch.device(work.device)
+        # A vocabulary of a multiple of 64, which is faster: transformers' models need not have it, but may.
+        shape = replace(work.shape, vocab_size=work.shape.padded_vocab_size)
+        encoder = Encoder(shape)
+        encoder.initialize(SEED)
+        self.model = hugging_face_model(encoder.state_dict(), shape).train()
+        self.model.set_attn_implementation(work.setting.attention)
+        if shape.arch == "modernbert":
+            self.model.sparse_prediction = True
+        self.model.to(self.device, torch.bfloat16 if work.half else torch.float32)
+        if work.setting.compiled:
+            self.model.compile()
+        matrices, others = [], []
+        for name, weight in self.model.named_parameters():
+            (matrices if weight.ndim == 2 and "embeddings" not in name else others).append(weight)
+        groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": work.config.optim.weight_decay}]
+        self.weights = Weights([*groups, {"params": others, "weight_decay": 0.0}], work.config)
+
+    def batches(self) -> Iterator[Batch]:
+        """As many real tokens a step as the slots of Maskwright, on average over all documents."""
+        work, data = self.work, Dataset(self.work.data)
+        documents = documents_of(data, work.case.seq_len)
+        lengths = np.array([len(document) for document in documents])
+        a_step = round(work.case.rows[work.device] * work.case.seq_len / lengths.mean())
+        order = by_length(lengths, a_step, work.round_steps) if work.setting.by_length else in_any_order(lengths, a_step)
+        workers = COLLATING if work.device == "cuda" else 0
+        yield from torch.utils.data.DataLoader(
+            documents,  # type: ignore[arg-type]
+            batch_sampler=order,
+            collate_fn=Collator(work, data),
+            num_workers=workers,
+            multiprocessing_context="fork" if workers else None,
+            prefetch_factor=8 if workers else None,
+        )
+
+    def step(self, batch: Batch) -> Tensor:
+        total = torch.zeros((), device=self.device)
+        for part in batch.inputs:
+            predictions = int((part["labels"] != IGNORED).sum())
+            loss = predictions * self._loss(part)  # its loss is a mean
+            (loss / batch.predictions).backward()
+            total += loss.detach()
+        self.weights.step()
+        return total
+
+    def _loss(self, part: dict[str, Tensor]) -> Tensor:
+        part = {name: tensor.to(self.device, non_blocking=True) for name, tensor in part.items()}
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.work.setting.autocast):
+            loss: Tensor = self.model(**part).loss
+        return loss
+
+
+class Collator:
+    """transformers' collator for the rows of a step, in micro-batches."""
+
+    def __init__(self, work: Work, data: Dataset):
+        self._work, self._special = work, np.array(data.manifest.tokenizer.all_special_ids)
+        names = ["input_ids", "attention_mask"]
+        self._tokenizer = AutoTokenizer.from_pretrained(data.tokenizer_path, model_input_names=names)
+        self._collate = DataCollatorForLanguageModeling(self._tokenizer, mlm_probability=work.case.rate)
+
+    def __call__(self, documents: list[NDArray[np.int64]]) -> Batch:
+        size = -(-len(documents) // self._work.setting.micro)
+        parts = [documents[first : first + size] for first in range(0, len(documents), size)]
+        inputs = [dict(self._collate([self._example(document) for document in part])) for part in parts]
+        predictions = sum(int((part["labels"] != IGNORED).sum()) for part in inputs)
+        if self._work.device == "cuda":
+            inputs = [{name: tensor.pin_memory() for name, tensor in part.items()} for part in inputs]
+        lengths = np.array([len(document) for document in documents])
+        return Batch(inputs, predictions, lengths, sum(part["input_ids"].numel() for part in inputs))
+
+    def _example(self, document: NDArray[np.int64]) -> dict[str, list[int]]:
+        found = {"input_ids": document.tolist(), "special_tokens_mask": np.isin(document, self._special).tolist()}
+        if self._work.setting.padding == "row":
+            missing, pad = self._work.case.seq_len - len(document), self._tokenizer.pad_token_id
+            found["attention_mask"] = [1] * len(document) + [0] * missing
+            found = found | {"input_ids": found["input_ids"] + [pad] * missing}
+            found["special_tokens_mask"] = found["special_tokens_mask"] + [1] * missing
+        return found
+
+
+def documents_of(data: Dataset, seq_len: int) -> list[NDArray[np.int64]]:
+    """All documents with [CLS] and [SEP]; long ones are cut into full rows and a rest, as Maskwright cuts them."""
+    vocabulary, capacity, found = Vocabulary.of(data.manifest.tokenizer), seq_len - SPECIALS_PER_PIECE, []
+    for block in range(data.n_blocks):
+        ends = np.cumsum(data.document_lengths(block).astype(np.int64))
+        for document in np.split(data.tokens(block).astype(np.int64), ends[:-1]):
+            for first in range(0, len(document), capacity):
+                found.append(np.r_[vocabulary.cls, document[first : first + capacity], vocabulary.sep])
+    return found
+
+
+def in_any_order(lengths: NDArray[np.int64], a_step: int) -> Iterator[list[int]]:
+    """Batches of documents, by number, over and over."""
+    rng = np.random.default_rng(SEED)
+    while True:
+        order = rng.permutation(len(lengths))
+        for first in range(0, len(order) - a_step + 1, a_step):
+            yield order[first : first + a_step].tolist()
+
+
+def by_length(lengths: NDArray[np.int64], a_step: int, round_steps: int) -> Iterator[list[int]]:
+    """Batches as transformers sorts them, 50 together. Each round takes some evenly from the longest to the shortest,
+    so that a round of few steps has documents of every length."""
+    generator = torch.Generator().manual_seed(SEED)
+    together = min(MEGABATCH, len(lengths) // a_step)
+    number = 0
+    while True:
+        order = get_length_grouped_indices(lengths.tolist(), a_step, together, generator)
+        batches = [order[first : first + a_step] for first in range(0, together * a_step, a_step)]
+        shift = number * 0.618 % 1  # the golden ratio spreads any number of rounds
+        for step in range(round_steps):
+            yield batches[int((step + shift) / round_steps * len(batches))]
+        number += 1
+
+
+SIDES = {"maskwright": Maskwright, "deepspeed": Engined, "transformers": Transformers}
+
+
+def serve(pipe: Connection, work: Work) -> None:
+    """Do what is asked for until None is: a number of steps to measure, or -number to take apart."""
+    try:
+        torch.set_num_threads(work.threads)
+        side: Side = SIDES[work.setting.side](work)
+        batches = side.batches()
+        while (steps := pipe.recv()) is not None:
+            pipe.send(measured(side, batches, steps) if steps > 0 else parts_of(side, batches, -steps))
+    except EOFError:
+        return
+    except UserError as error:
+        pipe.send(str(error))
+    except Exception:
+        pipe.send(traceback.format_exc())
+
+
+def measured(side: Side, batches: Iterator[Batch], steps: int) -> Round:
+    """So many steps against the clock, from taking a batch to the end of the optimizer's step."""
+    work, done, losses, lengths, predictions = side.work, Round(steps), [], [], []
+    cuda = work.device == "cuda"
+    gc.collect()
+    torch.cuda.reset_peak_memory_stats() if cuda else _PEAK.write_text("5")
+    torch.cuda.synchronize() if cuda else None
+    begin = time.perf_counter()
+    for _ in range(steps):
+        batch = next(batches)
+        losses.append(side.step(batch))
+        lengths.append(batch.lengths)
+        predictions.append(batch.predictions)
+        done.slots += batch.slots
+    torch.cuda.synchronize() if cuda else None
+    done.seconds = time.perf_counter() - begin
+    done.peak_bytes = torch.cuda.max_memory_allocated() if cuda else peak_of_process()
+    of_all = np.concatenate(lengths)
+    done.tokens, done.pairs = int(of_all.sum()), int((of_all**2).sum())
+    done.flops = step_flops(work.shape, of_all, sum(predictions))
+    done.losses = [float(loss) / count for loss, count in zip(losses, predictions, strict=True)]
+    return done
+
+
+def peak_of_process() -> int:
+    """The most memory that this process has had, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

@@ -1,0 +1,205 @@
+"""What benchmarks/step.py measures: cases, settings, batches and rounds, and the optimizer that all sides share."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.profiler import record_function
+
+from data_prep.reader import Dataset
+from pretrain.config import Config
+from pretrain.model.shape import EncoderShape, encoder_shape
+
+SEED = 7
+GRAD_CLIP = 1.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and rows of `seq_len` slots of which `rate` is predicted; `rows` a step by kind of device."""
+
+    name: str
+    arch: str
+    size: str
+    seq_len: int
+    rate: float
+    vocab_size: int
+    rows: dict[str, int]
+
+
+_BERT, _MODERN = ("bert", 0.15, 30522), ("modernbert", 0.3, 50368)
+
+
+def _case(name: str, form: tuple[str, float, int], cpu: int, cuda: int) -> Case:
+    (arch, rate, vocab_size), (size, seq_len) = form, name.split("-")[-2:]
+    return Case(name, arch, size, int(seq_len), rate, vocab_size, {"cpu": cpu, "cuda": cuda})
+
+
+# 65,536 slots a step on a GPU; on a CPU 4,096, or fewer where they would take long.
+CASES = {
+    case.name: case
+    for case in (
+        _case("mini-128", _BERT, cpu=32, cuda=512),
+        _case("mini-512", _BERT, cpu=8, cuda=128),
+        _case("base-128", _BERT, cpu=16, cuda=512),
+        _case("base-512", _BERT, cpu=4, cuda=128),
+        _case("modernbert-base-1024", _MODERN, cpu=2, cuda=64),
+        _case("large-512", _BERT, cpu=2, cuda=128),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way of doing a step.
+
+    side: maskwright, deepspeed (Maskwright's engine) or transformers.
+    micro: micro-batches of a step.
+    compiled: by torch.compile.
+    attention, padding ("longest" of the batch or "row": all of seq_len), by_length: of transformers.
+    autocast: on a GPU, fp32 weights under bf16 autocast; otherwise bf16 weights, with fp32 ones in the optimizer.
+    """
+
+    side: str
+    micro: int = 1
+    compiled: bool = False
+    attention: str = "sdpa"
+    padding: str = "longest"
+    by_length: bool = False
+    autocast: bool = False
+
+    @property
+    def title(self) -> str:
+        """In a few words."""
+        words = [self.side]
+        if self.side == "transformers":
+            to = "the longest of a batch" if self.padding == "longest" else "whole rows"
+            words += [self.attention, f"padded to {to}", "sorted by length" if self.by_length else "any order"]
+        if self.micro > 1:
+            words.append(f"{self.micro} micro-batches")
+        words += ["compiled"] * self.compiled + ["autocast"] * self.autocast
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a side is to do, and where: `data` is the data set's folder, `round_steps` the steps of a round."""
+
+    case: Case
+    setting: Setting
+    data: Path
+    device: str
+    threads: int
+    round_steps: int
+
+    @cached_property
+    def config(self) -> Config:
+        """The run that this would be."""
+        case, rows = self.case, self.case.rows[self.device]
+        return Config.model_validate(
+            {
+                "run": {"dir": "unused", "seed": SEED},
+                "data": {"train": str(self.data), "seq_len": case.seq_len},
+                "masking": {"rate": case.rate},
+                "model": {"arch": case.arch, "size": case.size},
+                "optim": {"grad_clip": GRAD_CLIP},
+                "train": {
+                    "steps": 10**9,
+                    "global_batch_size": rows,
+                    "micro_batch_size": rows // self.setting.micro,
+                    "precision": "bf16" if self.half else "fp32",
+                },
+                "zero": {"stage": 1 if self.half else 0},  # one process has nobody to share with
+            }
+        )
+
+    @property
+    def half(self) -> bool:
+        """Whether weights are bf16."""
+        return self.device == "cuda" and not self.setting.autocast
+
+    @cached_property
+    def shape(self) -> EncoderShape:
+        """The model, with the case's vocabulary, of which the data set may use a part alone."""
+        info = Dataset(self.data).manifest.tokenizer
+        return replace(encoder_shape(self.config, info), vocab_size=max(self.case.vocab_size, info.vocab_size))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A step's micro-batches, as a side's model takes them; predictions; lengths of documents [D]; slots."""
+
+    inputs: list[Any]
+    predictions: int
+    lengths: NDArray[np.int64]
+    slots: int
+
+
+@dataclass
+class Round:
+    """What a side did in one round.
+
+    slots, tokens: of its batches, and those of them that hold a token.
+    pairs: sum of the documents' squared lengths.
+    flops: operations that the model needs (pretrain.model.flops).
+    losses: mean cross-entropy of each step.
+    peak_bytes: the most memory, of the device or of the process.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    slots: int = 0
+    tokens: int = 0
+    pairs: int = 0
+    flops: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    peak_bytes: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Real tokens a second."""
+        return self.tokens / self.seconds
+
+
+class Side(Protocol):
+    """Batches without end, and a step over one of them, which gives the summed cross-entropy."""
+
+    work: Work
+    model: nn.Module
+
+    def batches(self) -> Iterator[Batch]: ...
+
+    def step(self, batch: Batch) -> Tensor: ...
+
+
+class Weights:
+    """AdamW over a model's weights; over fp32 copies of them where they are in another precision."""
+
+    def __init__(self, groups: list[dict[str, Any]], config: Config):
+        self._live = [weight for group in groups for weight in group["params"]]
+        self._half = self._live[0].dtype != torch.float32
+        if self._half:
+            groups = [group | {"params": [p.detach().float() for p in group["params"]]} for group in groups]
+        self._kept = [weight for group in groups for weight in group["params"]]
+        optim = config.optim
+        self._adam = torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
+
+    def step(self) -> None:
+        """Clip, step, and forget the gradients."""
+        with record_function("part: clipping"):
+            if self._half:
+                for kept, live in zip(self._kept, self._live, strict=True):
+                    kept.grad = None if live.grad is None else live.grad.float()
+            torch.nn.utils.clip_grad_norm_(self._kept, GRAD_CLIP)
+        with record_function("part: optimizer"):
+            self._adam.step()
+            if self._half:
+                torch._foreach_copy_(self._live, self._kept)
+            for weight in (*self._kept, *self._live):
+                weight.grad = None
