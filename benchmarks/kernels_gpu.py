@@ -40,7 +40,7 @@ def main() -> None:
 
 Forward and backward over {TOKENS:,} tokens of hidden size {HIDDEN} in bf16, the loss over {PREDICTIONS:,} predictions;
 microseconds a call, medians of {ROUNDS} rounds of {CALLS} calls between two CUDA events, with the fastest and the
-slowest round. Each kernel's results and gradients were compared with those of plain torch first. The linear layer
+slowest round. Results and gradients of each kernel were compared with those of plain torch first. The linear layer
 before the GELU is part of its time in all three columns.
 
 On one {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}.

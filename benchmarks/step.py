@@ -245,7 +245,8 @@ def check_losses(rounds: dict[str, list[Round]]) -> None:
 def table(sections: list[Measured], device: str) -> str:
     """All cases in short."""
     lines = [
-        "| | Maskwright, real tokens/s | transformers, real tokens/s | faster by (least, most) | TFLOP/s | of the peak |",
+        "| | Maskwright, real tokens/s | transformers, real tokens/s | faster by (least, most)"
+        " | TFLOP/s | of the peak |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for one in sections:
@@ -329,23 +330,24 @@ def report_of(sections: list[Measured], data: Path, args: argparse.Namespace) ->
         lengths[one.case.seq_len] = f"{statistics.fmean(rows):.0f} on average in rows of {one.case.seq_len}"
     source = "given documents"
     if args.data is None:
-        source = f"the bundled text, cut into documents of log-normal lengths, median {MEDIAN_WORDS} words, sigma {SIGMA}"
+        source = f"the bundled text, in documents of log-normal lengths, median {MEDIAN_WORDS} words, sigma {SIGMA}"
     cuda = args.device == "cuda"
     where = f"one {torch.cuda.get_device_name()}, bf16" if cuda else f"a CPU, {args.threads} threads a side, fp32"
     peak_is = "the device's dense bf16 peak" if cuda else "the best rate of a product of the model's matrices, measured"
     tables = "\n".join(section(one, args.device) for one in sections)
     return f"""# The training step
 
-On {where}. Medians of {args.rounds} rounds in which the sides take turns, each in a process of its own; padding does not
-count. Documents: {source}: {totals.documents:,} of {totals.tokens / totals.documents:,.0f} tokens on average; cut to rows,
-with [CLS] and [SEP], {"; ".join(lengths.values())}.
+On {where}. Medians of {args.rounds} rounds in which the sides take turns, each in a process of its own; padding
+does not count. Documents: {source}: {totals.documents:,} of {totals.tokens / totals.documents:,.0f} tokens on
+average; cut to rows, with [CLS] and [SEP], {"; ".join(lengths.values())}.
 
 {table(sections, args.device)}
 - "Of the peak": operations that the model needs for real tokens and predictions (`pretrain/model/flops.py`), to
   {peak_is}.
 - Both sides: the same initial weights, no dropout, torch's fused AdamW, gradients clipped to 1, a vocabulary of 30,522
   (ModernBERT: 50,368) whatever the data's tokenizer has, 15% predicted (ModernBERT: 30%).
-- Maskwright: a step as in a run, but for DeepSpeed; "deepspeed" is with it. Documents share rows and do not see each other.
+- Maskwright: a step as in a run, but for DeepSpeed; "deepspeed" is with it. Documents share rows and do not see each
+  other.
 - transformers: each document, or piece of a long one, a row; as many documents a step as have as many real tokens on
   average. Of the settings below, the fastest in a trial counts. Sorted by length: as its LengthGroupedSampler does,
   {50} batches together. ModernBERT's head sees predicted tokens alone, as it offers; BERT's has no such setting.

@@ -25,7 +25,7 @@ _PREFIX, _BACKWARD = "part: ", "autograd::engine::evaluate_function: "
 
 
 def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, float]:
-    """The share of each of PARTS in a step, and seconds a step of "data", of which "masking", in the loader's thread."""
+    """Shares of PARTS in a step, and seconds a step of "data", of which "masking", in the loader's thread."""
     handles = list(_marked(side.model))
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if side.work.device == "cuda" else [])]
     taken = [next(batches) for _ in range(steps + 1)]

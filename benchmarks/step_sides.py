@@ -144,7 +144,10 @@ class Transformers:
         documents = documents_of(data, work.case.seq_len)
         lengths = np.array([len(document) for document in documents])
         a_step = round(work.case.rows[work.device] * work.case.seq_len / lengths.mean())
-        order = by_length(lengths, a_step, work.round_steps) if work.setting.by_length else in_any_order(lengths, a_step)
+        if work.setting.by_length:
+            order = by_length(lengths, a_step, work.round_steps)
+        else:
+            order = in_any_order(lengths, a_step)
         workers = COLLATING if work.device == "cuda" else 0
         yield from torch.utils.data.DataLoader(
             documents,  # type: ignore[arg-type]
