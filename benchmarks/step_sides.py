@@ -32,7 +32,6 @@ from pretrain.data.loader import Step
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.sources import open_sources, training_loader
-from pretrain.masking.deferred import device_masking
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.encoder import Encoder
@@ -64,8 +63,8 @@ class Maskwright:
     def batches(self) -> Iterator[Batch]:
         """From the loader of a run, as the loop takes them."""
         config, sources = self.work.config, open_sources(self.work.config.data)
-        loader = training_loader(config, sources, stages_of(config, 1), 0, defer=True)
-        feed = DeviceFeed(self.device, device_masking(loader.objective, self.device))
+        loader = training_loader(config, sources, stages_of(config, 1), 0)
+        feed = DeviceFeed(self.device)
         pad = Vocabulary.of(sources.tokenizer).pad
 
         def prepare(step: Step) -> Batch:
