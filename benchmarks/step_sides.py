@@ -65,7 +65,7 @@ class Maskwright:
         """From the loader of a run, as the loop takes them."""
         config, sources = self.work.config, open_sources(self.work.config.data)
         loader = training_loader(config, sources, stages_of(config, 1), 0, defer=True)
-        feed = DeviceFeed(self.device, device_masking(loader.objective, self.device))
+        feed = DeviceFeed(self.device, device_masking(loader.objective, self.device, config.longest_row))
         pad = Vocabulary.of(sources.tokenizer).pad
 
         def prepare(step: Step) -> Batch:
