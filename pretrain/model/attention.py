@@ -1,7 +1,8 @@
 """Attention within the documents of a stream, behind one function.
 
 Backends: `varlen` runs over the documents as they lie (flash attention, on CUDA in 16-bit precision); `sdpa` over the
-rows under a mask (anywhere, in any precision); `flex` over the stream under a block mask (torch's FlexAttention).
+rows under a mask (anywhere, in any precision), or on a CPU document by document where that is less work; `flex` over
+the stream under a block mask (torch's FlexAttention).
 Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
@@ -17,6 +18,8 @@ from torch import Tensor
 Backend = Literal["varlen", "sdpa", "flex"]
 Reach = int | None
 
+_WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
+
 
 @dataclass(frozen=True)
 class Documents:
@@ -25,6 +28,7 @@ class Documents:
     cu_seqlens [C] int32: document boundaries, N repeated at the end.
     seq_len: S; documents do not cross multiples of it.
     masks: by reach, what the backend needs: [R, 1, S, S] bool (sdpa; None where all see all), or a BlockMask (flex).
+    lengths: of the documents, where sdpa takes each by itself; masks are then [S, S], of which it takes a corner.
     """
 
     backend: Backend
@@ -32,6 +36,7 @@ class Documents:
     seq_len: int
     causal: bool
     masks: dict[Reach, Any]
+    lengths: list[int] | None = None
 
     @classmethod
     def of(
@@ -46,6 +51,11 @@ class Documents:
     ) -> "Documents":
         """From document boundaries [C] and their number, for layers that see so far to either side."""
         masks: dict[Reach, Any] = {}
+        if backend == "sdpa" and (lengths := _worth_cutting(cu_seqlens, n, seq_len, n_documents)):
+            one_row = torch.zeros(seq_len, dtype=cu_seqlens.dtype)
+            masks = {reach: _row_mask(one_row, seq_len, True, causal, reach) for reach in reaches}
+            masks = {reach: mask if mask is None else mask[0, 0] for reach, mask in masks.items()}
+            return cls(backend, cu_seqlens, seq_len, causal, masks, lengths)
         if backend != "varlen":
             slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
             document = torch.bucketize(slots, cu_seqlens, right=True)
@@ -73,10 +83,36 @@ def attention(
     if documents.backend == "flex":
         by_head = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
         return _flex()(*by_head, block_mask=documents.masks[reach]).squeeze(0).transpose(0, 1)
+    if documents.lengths is not None:
+        return _one_by_one(q, k, v, documents.lengths, documents.masks[reach], dropout)
     rows = len(q) // documents.seq_len
     q, k, v = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (q, k, v))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=documents.masks[reach], dropout_p=dropout)
     return out.transpose(1, 2).flatten(0, 1)
+
+
+def _one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], mask: Tensor | None, dropout: float) -> Tensor:
+    """Attention of each document by itself; `mask` [S, S] bool is that of the longest possible one."""
+    by_document = zip(*(x.transpose(0, 1).unsqueeze(0).split(lengths, dim=2) for x in (q, k, v)), strict=True)
+    parts = []
+    for of_one in by_document:
+        length = of_one[0].shape[2]
+        seen = None if mask is None else mask[:length, :length]
+        out = F.scaled_dot_product_attention(*of_one, attn_mask=seen, dropout_p=dropout)
+        parts.append(out.squeeze(0).transpose(0, 1))
+    return torch.cat(parts)
+
+
+def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int) -> list[int] | None:
+    """The documents' lengths where they are better taken one by one: on a CPU, if they leave most pairs of a row out.
+
+    On a GPU they are not known to the host, and a compiled graph would be made anew for each batch.
+    """
+    if cu_seqlens.device.type != "cpu" or torch.compiler.is_compiling():
+        return None
+    lengths = cu_seqlens[: n_documents + 1].diff().long()
+    few = int(lengths.square().sum()) < _WORTH_CUTTING * n * seq_len
+    return lengths.tolist() if few else None
 
 
 def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout: float) -> Backend:

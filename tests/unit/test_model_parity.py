@@ -10,6 +10,8 @@ from transformers import BertConfig, ModernBertConfig, PreTrainedModel, RobertaC
 
 from data_prep.errors import UserError
 from pretrain.masking.rows import IGNORED
+from pretrain.model import attention
+from pretrain.model.attention import Documents
 from pretrain.model.encoder import Encoder
 from pretrain.model.families import (
     MODELS,
@@ -123,6 +125,25 @@ def test_backends_agree(case):
 
 
 @pytest.mark.parametrize("case", list(CASES)[:5])
+def test_documents_one_by_one_are_as_in_masked_rows(case, monkeypatch):
+    encoder, batch, found = native_encoder(hugging_face(case)), stream(), []
+    for share in (0.0, 1.0):
+        monkeypatch.setattr(attention, "_WORTH_CUTTING", share)
+        encoder.zero_grad()
+        prediction = encoder(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+        prediction.loss.backward()
+        gradients = {name: parameter.grad.clone() for name, parameter in encoder.named_parameters()}
+        found.append({"loss": prediction.loss.detach(), **gradients})
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_rows_of_many_documents_are_cut_on_a_cpu():
+    few, many = torch.tensor([0, 24, 48], dtype=torch.int32), torch.tensor([0, 9, 24, 40, 48], dtype=torch.int32)
+    assert Documents.of(few, 48, 24, 2, "sdpa").lengths is None
+    assert Documents.of(many, 48, 24, 4, "sdpa").lengths == [9, 15, 16, 8]
+
+
+@pytest.mark.parametrize("case", list(CASES)[:5])
 def test_round_trip_is_lossless(case):
     model = hugging_face(case)
     encoder = native_encoder(model)
@@ -133,9 +154,10 @@ def test_round_trip_is_lossless(case):
         assert torch.equal(before, after), name
 
 
-@pytest.mark.parametrize("backend", ["sdpa", "flex"])
+@pytest.mark.parametrize(("backend", "cut"), [("sdpa", 0.0), ("sdpa", 1.0), ("flex", 0.0)])
 @pytest.mark.parametrize("case", list(CASES)[:5])
-def test_documents_of_a_row_do_not_see_each_other(case, backend):
+def test_documents_of_a_row_do_not_see_each_other(case, backend, cut, monkeypatch):
+    monkeypatch.setattr(attention, "_WORTH_CUTTING", cut)
     encoder, tokens = native_encoder(hugging_face(case)), stream()["tokens"]
     encoder.backend = backend
     changed = tokens.clone()
