@@ -95,10 +95,10 @@ def _one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], mask: Tenso
     """Attention of each document by itself; `mask` [S, S] bool is that of the longest possible one."""
     by_document = zip(*(x.transpose(0, 1).unsqueeze(0).split(lengths, dim=2) for x in (q, k, v)), strict=True)
     parts = []
-    for of_one in by_document:
-        length = of_one[0].shape[2]
+    for q_one, k_one, v_one in by_document:
+        length = q_one.shape[2]
         seen = None if mask is None else mask[:length, :length]
-        out = F.scaled_dot_product_attention(*of_one, attn_mask=seen, dropout_p=dropout)
+        out = F.scaled_dot_product_attention(q_one, k_one, v_one, attn_mask=seen, dropout_p=dropout)
         parts.append(out.squeeze(0).transpose(0, 1))
     return torch.cat(parts)
 
