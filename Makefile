@@ -13,10 +13,11 @@ demo: install
 	$(BIN)/maskwright demo
 
 test: install
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' --ignore tests/unit
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n 2 tests/unit
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadscope
 
 test-all: install
 	$(BIN)/python -m pytest
