@@ -18,7 +18,6 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.layout import gather, layout_of, live_pieces, take_over
-from pretrain.memory import keep_freed_memory
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
 from pretrain.optim import build_optimizer
@@ -43,9 +42,7 @@ def init_distributed() -> None:
     # DeepSpeed builds a small extension with ninja: always that of this environment, or it builds anew.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     accelerator = get_accelerator()
-    if accelerator.device_name() == "cpu":
-        keep_freed_memory()
-    else:  # collectives before the engine exists need it
+    if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
         accelerator.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
     dist.barrier()  # every rank has mapped every other's segment

@@ -179,14 +179,6 @@ def hugging_face_model(state: State, shape: EncoderShape) -> PreTrainedModel:
     return model.eval()
 
 
-def native_encoder(model: PreTrainedModel) -> Encoder:
-    """A native encoder with the weights of a Hugging Face model."""
-    encoder = Encoder(shape_of(model.config))
-    encoder.load_state_dict(from_hugging_face(model.state_dict(), encoder.shape))
-    encoder.neutralize_padding()
-    return encoder
-
-
 MODELS: dict[str, dict[bool, Any]] = {
     "bert": {False: BertForMaskedLM, True: BertLMHeadModel},
     "roberta": {False: RobertaForMaskedLM, True: RobertaForCausalLM},

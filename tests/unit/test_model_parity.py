@@ -17,11 +17,11 @@ from pretrain.model.families import (
     MODELS,
     hugging_face_config,
     hugging_face_model,
-    native_encoder,
     shape_of,
     to_hugging_face,
 )
 from pretrain.model.shape import EncoderShape
+from tests.support.encoders import native_encoder
 
 SEQ_LEN = 24
 DOCUMENTS = [[24], [9, 12, 3], [10, 14]]  # lengths, row by row; each row is full
