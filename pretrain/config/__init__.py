@@ -1,0 +1,25 @@
+"""The whole configuration of a run: one YAML file, `section.key=value` overrides, every key checked.
+
+Nothing here imports torch, so that the command line and the launchers can check a config at once.
+"""
+
+from pretrain.config.data import DataConfig
+from pretrain.config.files import load_config, save_config
+from pretrain.config.masking import MaskingConfig, StrategyName
+from pretrain.config.model import PRESETS, SizeConfig
+from pretrain.config.training import OptimConfig, ScheduleConfig
+from pretrain.config.whole import Config, stage_name
+
+__all__ = [
+    "PRESETS",
+    "Config",
+    "DataConfig",
+    "MaskingConfig",
+    "OptimConfig",
+    "ScheduleConfig",
+    "SizeConfig",
+    "StrategyName",
+    "load_config",
+    "save_config",
+    "stage_name",
+]

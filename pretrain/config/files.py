@@ -1,0 +1,117 @@
+"""Config files: read, with what is wrong in one sentence, and written."""
+
+import difflib
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from data_prep.errors import UserError
+from pretrain.config.section import Section
+from pretrain.config.whole import Config
+
+
+def load_config(path: Path | None, overrides: list[str] | None = None) -> Config:
+    """Read a config file, if there is one, and lay `section.key=value` overrides (values in YAML) over it.
+
+    Raises:
+        UserError: naming the file or override, the key, and what to write instead.
+    """
+    values = {} if path is None else _read_yaml(path)
+    for override in overrides or []:
+        _apply_override(values, override)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{path}: {_explain(error)}" if path else _explain(error)) from None
+
+
+def save_config(config: Config, path: Path) -> None:
+    """Write every value, defaults included, as YAML that `load_config` reads back to an equal Config."""
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads `5e-4` as a string; people who write learning rates mean a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
+    list("-+0123456789."),
+)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}:{where} is not valid YAML ({getattr(error, 'problem', None) or error})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: a config is a mapping of sections such as run:, data:, train:")
+    return values
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    parts = key.split(".")
+    if not separator or not all(parts):
+        raise UserError(f"override {override!r} is not of the form section.key=value")
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        raise UserError(f"override {override!r}: {text!r} is not valid YAML") from None
+    for part in parts[:-1]:
+        inner = values.setdefault(part, {})
+        if not isinstance(inner, dict):
+            values[part] = inner = {}
+        values = inner
+    values[parts[-1]] = value
+
+
+def _explain(error: ValidationError) -> str:
+    """The first problem, as one sentence."""
+    problem = error.errors()[0]
+    location = tuple(part for part in problem["loc"] if not str(part).startswith("<"))  # the kinds a value may be of
+    where = ".".join(str(part) for part in location)
+    if problem["type"] == "extra_forbidden":
+        return f"{where} is not a key{_nearest(location)}"
+    if problem["type"] == "missing":
+        return f"{where} is missing; add it to the config"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "model_type":
+        message = "it must be a section of keys"
+    message = message.replace("Input should be", "it must be", 1)
+    if problem["type"] == "value_error":
+        return f"{where}: {message}" if where else message
+    return f"{where} is {problem['input']!r}, but {message}"
+
+
+def _nearest(location: tuple[int | str, ...]) -> str:
+    section: Any = Config
+    for part in location[:-1]:
+        if isinstance(part, int):  # a place in a list, whose section has been found
+            continue
+        section = _section_of(section.model_fields[part].annotation) if part in section.model_fields else None
+        if section is None:
+            return ""
+    names = difflib.get_close_matches(str(location[-1]), section.model_fields, n=1, cutoff=0.5)
+    if names:
+        return f"; did you mean {'.'.join([*map(str, location[:-1]), names[0]])}?"
+    return f"; the keys there are {', '.join(section.model_fields)}"
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    """The section of a field that is one, may be one, or is a list of them."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next((found for part in typing.get_args(annotation) if (found := _section_of(part))), None)

@@ -1,0 +1,25 @@
+"""What every section of a config shares."""
+
+import typing
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+
+def _is_number(annotation: Any) -> bool:
+    kinds = set(typing.get_args(annotation) or (annotation,))
+    return bool(kinds & {int, float}) and bool not in kinds
+
+
+class Section(BaseModel):
+    """Immutable; unknown keys, infinities, and yes or no for a number are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and info.field_name and _is_number(cls.model_fields[info.field_name].annotation):
+            raise PydanticCustomError("bool_as_number", "it must be a number")
+        return value

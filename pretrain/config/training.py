@@ -1,0 +1,57 @@
+"""How a run trains: optimizer, schedule, batches, precision, ZeRO."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pretrain.config.data import SeqLen
+from pretrain.config.section import Section
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimConfig(Section):
+    name: Literal["adamw"] = "adamw"
+    lr: float = Field(5e-4, gt=0)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
+    eps: float = Field(1e-6, gt=0)
+    weight_decay: float = Field(0.01, ge=0, description="not applied to norms, biases and embeddings")
+    grad_clip: float = Field(1.0, ge=0, description="largest global gradient norm; 0 for none")
+
+
+class ScheduleConfig(Section):
+    kind: Literal["wsd", "linear"] = "wsd"
+    warmup_steps: int = Field(0, ge=0)
+    decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, decayed to zero")
+
+
+class TrainConfig(Section):
+    steps: int = Field(ge=1, description="optimizer steps of the whole run")
+    global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
+    micro_batch_size: int | None = Field(None, ge=1, description="rows a rank and pass; by default no accumulation")
+    precision: Literal["bf16", "fp32"] = "bf16"
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
+    z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
+    fused_kernels: bool = Field(False, description="Triton kernels for what lies between matrix products; needs a GPU")
+
+
+class StageConfig(Section):
+    after_step: int = Field(ge=1, description="the stage begins with the step after this one")
+    seq_len: SeqLen | None = Field(None, description="as data.seq_len; that of the stage before by default")
+    global_batch_size: int | None = Field(None, ge=1, description="as train.global_batch_size; likewise")
+    micro_batch_size: int | None = Field(None, ge=1, description="as train.micro_batch_size; likewise")
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """What holds from the step after `after_step` on."""
+
+    after_step: int
+    seq_len: int
+    global_batch_size: int
+    micro_batch_size: int | None
+
+
+class ZeroConfig(Section):
+    stage: Literal[0, 1, 2, 3] = 1
