@@ -44,12 +44,15 @@ class Documents:
         cu_seqlens: Tensor,
         n: int,
         seq_len: int,
-        n_documents: int,
+        n_documents: int | None,
         backend: Backend,
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
     ) -> "Documents":
-        """From document boundaries [C] and their number, for layers that see so far to either side."""
+        """From document boundaries [C] and their number, for layers that see so far to either side.
+
+        A compiled graph does not know the number (None), so as to be the same for every batch.
+        """
         masks: dict[Reach, Any] = {}
         if backend == "sdpa" and (lengths := _worth_cutting(cu_seqlens, n, seq_len, n_documents)):
             one_row = torch.zeros(seq_len, dtype=cu_seqlens.dtype)
@@ -103,12 +106,12 @@ def _one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], mask: Tenso
     return torch.cat(parts)
 
 
-def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int) -> list[int] | None:
-    """The documents' lengths where they are better taken one by one: on a CPU, if they leave most pairs of a row out.
+def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int | None) -> list[int] | None:
+    """The documents' lengths where they are better taken one by one: on a CPU, if they leave many pairs of a row out.
 
-    On a GPU they are not known to the host, and a compiled graph would be made anew for each batch.
+    On a GPU the host does not know them.
     """
-    if cu_seqlens.device.type != "cpu" or torch.compiler.is_compiling():
+    if n_documents is None or cu_seqlens.device.type != "cpu":
         return None
     lengths = cu_seqlens[: n_documents + 1].diff().long()
     few = int(lengths.square().sum()) < _WORTH_CUTTING * n * seq_len

@@ -74,6 +74,7 @@ FREE = {
     "data__cache_gb": 3,
     "train__steps": 20,
     "train__micro_batch_size": 4,
+    "train__compile": True,
     "train__fused_kernels": True,
     "checkpoint__every_steps": 5,
     "checkpoint__keep": 5,
