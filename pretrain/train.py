@@ -131,10 +131,15 @@ def _model(config: Config, description: Description, data: Sources, init: Path |
         model.check_length(config.longest_row)
     if init and isinstance(model, Encoder):
         tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None
-        model.load_state_dict(initial_state(init, model.shape, tokenizer))
+        model.load_state_dict(initial_state(init, model.shape, tokenizer, _say_once))
         model.neutralize_padding()
     _ways(config, model)
     return model
+
+
+def _say_once(line: str) -> None:
+    if dist.get_rank() == 0:
+        print(line, file=sys.stderr, flush=True)
 
 
 def _ways(config: Config, model: Model) -> None:

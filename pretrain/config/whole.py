@@ -75,6 +75,10 @@ class Config(Section):
             raise ValueError("train.fused_kernels is for the native encoder; set it to false with model.arch auto")
         if self.train.compile:
             self._compiles()
+        if self.train.activation_checkpointing and self.model.arch == "auto":
+            raise ValueError(
+                "train.activation_checkpointing is for the native encoder; set it to false with model.arch auto"
+            )
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
         if self.model.max_positions and self.model.max_positions < self.longest_row:

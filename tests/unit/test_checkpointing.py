@@ -1,16 +1,12 @@
 """Layers that are computed again in the backward pass: the same gradients, bit for bit, and the memory that this saves."""
 
-from typing import Any
-from weakref import WeakKeyDictionary
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
 from tests.support.streams import stream
+from tests.support.tensor_memory import TensorMemory
 
 SEQ_LEN, LENGTHS = 16, [16, 3, 3, 10, 8, 8]
 BASE = {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072}
@@ -34,46 +30,24 @@ def test_loss_and_gradients_are_the_same_bits(arch, dropout):
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-class Memory(TorchDispatchMode):
-    """The most bytes that tensors take at once which are made under it; a model's weights are not counted."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-        self.live: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self.peak = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                self.live[storage] = 0 if storage._cdata in self.weights else storage.nbytes()
-        self.peak = max(self.peak, sum(self.live.values()))
-        return out
-
-
 @pytest.mark.parametrize("arch", ["bert", "modernbert"])
 def test_memory_of_a_base_model(arch):
     """Kept are the inputs of layers: [N, D] each. The rest is one layer's, and what the head and the gradients take."""
     rows, seq_len = 32, 512
-    n, mib = rows * seq_len, 2**20
-    found = {}
+    n, kept, peak = rows * seq_len, {}, {}
     for checkpointing in (False, True):
         shape = EncoderShape(arch=arch, vocab_size=90, max_positions=seq_len, pad_id=0, **BASE)
         model = Encoder(shape, backend="varlen").to("meta", torch.bfloat16)
         if checkpointing:
             model.checkpoint_layers()
         ids = [torch.empty(size, dtype=torch.int64, device="meta") for size in (n, n, 200, 2000, 2000)]
-        with Memory(model) as memory:
+        with TensorMemory(model) as memory:
             loss = model(ids[0], ids[1], ids[2].int(), *ids[3:], seq_len, 100).loss
-        kept = sum(memory.live.values())
+        kept[checkpointing] = memory.bytes
         with memory:
             loss.backward()
-        found[checkpointing] = kept / mib, memory.peak / mib
-    inputs = (BASE["layers"] + 1) * n * BASE["hidden"] * 2 / mib
-    kept, peak = (dict(zip(found, part, strict=True)) for part in zip(*found.values(), strict=True))
-    print(inputs, kept, peak)
+        peak[checkpointing] = memory.peak
+    inputs = (BASE["layers"] + 1) * n * BASE["hidden"] * 2
     assert inputs < kept[True] < 1.1 * inputs
     assert kept[False] > 10 * kept[True]
     assert peak[False] > 5 * peak[True]
