@@ -20,7 +20,6 @@ from pretrain.masking.rows import IGNORED
 from pretrain.model.head import LossOptions, cross_entropy_sums
 from pretrain.model.prediction import Prediction
 
-
 _FOREIGN_CODE = ("auto_map", "trust_remote_code")
 
 

@@ -7,7 +7,7 @@ from pretrain.masking.rows import IGNORED
 
 
 def stream(lengths: list[int]) -> dict[str, torch.Tensor]:
-    """What an encoder takes, but for what the host knows: documents of these lengths, with random tokens from 5 to 89."""
+    """The tensors that an encoder takes for documents of these lengths, with random tokens from 5 to 89."""
     n, generator = sum(lengths), torch.Generator().manual_seed(len(lengths))
     bounds = np.full(n // 2, n, dtype=np.int32)
     bounds[: len(lengths) + 1] = [0, *np.cumsum(lengths)]

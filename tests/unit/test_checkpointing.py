@@ -1,4 +1,4 @@
-"""Layers that are computed again in the backward pass: the same gradients, bit for bit, and the memory that this saves."""
+"""Layers that are computed again in the backward pass: the same gradients bit for bit, and the memory that it saves."""
 
 import pytest
 import torch

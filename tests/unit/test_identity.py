@@ -123,7 +123,11 @@ def test_nested_settings_are_named():
 
 def test_what_a_modernbert_computes_is_named():
     given = {"arch": "modernbert", "size": "tiny"}
-    for name, value, now in (("local_attention", 64, 64), ("global_rope_theta", 1e4, 1e4), ("local_rope_theta", 5, 5.0)):
+    for name, value, now in (
+        ("local_attention", 64, 64),
+        ("global_rope_theta", 1e4, 1e4),
+        ("local_rope_theta", 5, 5.0),
+    ):
         before, after = identity(model=given), identity(model=given | {name: value})
         assert changed(before, after) == [f"model.{name} was {before[f'model.{name}']} and is {now}"]
 

@@ -147,7 +147,10 @@ def test_the_digest_is_of_the_weights(folder, tmp_path):
         ({"heads": 4}, "its num_attention_heads is 2 and model.size.heads is 4"),
         ({"intermediate": 64}, "its intermediate_size is 32 and model.size.intermediate is 64"),
         ({"vocab_size": 71}, "its vocabulary has 70 tokens and that of data.train 71"),
-        ({"max_positions": 25}, "its table of positions ends at 24, and rows or model.max_positions need 25: learned positions cannot"),
+        (
+            {"max_positions": 25},
+            "its table of positions ends at 24, and rows or model.max_positions need 25: learned positions cannot",
+        ),
     ],
 )
 def test_another_shape_is_named(folder, shape, wanted):

@@ -8,7 +8,15 @@ import torch
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
 
-SIZES = {"vocab_size": 500, "layers": 8, "hidden": 64, "heads": 4, "intermediate": 128, "max_positions": 96, "pad_id": 0}
+SIZES = {
+    "vocab_size": 500,
+    "layers": 8,
+    "hidden": 64,
+    "heads": 4,
+    "intermediate": 128,
+    "max_positions": 96,
+    "pad_id": 0,
+}
 STD = 0.02
 CUT = 0.8796  # standard deviation of a unit normal that is cut off at 2: sqrt(1 - 4 * pdf(2) / (2 * cdf(2) - 1))
 BOTH = "attention_out.weight", "mlp_out.weight"
