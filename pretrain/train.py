@@ -131,9 +131,23 @@ def _model(config: Config, description: Description, data: Sources, init: Path |
         model.check_length(config.longest_row)
     if init and isinstance(model, Encoder):
         tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None
-        model.load_state_dict(initial_state(init, model.shape, tokenizer))
+        model.load_state_dict(initial_state(init, model.shape, tokenizer, _say_once))
         model.neutralize_padding()
+    _ways(config, model)
     return model
+
+
+def _say_once(line: str) -> None:
+    if dist.get_rank() == 0:
+        print(line, file=sys.stderr, flush=True)
+
+
+def _ways(config: Config, model: Model) -> None:
+    """What changes how a native encoder computes, not what."""
+    if isinstance(model, Encoder) and config.train.activation_checkpointing:
+        model.checkpoint_layers()
+    if isinstance(model, Encoder) and config.train.compile:
+        model.compile_graph(shapes=len(config.stages))
 
 
 def _lock(folder: RunFolder) -> IO[str]:

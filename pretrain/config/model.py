@@ -53,6 +53,10 @@ class ModelConfig(Section):
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of activations and attention that a step leaves out")
     max_positions: int | None = Field(None, ge=8, description="length of the position table; data.seq_len by default")
+    local_attention: int = Field(128, ge=2, multiple_of=2, description="modernbert: tokens that most layers see")
+    global_rope_theta: float = Field(160_000.0, gt=0, description="modernbert: rotary base where layers see all")
+    local_rope_theta: float = Field(10_000.0, gt=0, description="modernbert: rotary base where they see near tokens")
+    scaled_init: bool = Field(False, description="bert, roberta: smaller initial weights into the residual stream")
     init: Path | None = Field(None, description="a Hugging Face BERT folder to start from; random weights by default")
 
     @property
@@ -70,6 +74,17 @@ class ModelConfig(Section):
             raise ValueError("with arch auto, dropout is what config says; leave model.dropout out")
         if self.arch == "auto" and self.init is not None:
             raise ValueError("init is for the native encoder; leave it out with arch auto")
+        return self
+
+    @model_validator(mode="after")
+    def _of_one_form(self) -> "ModelConfig":
+        for name in ("local_attention", "global_rope_theta", "local_rope_theta"):
+            if self.arch != "modernbert" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for arch modernbert, not {self.arch}; remove it")
+        if self.scaled_init and self.arch not in ("bert", "roberta"):
+            raise ValueError(f"scaled_init is for arch bert and roberta, not {self.arch}; remove it")
+        if self.scaled_init and self.init is not None:
+            raise ValueError("scaled_init is for random weights, and init gives others; remove one of the two")
         return self
 
     @model_validator(mode="before")

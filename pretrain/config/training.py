@@ -33,6 +33,8 @@ class TrainConfig(Section):
     precision: Literal["bf16", "fp32"] = "bf16"
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
+    activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
+    compile: bool = Field(False, description="torch.compile of a native encoder: minutes at the first step")
     fused_kernels: bool = Field(False, description="Triton kernels for what lies between matrix products; needs a GPU")
 
 

@@ -73,6 +73,12 @@ class Config(Section):
             raise ValueError(f"objective clm needs model.arch bert or roberta, not {self.model.arch}")
         if self.train.fused_kernels and self.model.arch == "auto":
             raise ValueError("train.fused_kernels is for the native encoder; set it to false with model.arch auto")
+        if self.train.compile:
+            self._compiles()
+        if self.train.activation_checkpointing and self.model.arch == "auto":
+            raise ValueError(
+                "train.activation_checkpointing is for the native encoder; set it to false with model.arch auto"
+            )
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
         if self.model.max_positions and self.model.max_positions < self.longest_row:
@@ -81,6 +87,14 @@ class Config(Section):
                 f"({self.longest_row})"
             )
         return self
+
+    def _compiles(self) -> None:
+        if self.model.arch == "auto":
+            raise ValueError("train.compile is for the native encoder; set it to false with model.arch auto")
+        if self.zero.stage == 3:
+            raise ValueError("train.compile is for zero.stage 0 to 2, whose weights stay in place; set one of the two")
+        if self.train.fused_kernels:
+            raise ValueError("train.compile makes kernels of its own; set it or train.fused_kernels to false")
 
     def _predicts(self) -> None:
         rate, shortest = self.masking.rate, min(stage.seq_len for stage in self.stages)

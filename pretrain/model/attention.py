@@ -1,8 +1,8 @@
 """Attention within the documents of a stream, behind one function.
 
 Backends: `varlen` runs over the documents as they lie (flash attention, on CUDA in 16-bit precision); `sdpa` over the
-rows under a mask (anywhere, in any precision), or on a CPU document by document where that is less work; `flex` over
-the stream under a block mask (torch's FlexAttention).
+rows under a mask (anywhere, in any precision), on a CPU document by document where that is less work, and by blocks
+where layers see near tokens alone; `flex` over the stream under a block mask (torch's FlexAttention).
 Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
@@ -15,10 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pretrain.model.band import band_attention, band_mask, band_width
+
 Backend = Literal["varlen", "sdpa", "flex"]
 Reach = int | None
 
 _WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
+_LONG_ROW = 1024  # slots of a row whose mask costs more than single documents do, whatever they are
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class Documents:
     cu_seqlens [C] int32: document boundaries, N repeated at the end.
     seq_len: S; documents do not cross multiples of it.
     masks: by reach, what the backend needs: [R, 1, S, S] bool (sdpa; None where all see all), or a BlockMask (flex).
-    lengths: of the documents, where sdpa takes each by itself; masks are then [S, S], of which it takes a corner.
+    lengths: of the documents, where sdpa takes each by itself; masks are then [L, L], L being the longest.
+    banded: whether sdpa takes layers with a reach by blocks; their mask is then a band_mask.
     """
 
     backend: Backend
@@ -37,6 +41,7 @@ class Documents:
     causal: bool
     masks: dict[Reach, Any]
     lengths: list[int] | None = None
+    banded: bool = False
 
     @classmethod
     def of(
@@ -44,25 +49,36 @@ class Documents:
         cu_seqlens: Tensor,
         n: int,
         seq_len: int,
-        n_documents: int,
+        n_documents: int | None,
         backend: Backend,
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
     ) -> "Documents":
-        """From document boundaries [C] and their number, for layers that see so far to either side."""
-        masks: dict[Reach, Any] = {}
-        if backend == "sdpa" and (lengths := _worth_cutting(cu_seqlens, n, seq_len, n_documents)):
-            one_row = torch.zeros(seq_len, dtype=cu_seqlens.dtype)
-            masks = {reach: _row_mask(one_row, seq_len, True, causal, reach) for reach in reaches}
-            masks = {reach: mask if mask is None else mask[0, 0] for reach, mask in masks.items()}
-            return cls(backend, cu_seqlens, seq_len, causal, masks, lengths)
-        if backend != "varlen":
-            slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-            document = torch.bucketize(slots, cu_seqlens, right=True)
-            make = _row_mask if backend == "sdpa" else _block_mask
-            single = n_documents == n // seq_len
-            masks = {reach: make(document, seq_len, single, causal, reach) for reach in reaches}
-        return cls(backend, cu_seqlens, seq_len, causal, masks)
+        """From document boundaries [C] and their number, for layers that see so far to either side.
+
+        A compiled graph does not know the number (None), so as to be the same for every batch.
+        """
+        if backend == "varlen":
+            return cls(backend, cu_seqlens, seq_len, causal, {})
+        slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
+        document = torch.bucketize(slots, cu_seqlens, right=True)
+        if backend == "flex":
+            masks = {reach: _block_mask(document, causal, reach) for reach in reaches}
+            return cls(backend, cu_seqlens, seq_len, causal, masks)
+        lengths = _worth_cutting(cu_seqlens, n, seq_len, n_documents)
+        pairs = sum(length**2 for length in lengths) if lengths else n * seq_len
+        banded = not causal and any(reach is not None and pairs > n * band_width(reach) for reach in reaches)
+        single = n_documents == n // seq_len
+
+        def mask(reach: Reach) -> Tensor | None:
+            if banded and reach is not None:
+                return band_mask(document, reach)
+            if lengths:
+                one = _row_mask(torch.zeros_like(document[: max(lengths)]), max(lengths), True, causal, reach)
+                return None if one is None else one[0, 0]
+            return _row_mask(document, seq_len, single, causal, reach)
+
+        return cls(backend, cu_seqlens, seq_len, causal, {reach: mask(reach) for reach in reaches}, lengths, banded)
 
 
 def attention(
@@ -83,6 +99,8 @@ def attention(
     if documents.backend == "flex":
         by_head = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
         return _flex()(*by_head, block_mask=documents.masks[reach]).squeeze(0).transpose(0, 1)
+    if documents.banded and reach is not None:
+        return band_attention(q, k, v, documents.masks[reach], reach, dropout)
     if documents.lengths is not None:
         return _one_by_one(q, k, v, documents.lengths, documents.masks[reach], dropout)
     rows = len(q) // documents.seq_len
@@ -103,16 +121,17 @@ def _one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], mask: Tenso
     return torch.cat(parts)
 
 
-def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int) -> list[int] | None:
-    """The documents' lengths where they are better taken one by one: on a CPU, if they leave most pairs of a row out.
+def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int | None) -> list[int] | None:
+    """The documents' lengths where they are better taken one by one: on a CPU, if they leave many pairs of a row out,
+    or a row's mask would be large.
 
-    On a GPU they are not known to the host, and a compiled graph would be made anew for each batch.
+    On a GPU the host does not know them.
     """
-    if cu_seqlens.device.type != "cpu" or torch.compiler.is_compiling():
+    if n_documents in (None, n // seq_len) or cu_seqlens.device.type != "cpu":
         return None
     lengths = cu_seqlens[: n_documents + 1].diff().long()
     few = int(lengths.square().sum()) < _WORTH_CUTTING * n * seq_len
-    return lengths.tolist() if few else None
+    return lengths.tolist() if few or seq_len >= _LONG_ROW else None
 
 
 def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout: float) -> Backend:
@@ -129,7 +148,7 @@ def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach:
         return None
     document = document.view(-1, 1, seq_len)
     sees = document[..., :, None] == document[..., None, :]
-    place = torch.arange(seq_len, device=document.device)
+    place = torch.arange(seq_len, device=document.device, dtype=torch.int32)
     ahead = place - place[:, None]
     if causal:
         sees &= ahead <= 0
@@ -138,7 +157,7 @@ def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach:
     return sees
 
 
-def _block_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach) -> Any:
+def _block_mask(document: Tensor, causal: bool, reach: Reach) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

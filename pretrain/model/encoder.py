@@ -4,9 +4,13 @@ Shapes: N slots of the stream, R rows of S slots (N = R * S), D hidden, K predic
 of 64.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pretrain.kernels import PLAIN, Operations
 from pretrain.masking.rows import IGNORED
@@ -18,6 +22,7 @@ from pretrain.model.prediction import Prediction
 from pretrain.model.rotary import Rotation, rotation
 from pretrain.model.shape import EncoderShape
 
+_GRAPHS = 2  # of a shape: to learn, and to evaluate
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
 
 
@@ -54,6 +59,8 @@ class Encoder(nn.Module):
         self.head_dense = LinearGelu(d, d, operations, bias=not modern)
         self.head_norm = AddNorm(shape, operations, bias=not modern)
         self.decoder_bias = nn.Parameter(torch.empty(shape.padded_vocab_size))
+        self._checkpoints = False
+        self._compiled: Callable[..., Prediction] | None = None
 
     def initialize(self, seed: int) -> None:
         """Draw the weights, see pretrain.model.initialize."""
@@ -66,13 +73,31 @@ class Encoder(nn.Module):
             self.word_embedding[self.shape.vocab_size :].zero_()
             self.decoder_bias[self.shape.vocab_size :].fill_(_NEVER)
 
+    def checkpoint_layers(self) -> None:
+        """From now on, keep of each layer its input alone, and compute the layer again in the backward pass (Chen et
+        al., "Training deep nets with sublinear memory cost", 2016); what dropout leaves out is the same again."""
+        self._checkpoints = True
+
+    def compile_graph(self, shapes: int) -> None:
+        """From now on, run one compiled graph for each shape of a stream, whatever documents are in it, and a second
+        one where no gradients are taken.
+
+        The parameters must then stay where they are: ZeRO-3, which takes them away between passes, is not for this.
+
+        Args:
+            shapes: how many will come; torch gives up when there are many more.
+        """
+        dynamo = torch._dynamo.config
+        dynamo.recompile_limit = max(dynamo.recompile_limit, _GRAPHS * shapes)
+        self._compiled = torch.compile(self._predict, dynamic=False, fullgraph=True)
+
     def hidden(
         self,
         tokens: Tensor,
         positions: Tensor,
         cu_seqlens: Tensor,
         seq_len: int,
-        n_documents: int,
+        n_documents: int | None,
         places: Tensor | None = None,
     ) -> Tensor:
         """The last layer's states [N, D], or those at `places` alone: [K, D].
@@ -81,7 +106,7 @@ class Encoder(nn.Module):
             tokens, positions: [N] int64.
             cu_seqlens: [C] int32 document boundaries, N repeated at the end.
             seq_len: S; documents do not cross multiples of it.
-            n_documents: documents in the stream, known to the host.
+            n_documents: documents in the stream, where the host may know.
             places: [K] int64. The last layer's MLP then runs at those alone: nothing else reaches the head.
         """
         shape, dtype = self.shape, self.word_embedding.dtype
@@ -91,9 +116,10 @@ class Encoder(nn.Module):
         documents = Documents.of(cu_seqlens, len(tokens), seq_len, n_documents, backend, shape.causal, reaches)
         rotations = self._rotations(positions, reaches)
         x_ND = dropped(self._embedded(tokens, positions), shape.dropout if self.training else 0.0)
+        run = _checkpointed if self._checkpoints and torch.is_grad_enabled() else _run
         for layer in self.layers[:-1]:
-            x_ND = layer(x_ND, documents, rotations)
-        x_ND = self.layers[-1](x_ND, documents, rotations, places)
+            x_ND = run(layer, x_ND, documents, rotations)
+        x_ND = run(self.layers[-1], x_ND, documents, rotations, places)
         return self.final_norm(x_ND)[0] if self.final_norm else x_ND
 
     def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -130,8 +156,29 @@ class Encoder(nn.Module):
         n_documents: int,
     ) -> Prediction:
         """The loss over masked positions [K] with labels [K] (IGNORED where a slot is unused), as sums."""
+        stream = tokens, positions, cu_seqlens, masked_positions, labels, seq_len
+        return self._compiled(*stream, None) if self._compiled else self._predict(*stream, n_documents)
+
+    def _predict(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cu_seqlens: Tensor,
+        masked_positions: Tensor,
+        labels: Tensor,
+        seq_len: int,
+        n_documents: int | None,
+    ) -> Prediction:
         x_KD = self.transformed(self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions))
         weights = self.word_embedding, self.decoder_bias
         how = self.options, self.operations
         loss, plain, correct = VocabularyLoss.apply(x_KD, *weights, labels, self.shape.vocab_size, *how)
         return Prediction(loss, plain, correct, (labels != IGNORED).sum(dtype=torch.float32))
+
+
+def _run(layer: nn.Module, *inputs: Any) -> Any:
+    return layer(*inputs)
+
+
+def _checkpointed(layer: nn.Module, *inputs: Any) -> Any:
+    return checkpoint(layer, *inputs, use_reentrant=False)

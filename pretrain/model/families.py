@@ -151,6 +151,8 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
     if arch == "modernbert":
         kinds = config.layer_types
         ropes = config.rope_parameters
+        if scaled := sorted({kind for kind in ropes if ropes[kind].get("rope_type", "default") != "default"}):
+            raise UserError(f"a modernbert model with scaled rotary positions ({', '.join(scaled)}) has no native form")
         values |= {
             "norm_eps": config.norm_eps,
             "window": config.local_attention,

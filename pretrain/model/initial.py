@@ -1,6 +1,7 @@
 """Weights to begin a run with: those of a Hugging Face model, instead of random ones."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ _SIZES = {
     "heads": ("num_attention_heads", "model.size.heads"),
     "intermediate": ("intermediate_size", "model.size.intermediate"),
 }
-_COMPUTED = ("norm_eps", "first_position", "window", "global_every", "rope_theta", "local_rope_theta")
+_COMPUTED = ("norm_eps", "first_position", "global_every")
+# What the same weights may be trained on with, by where it is set.
+_FREE = {
+    "window": "model.local_attention",
+    "rope_theta": "model.global_rope_theta",
+    "local_rope_theta": "model.local_rope_theta",
+}
 
 
 def weights_file(folder: Path) -> Path:
@@ -38,20 +45,26 @@ def digest_of(folder: Path) -> str:
         raise UserError(f"model.init: {weights_file(folder)} cannot be read ({error.strerror})") from error
 
 
-def initial_state(folder: Path, shape: EncoderShape, tokenizer: Path | None = None) -> dict[str, Tensor]:
+def initial_state(
+    folder: Path, shape: EncoderShape, tokenizer: Path | None = None, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Tensor]:
     """The weights of a Hugging Face model in fp32, by native name; of its positions as many as the shape has.
 
     Read are config.json, model.safetensors and tokenizer.json; nothing is unpickled or executed.
 
     Args:
         tokenizer: folder of the data's tokenizer, to compare the vocabulary with where the model has one.
+        say: is told what the model will compute otherwise than it did: its rotary base, its window.
 
     Raises:
         UserError: if the folder holds no such model, or one of another shape or vocabulary.
     """
     from pretrain.model.families import from_hugging_face
 
-    _check_config(folder, _read_config(folder, shape.arch), shape)
+    theirs = _checked_shape(folder, _read_config(folder, shape.arch), shape)
+    for name, key in _FREE.items():
+        if (was := getattr(theirs, name)) != (now := getattr(shape, name)):
+            say(f"model.init: {folder} was trained with {key} {was:g}, and goes on with {now:g}")
     if tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
         _check_vocabulary(folder, tokenizer)
     state = {_modern(name): tensor.float() for name, tensor in _read_weights(folder).items()}
@@ -92,8 +105,8 @@ def _read_config(folder: Path, arch: str) -> dict[str, Any]:
     return config
 
 
-def _check_config(folder: Path, values: dict[str, Any], shape: EncoderShape) -> None:
-    """What differs from the shape in all that the native encoder has one of."""
+def _checked_shape(folder: Path, values: dict[str, Any], shape: EncoderShape) -> EncoderShape:
+    """The model's own shape, which differs from the wanted one in nothing that its weights depend on."""
     from transformers import AutoConfig
 
     from pretrain.model.families import shape_of
@@ -115,15 +128,17 @@ def _check_config(folder: Path, values: dict[str, Any], shape: EncoderShape) -> 
             f"its vocabulary has {theirs.vocab_size} tokens and that of data.train {shape.vocab_size}: prepare "
             "the data with its own tokenizer"
         )
-    if theirs.max_positions < shape.max_positions:
+    if not shape.rotary and theirs.max_positions < shape.max_positions:
         wrong.append(
-            f"it has {theirs.max_positions} positions, and rows or model.max_positions need {shape.max_positions}"
+            f"its table of positions ends at {theirs.max_positions}, and rows or model.max_positions need "
+            f"{shape.max_positions}: learned positions cannot be added to"
         )
     for name in _COMPUTED:
         if (found := getattr(theirs, name)) != (wanted := getattr(shape, name)):
             wrong.append(f"its {name} is {found}, and only {wanted} can be trained")
     if wrong:
         raise UserError(f"model.init: {folder} does not fit: {'; '.join(wrong)}")
+    return theirs
 
 
 def _check_vocabulary(folder: Path, tokenizer: Path) -> None:

@@ -20,6 +20,8 @@ from pretrain.masking.rows import IGNORED
 from pretrain.model.head import LossOptions, cross_entropy_sums
 from pretrain.model.prediction import Prediction
 
+_FOREIGN_CODE = ("auto_map", "trust_remote_code")
+
 
 class PaddedModel(nn.Module):
     """Wraps a model of transformers in the surface of pretrain.model.encoder.Encoder."""
@@ -75,8 +77,8 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     """
     values = dict(given if isinstance(given, dict) else _read(Path(given)))
     kind = values.pop("model_type", None)
-    if "auto_map" in values:
-        raise UserError(f"model.config: {kind!r} brings code of its own, which Maskwright does not run")
+    if foreign := next((key for key in _FOREIGN_CODE if values.get(key)), None):
+        raise UserError(f"model.config: {kind!r} brings code of its own ({foreign}), which Maskwright does not run")
     values |= {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.special_ids["pad"]}
     if kind in CONFIG_MAPPING:
         values |= named_ids(CONFIG_MAPPING[kind], tokenizer.special_ids)

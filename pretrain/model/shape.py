@@ -19,6 +19,7 @@ class EncoderShape:
     window, global_every (modernbert): layers 0, n, 2n, ... see whole documents, the others `window` tokens, half of
         them on either side.
     rope_theta, local_rope_theta (modernbert): base of the rotary frequencies in the two kinds of layers.
+    scaled_init (bert, roberta): whether weights that add to the residual stream begin smaller in deeper models.
     """
 
     vocab_size: int
@@ -37,6 +38,7 @@ class EncoderShape:
     global_every: int = 3
     rope_theta: float = 160_000.0
     local_rope_theta: float = 10_000.0
+    scaled_init: bool = False
 
     @property
     def padded_vocab_size(self) -> int:
@@ -79,4 +81,8 @@ def encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
         norm_eps={"bert": 1e-12, "roberta": 1e-5, "modernbert": 1e-5}[model.arch],
         causal=config.causal,
         dropout=model.dropout,
+        window=model.local_attention,
+        rope_theta=model.global_rope_theta,
+        local_rope_theta=model.local_rope_theta,
+        scaled_init=model.scaled_init,
     )

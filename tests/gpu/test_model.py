@@ -23,8 +23,8 @@ SHAPES = {
 }
 
 
-def encoder(name: str, dtype: torch.dtype) -> Encoder:
-    model = Encoder(SHAPES[name])
+def encoder(name: str, dtype: torch.dtype, dropout: float = 0.0) -> Encoder:
+    model = Encoder(replace(SHAPES[name], dropout=dropout))
     model.initialize(0)
     return model.to("cuda", dtype)
 
@@ -73,9 +73,16 @@ def test_documents_do_not_see_each_other(name):
     assert not torch.equal(before[~same], after[~same])
 
 
+@pytest.mark.parametrize("way", ["plain", "dropout", "checkpointed", "compiled", "compiled and checkpointed"])
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_the_host_waits_for_nothing(name):
-    model, batch = encoder(name, torch.bfloat16), stream()
+def test_the_host_waits_for_nothing(name, way):
+    """tests/unit/test_synchronisation.py shows on a CPU what can be shown there."""
+    model, batch = encoder(name, torch.bfloat16, dropout=0.1 if way == "dropout" else 0.0), stream()
+    if "checkpointed" in way:
+        model.checkpoint_layers()
+    if "compiled" in way:
+        torch._dynamo.reset()
+        model.compile_graph(shapes=1)
 
     def step() -> None:
         model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss.backward()
@@ -87,3 +94,37 @@ def test_the_host_waits_for_nothing(name):
         step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_a_compiled_model_agrees(name):
+    torch._dynamo.reset()
+    plain, compiled = encoder(name, torch.bfloat16), encoder(name, torch.bfloat16)
+    compiled.compile_graph(shapes=1)
+    gradients = []
+    for model in (plain, compiled):
+        model(**stream(), seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss.backward()
+        gradients.append(torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()]))
+    assert (gradients[0] - gradients[1]).norm() < 0.05 * gradients[0].norm()
+
+
+def test_checkpointing_saves_memory():
+    """As tests/unit/test_checkpointing.py counts it; the same gradients but for sums of another order."""
+    shape = EncoderShape(1000, layers=12, hidden=768, heads=12, intermediate=3072, max_positions=SEQ_LEN, pad_id=0)
+    peaks, gradients = [], []
+    for checkpointing in (False, True):
+        model = Encoder(shape)
+        model.initialize(0)
+        model.to("cuda", torch.bfloat16)
+        if checkpointing:
+            model.checkpoint_layers()
+        batch = stream()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss.backward()
+        weights = sum(parameter.numel() * 2 for parameter in model.parameters())
+        peaks.append(torch.cuda.max_memory_allocated() - before - weights)  # without the gradients
+        gradients.append(model.layers[0].qkv.weight.grad.double())
+        del model
+    assert peaks[1] < peaks[0] / 2
+    assert (gradients[0] - gradients[1]).norm() < 0.01 * gradients[0].norm()

@@ -46,6 +46,7 @@ DECIDING = {
     "masking__ngram": 2,
     "masking__static_epochs": 1,
     "model__max_positions": 512,
+    "model__scaled_init": True,
     "optim__lr": 1e-3,
     "optim__betas": [0.8, 0.9],
     "optim__eps": 1e-8,
@@ -74,6 +75,8 @@ FREE = {
     "data__cache_gb": 3,
     "train__steps": 20,
     "train__micro_batch_size": 4,
+    "train__activation_checkpointing": True,
+    "train__compile": True,
     "train__fused_kernels": True,
     "checkpoint__every_steps": 5,
     "checkpoint__keep": 5,
@@ -116,6 +119,17 @@ def test_nested_settings_are_named():
     assert changed(identity(), identity(model__size=size)) == ["model.size.heads was 4 and is 8"]
     shares = {"mask": 0.7, "random": 0.1}
     assert changed(identity(), identity(masking__replacement=shares)) == ["masking.replacement.mask was 0.8 and is 0.7"]
+
+
+def test_what_a_modernbert_computes_is_named():
+    given = {"arch": "modernbert", "size": "tiny"}
+    for name, value, now in (
+        ("local_attention", 64, 64),
+        ("global_rope_theta", 1e4, 1e4),
+        ("local_rope_theta", 5, 5.0),
+    ):
+        before, after = identity(model=given), identity(model=given | {name: value})
+        assert changed(before, after) == [f"model.{name} was {before[f'model.{name}']} and is {now}"]
 
 
 def test_the_order_of_a_mix_is_named():

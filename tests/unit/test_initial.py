@@ -76,6 +76,38 @@ def test_a_modernbert_of_any_depth_comes_back(layers, tmp_path):
         assert torch.equal(tensor, other.state_dict()[name]), name
 
 
+def exported_modernbert(folder: Path) -> EncoderShape:
+    """A model of rows of 24 tokens, trained with a rotary base of 10,000 in all layers and a window of 8."""
+    shape = replace(
+        SHAPE, arch="modernbert", layers=5, norm_eps=1e-5, window=8, rope_theta=10_000.0, local_rope_theta=10_000.0
+    )
+    encoder = Encoder(shape)
+    encoder.initialize(3)
+    hugging_face_model(encoder.state_dict(), shape).save_pretrained(folder)
+    return shape
+
+
+def test_a_modernbert_goes_on_with_longer_rows_and_another_rotary_base(tmp_path):
+    """No weight depends on them, so the run decides, and says so."""
+    shape, said = exported_modernbert(tmp_path), []
+    longer = replace(shape, max_positions=8192, rope_theta=160_000.0, window=16)
+    assert initial_state(tmp_path, shape, say=said.append).keys() == initial_state(tmp_path, longer).keys()
+    assert said == []
+    initial_state(tmp_path, longer, say=said.append)
+    assert [line.split(" was trained with ")[1] for line in said] == [
+        "model.local_attention 8, and goes on with 16",
+        "model.global_rope_theta 10000, and goes on with 160000",
+    ]
+
+
+def test_other_kinds_of_layers_are_refused(tmp_path):
+    shape = exported_modernbert(tmp_path)
+    assert "its num_hidden_layers is 5" in refusal(tmp_path, replace(shape, layers=6))
+    assert "its global_every is 3, and only 2 can be trained" in refusal(tmp_path, replace(shape, global_every=2))
+    ropes = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 10_000.0}}
+    assert "scaled rotary positions (full_attention)" in refusal(changed(tmp_path, rope_parameters=ropes), shape)
+
+
 def test_fewer_positions_are_the_first_ones(folder, encoder):
     found = initial_state(folder, replace(SHAPE, max_positions=10))
     assert torch.equal(found["position_embedding"], encoder.position_embedding[:10])
@@ -115,7 +147,10 @@ def test_the_digest_is_of_the_weights(folder, tmp_path):
         ({"heads": 4}, "its num_attention_heads is 2 and model.size.heads is 4"),
         ({"intermediate": 64}, "its intermediate_size is 32 and model.size.intermediate is 64"),
         ({"vocab_size": 71}, "its vocabulary has 70 tokens and that of data.train 71"),
-        ({"max_positions": 25}, "it has 24 positions, and rows or model.max_positions need 25"),
+        (
+            {"max_positions": 25},
+            "its table of positions ends at 24, and rows or model.max_positions need 25: learned positions cannot",
+        ),
     ],
 )
 def test_another_shape_is_named(folder, shape, wanted):

@@ -106,12 +106,27 @@ def test_a_stream_of_padding_alone_gives_nothing(tokenizer):
         ({"model_type": "bert", "hidden_size": "wide"}, "these are no settings of the kind 'bert'"),
         ({"model_type": "bert", "max_position_embeddings": 8}, r"max_position_embeddings \(8\) is less than"),
         ({"model_type": "neobert", "auto_map": {"AutoConfig": "model.NeoBERTConfig"}}, "brings code of its own"),
+        ({"model_type": "bert", "trust_remote_code": True}, r"brings code of its own \(trust_remote_code\)"),
         ("nowhere/config.json", "nowhere/config.json cannot be read"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(given, wanted, tokenizer):
     with pytest.raises(UserError, match=wanted):
         padded_config(given, SEQ_LEN, tokenizer)
+
+
+def test_a_folder_s_code_is_not_run(tokenizer, tmp_path):
+    """As NeoBERT's: a configuration and a model in files beside it, which `auto_map` names."""
+    code = {name: f"model.NeoBERT{kind}" for name, kind in (("AutoConfig", "Config"), ("AutoModelForMaskedLM", "LM"))}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "neobert", "auto_map": code, **SMALL}))
+    (tmp_path / "model.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
+    with pytest.raises(
+        UserError, match=r"'neobert' brings code of its own \(auto_map\), which Maskwright does not run"
+    ):
+        padded_config(str(tmp_path), SEQ_LEN, tokenizer)
+    with pytest.raises(UserError, match="transformers has no masked language model of the kind 'neobert'"):
+        padded_config({"model_type": "neobert", **SMALL}, SEQ_LEN, tokenizer)
+    assert not (tmp_path / "run").exists()
 
 
 def test_positions_that_begin_after_the_padding_token_s_id(tokenizer):

@@ -1,0 +1,46 @@
+"""Training with a compiled model, and with layers that are computed again: the same losses."""
+
+from pathlib import Path
+
+import pytest
+
+from pretrain.journal import read_journal
+from tests.support import runs
+
+NAMES = ("train/loss", "train/grad_norm", "eval/loss")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return runs.tiny_data(tmp_path_factory.mktemp("data"))
+
+
+def trained(data: Path, run: Path, procs: int, *overrides: str) -> list[float]:
+    config = runs.tiny_config(data, run, train__steps=3, eval={"every_steps": 3, "rows": 8})
+    path = runs.write_config(run.with_suffix(".yaml"), config)
+    result = runs.maskwright("train", path, *overrides, "--procs", str(procs))
+    assert result.returncode == 0, result.stdout + result.stderr
+    entries = read_journal(run / "journal.jsonl")
+    found = [entry.metrics[name] for entry in entries for name in NAMES if name in entry.metrics]
+    assert len(found) == 7
+    return found
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains_the_same_run(data, tmp_path):
+    plain = trained(data, tmp_path / "plain", 1, "zero.stage=2")
+    compiled = trained(data, tmp_path / "compiled", 1, "zero.stage=2", "train.compile=true")
+    assert compiled == pytest.approx(plain, rel=1e-5)
+    assert compiled != plain, "nothing was compiled"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [1, 3])
+def test_layers_computed_again_train_the_same_run_bit_for_bit(stage, data, tmp_path):
+    """Under ZeRO-3, whose weights come and go around each module; with dropout."""
+    ways = [f"zero.stage={stage}", "model.arch=modernbert", "model.dropout=0.2"]
+    if stage == 3:
+        ways.append("deepspeed.zero_optimization.stage3_param_persistence_threshold=0")
+    plain = trained(data, tmp_path / "plain", 2, *ways)
+    again = trained(data, tmp_path / "again", 2, *ways, "train.activation_checkpointing=true")
+    assert again == plain

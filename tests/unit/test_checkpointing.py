@@ -1,0 +1,53 @@
+"""Layers that are computed again in the backward pass: the same gradients bit for bit, and the memory that it saves."""
+
+import pytest
+import torch
+
+from pretrain.model.encoder import Encoder
+from pretrain.model.shape import EncoderShape
+from tests.support.streams import stream
+from tests.support.tensor_memory import TensorMemory
+
+SEQ_LEN, LENGTHS = 16, [16, 3, 3, 10, 8, 8]
+BASE = {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
+def test_loss_and_gradients_are_the_same_bits(arch, dropout):
+    sizes = {"layers": 3, "hidden": 24, "heads": 2, "intermediate": 40, "window": 8, "dropout": dropout}
+    found = []
+    for checkpointing in (False, True):
+        model = Encoder(EncoderShape(arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, **sizes))
+        model.initialize(3)
+        if checkpointing:
+            model.checkpoint_layers()
+        torch.manual_seed(5)
+        loss = model(**stream(LENGTHS), seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss
+        loss.backward()
+        after = torch.rand(3)
+        found.append([loss.detach(), after, *(parameter.grad for parameter in model.parameters())])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+def test_memory_of_a_base_model(arch):
+    """Kept are the inputs of layers: [N, D] each. The rest is one layer's, and what the head and the gradients take."""
+    rows, seq_len = 32, 512
+    n, kept, peak = rows * seq_len, {}, {}
+    for checkpointing in (False, True):
+        shape = EncoderShape(arch=arch, vocab_size=90, max_positions=seq_len, pad_id=0, **BASE)
+        model = Encoder(shape, backend="varlen").to("meta", torch.bfloat16)
+        if checkpointing:
+            model.checkpoint_layers()
+        ids = [torch.empty(size, dtype=torch.int64, device="meta") for size in (n, n, 200, 2000, 2000)]
+        with TensorMemory(model) as memory:
+            loss = model(ids[0], ids[1], ids[2].int(), *ids[3:], seq_len, 100).loss
+        kept[checkpointing] = memory.bytes
+        with memory:
+            loss.backward()
+        peak[checkpointing] = memory.peak
+    inputs = (BASE["layers"] + 1) * n * BASE["hidden"] * 2
+    assert inputs < kept[True] < 1.1 * inputs
+    assert kept[False] > 10 * kept[True]
+    assert peak[False] > 5 * peak[True]

@@ -1,0 +1,119 @@
+"""Rows of 8,192 tokens: the same as transformers computes, without a row's mask; and attention by blocks."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import AutoModelForMaskedLM
+
+from pretrain.model.attention import Documents, attention
+from pretrain.model.band import band_attention, band_mask
+from pretrain.model.encoder import Encoder
+from pretrain.model.families import hugging_face_model
+from pretrain.model.shape import EncoderShape
+from tests.support.streams import stream
+from tests.support.tensor_memory import TensorMemory
+
+LONG = 8192
+SHAPE = EncoderShape(
+    arch="modernbert",
+    vocab_size=90,
+    layers=5,
+    hidden=16,
+    heads=1,
+    intermediate=24,
+    max_positions=LONG,
+    pad_id=0,
+    norm_eps=1e-5,
+    window=64,
+    init_std=0.3,
+)
+
+
+def encoder(shape: EncoderShape) -> Encoder:
+    made = Encoder(shape)
+    made.initialize(3)
+    return made
+
+
+def logits(model: Encoder, lengths: list[int]) -> torch.Tensor:
+    batch = stream(lengths)
+    with torch.no_grad():
+        states = model.hidden(batch["tokens"], batch["positions"], batch["cu_seqlens"], LONG, len(lengths))
+        return model.logits(states)[:, :90]
+
+
+@pytest.mark.parametrize("theta", [160_000.0, 10_000.0])
+def test_logits_at_8192_tokens_equal_transformers(theta, tmp_path):
+    """After an export, with both kinds of layers; another window or rotary base shows."""
+    model = encoder(replace(SHAPE, rope_theta=theta))
+    hugging_face_model(model.state_dict(), model.shape).save_pretrained(tmp_path)
+    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    config = theirs.config
+    assert (config.max_position_embeddings, config.local_attention) == (LONG, 64)
+    bases = {kind: rope["rope_theta"] for kind, rope in config.rope_parameters.items()}
+    assert bases == {"full_attention": theta, "sliding_attention": 10_000.0}
+    with torch.no_grad():
+        wanted = theirs(input_ids=stream([LONG])["tokens"][None]).logits[0]
+    found = logits(model, [LONG])
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+    for other in ({"window": 62}, {"window": 66}, {"rope_theta": 2 * theta}, {"local_rope_theta": 20_000.0}):
+        changed = encoder(replace(model.shape, **other))
+        assert (logits(changed, [LONG]) - wanted).abs().max() > 0.1, other
+
+
+@pytest.mark.parametrize("lengths", [[LONG], [5000, 3192], [LONG - 300, 200, 100]])
+def test_training_at_8192_tokens_makes_no_mask_of_a_row(lengths):
+    model, batch = encoder(SHAPE), stream(lengths)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(2):
+        with TensorMemory(model) as memory:
+            prediction = model(**batch, seq_len=LONG, n_documents=len(lengths))
+            prediction.loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(prediction.loss.item())
+        assert memory.largest <= 2 * 64 * LONG  # the widest: the local layers' mask
+    assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("reach", [1, 4, 9])
+@pytest.mark.parametrize("lengths", [[40], [7, 1, 20, 12], [3, 60, 37]])
+def test_blocks_see_what_a_whole_mask_lets_them_see(lengths, reach):
+    """Whatever the slots are a multiple of; results and gradients."""
+    n, generator = sum(lengths), torch.Generator().manual_seed(reach)
+    document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    place = torch.arange(n)
+    mask = (document == document[:, None]) & ((place - place[:, None]).abs() <= reach)
+    q, k, v = (torch.randn(n, 2, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    by_head = [x.transpose(0, 1) for x in (q, k, v)]
+    whole = F.scaled_dot_product_attention(*by_head, attn_mask=mask).transpose(0, 1)
+    blocks = band_attention(q, k, v, band_mask(document, reach), reach, 0.0)
+    torch.testing.assert_close(blocks, whole)
+    weights = torch.randn(whole.shape, generator=generator, dtype=torch.float64)
+    for one, other in zip(*(torch.autograd.grad((x * weights).sum(), (q, k, v)) for x in (blocks, whole)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_blocks_are_taken_where_they_are_less_work():
+    """128 slots and a reach of 8, so 32 keys a query: against a row of 128, and documents of 28 and 36 on average."""
+    for lengths, banded in (([128], True), ([16] * 8, False), ([60, 60, 8], True), ([30] * 4 + [8], False)):
+        bounds = torch.tensor([0, *lengths]).cumsum(0).int()
+        documents = Documents.of(bounds, 128, 128, len(lengths), "sdpa", False, (None, 8))
+        assert documents.banded == banded, lengths
+    compiled = Documents.of(bounds, 128, 128, None, "sdpa", False, (None, 8))
+    assert compiled.banded, "whatever the documents are"
+    assert not Documents.of(bounds, 128, 32, None, "sdpa", False, (None, 8)).banded
+
+
+def test_dropout_of_blocks_leaves_out_its_share():
+    """Of weights: each value of the result is the mean of what is kept, over the share that is kept."""
+    torch.manual_seed(0)
+    bounds, ones = torch.tensor([0, 4096], dtype=torch.int32), torch.ones(4096, 1, 4)
+    documents = Documents.of(bounds, 4096, 4096, 1, "sdpa", False, (32,))
+    out = attention(ones, ones, ones, documents, 32, dropout=0.25)
+    assert documents.banded
+    assert out.mean().item() == pytest.approx(1.0, abs=0.01)
+    assert out[:, 0, 0].std().item() == pytest.approx((0.25 / 0.75 / 65) ** 0.5, rel=0.1)

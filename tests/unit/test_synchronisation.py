@@ -1,0 +1,94 @@
+"""What a GPU runs in the model's forward and backward pass never waits for the host, as far as a CPU can show it.
+
+Tensors on the device "meta" have shapes and no values: what asks for one (item, nonzero, a boolean index, a copy to the
+host) fails there. What mixes them with tensors of the host, as a copy to a GPU does, fails here. A copy of numbers by
+`torch.tensor(..., device=...)` is not seen: tests/gpu/test_model.py has the counterpart that sees all.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from pretrain.model import encoder as encoder_module
+from pretrain.model.encoder import Encoder
+from pretrain.model.head import LossOptions
+from pretrain.model.shape import EncoderShape
+
+SEQ_LEN, ROWS, PREDICTIONS = 32, 3, 9
+N = SEQ_LEN * ROWS
+
+
+class NothingFromTheHost(TorchDispatchMode):
+    """Fails where an operation takes a tensor of the host."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for value in tree_leaves((args, kwargs)):
+            if isinstance(value, torch.Tensor) and value.device.type != "meta":
+                raise AssertionError(f"{func} takes a tensor of the host")
+        return func(*args, **(kwargs or {}))
+
+
+def stream() -> dict[str, torch.Tensor]:
+    def ids(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    return {
+        "tokens": ids(N),
+        "positions": ids(N),
+        "cu_seqlens": ids(40, dtype=torch.int32),
+        "masked_positions": ids(PREDICTIONS),
+        "labels": ids(PREDICTIONS),
+    }
+
+
+def step(arch: str, backend: Any, dropout: float = 0.0, checkpointing: bool = False, causal: bool = False) -> None:
+    sizes = {"layers": 4, "hidden": 32, "heads": 4, "intermediate": 48, "window": 8}
+    shape = EncoderShape(
+        arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, dropout=dropout, causal=causal, **sizes
+    )
+    model = Encoder(shape, LossOptions(smoothing=0.1, z_loss=1e-4), backend).to("meta", torch.bfloat16)
+    if checkpointing:
+        model.checkpoint_layers()
+    batch = stream()
+    with NothingFromTheHost():
+        model(**batch, seq_len=SEQ_LEN, n_documents=5).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(("backend", "dropout"), [("varlen", 0.0), ("sdpa", 0.0), ("sdpa", 0.1)])
+@pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
+def test_a_step_asks_for_no_value(arch, backend, dropout, checkpointing):
+    step(arch, backend, dropout, checkpointing)
+
+
+@pytest.mark.parametrize("backend", ["varlen", "sdpa"])
+def test_a_causal_step_asks_for_no_value(backend):
+    step("bert", backend, causal=True)
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda x: x[0, 0].item(),
+        lambda x: x * float(x.detach().sum()),
+        lambda x: x[x[:, 0] > 0],
+        lambda x: x.nonzero(),
+        lambda x: x.sum(0).tolist(),
+        lambda x: x.cpu(),
+        lambda x: x if x.any() else -x,
+        lambda x: x * torch.ones(32).to(x.device),
+        lambda x: x[torch.arange(3)],
+    ],
+)
+def test_what_waits_is_found(waits, monkeypatch):
+    def drop(x: torch.Tensor, share: float) -> torch.Tensor:
+        waits(x)
+        return x
+
+    monkeypatch.setattr(encoder_module, "dropped", drop)
+    with pytest.raises((AssertionError, NotImplementedError, RuntimeError)):
+        step("bert", "sdpa")
