@@ -1,4 +1,4 @@
-"""What DeepSpeed's engine holds between the last backward pass and the step (as of 0.19): reduced gradients, replicas."""
+"""What DeepSpeed's engine (as of 0.19) holds between the last backward pass and the step: gradients, replicas."""
 
 from typing import Any
 
