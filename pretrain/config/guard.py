@@ -1,6 +1,6 @@
 """What watches over a run: steps that are not finite, loss spikes, hangs, slow ranks, differing replicas."""
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pretrain.config.section import Section
 
@@ -22,3 +22,13 @@ class GuardConfig(Section):
     slow_factor: float = Field(1.5, ge=0, description="times the others' own time that makes a rank slow; 0: off")
     replica_check_steps: int = Field(1000, ge=0, description="steps between comparisons of the ranks' weights; 0: off")
     data_wait: float = Field(0.1, ge=0, le=1, description="share of waiting for data that is told; 0: never")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> "GuardConfig":
+        if self.rollback and not self.spike_threshold:
+            raise ValueError("rollback needs spikes to be looked for; set guard.spike_threshold above 0")
+        if 0 < self.slow_factor <= 1:
+            raise ValueError(
+                f"slow_factor {self.slow_factor:g} would make every rank slow; write more than 1, or 0 for none"
+            )
+        return self

@@ -77,8 +77,10 @@ class Config(Section):
             raise ValueError("train.fused_kernels is for the native encoder; set it to false with model.arch auto")
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
-        if self.guard.rollback and not self.guard.spike_threshold:
-            raise ValueError("guard.rollback needs spikes to be looked for; set guard.spike_threshold above 0")
+        if self.guard.rollback and self.checkpoint.keep < 2:
+            raise ValueError(
+                "guard.rollback needs a checkpoint from before the spike; set checkpoint.keep to 2 or more"
+            )
         if self.model.max_positions and self.model.max_positions < self.longest_row:
             raise ValueError(
                 f"model.max_positions ({self.model.max_positions}) must be at least the longest data.seq_len "

@@ -46,8 +46,8 @@ def verdict(before: Sequence[Beat | None], after: Sequence[Beat | None], hosts: 
         if now is None or (then is not None and then.number == now.number)
     ]
     if silent:
-        last = [f" since {now.place}" if (now := after[rank]) else "" for rank in silent]
-        named = [f"rank {rank} (on {hosts[rank]}){since}" for rank, since in zip(silent, last, strict=True)]
+        last = [f", last seen at {now.place}" if (now := after[rank]) else "" for rank in silent]
+        named = [f"rank {rank} (on {hosts[rank]}){seen}" for rank, seen in zip(silent, last, strict=True)]
         return f"no sign of life from {', '.join(named)}"
     beats = [beat for beat in after if beat]
     order = [(beat.step, PHASES.index(beat.phase)) for beat in beats]

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -99,12 +100,8 @@ def check_bits(engine: Engine, what: str) -> None:
     assert engine.replicas()
     check_replicas(engine.replicas(), HOSTS, 2, engine.device)
     faulty("flip_bit", 1).after_step(1, engine.module)
-    try:
+    with pytest.raises(UserError, match=r"rank 0 \(on here\), rank 1 \(on there\) differ from each other, first in"):
         check_replicas(engine.replicas(), HOSTS, 2, engine.device)
-    except UserError as error:
-        assert "rank 0 (on here), rank 1 (on there) differ from each other, first in" in str(error)
-    else:
-        raise AssertionError(f"{what}: the flipped bit was not seen")
     if dist.get_rank() == 1:
         parameter = next(engine.module.parameters())
         getattr(parameter, "ds_tensor", parameter).data.view(-1)[-1] = math.inf

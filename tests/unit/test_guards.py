@@ -120,7 +120,8 @@ def test_the_judge_ends_a_run_of_skipped_steps_with_their_rows(tmp_path, capsys)
     for step in (7, 8, 9):
         judge.check()
         assert judge.see(measured(step, math.nan, skipped=True)) == {"train/skipped": 1.0}
-    said = r"3 steps in a row .*: 7 \(from row 48 on\), 8 \(from row 56 on\), 9 \(from row 64 on\); .*replay .*run --step 7"
+    rows = r"7 \(from row 48 on\), 8 \(from row 56 on\), 9 \(from row 64 on\)"
+    said = rf"3 steps in a row .*: {rows}; .*replay .*run --step 7"
     with pytest.raises(UserError, match=said):
         judge.check()
     assert "step 8 was skipped" in capsys.readouterr().err

@@ -25,9 +25,9 @@ def beats(*places: tuple[int, int, str]) -> list[Beat]:
 def test_a_rank_without_heartbeat_is_named():
     before = beats((5, 7, "backward"), (3, 7, "forward"), (5, 7, "backward"))
     after = beats((9, 7, "backward"), (3, 7, "forward"), (9, 7, "backward"))
-    assert verdict(before, after, HOSTS) == "no sign of life from rank 1 (on n2) since step 7, forward"
+    assert verdict(before, after, HOSTS) == "no sign of life from rank 1 (on n2), last seen at step 7, forward"
     assert verdict([None, *before[1:]], [None, after[1], after[2]], HOSTS) == (
-        "no sign of life from rank 0 (on n1), rank 1 (on n2) since step 7, forward"
+        "no sign of life from rank 0 (on n1), rank 1 (on n2), last seen at step 7, forward"
     )
     assert verdict([None, before[0], before[2]], [after[0], after[0], after[2]], HOSTS) == (
         "all ranks are at step 7, backward"
@@ -101,7 +101,7 @@ def test_a_silent_rank_is_named(ranks):
     time.sleep(0.2)
     ranks.enter("backward", 7)
     assert ranks.left.wait(10)
-    assert "no sign of life from rank 1 (on n2) since step 7, forward" in ranks.folder._recorded_status().reason
+    assert "no sign of life from rank 1 (on n2), last seen at step 7, forward" in ranks.folder._recorded_status().reason
 
 
 def test_the_start_and_the_first_step_may_take_longer(ranks):
