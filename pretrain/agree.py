@@ -1,5 +1,6 @@
 """Steps of the set-up on which all ranks must agree: one rank's failure is everybody's, so that none waits for ever."""
 
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -46,6 +47,13 @@ def check_equal(value: str, what: str) -> None:
     if len(set(values)) > 1:
         other = next(rank for rank, found in enumerate(values) if found != values[0])
         raise UserError(f"rank {other} has another {what} than rank 0; give every node the same files")
+
+
+def host_names() -> list[str]:
+    """Where each rank is; a collective."""
+    names: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(names, socket.gethostname())
+    return names
 
 
 def on_main(function: Callable[[], T]) -> T | None:

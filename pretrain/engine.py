@@ -1,5 +1,6 @@
 """DeepSpeed behind a small surface: one optimizer step over a global batch. The only importer of deepspeed."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,13 +18,17 @@ from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
+from pretrain.guards.own_time import OwnTime
+from pretrain.guards.pulse import Pulse
 from pretrain.layout import gather, layout_of, live_pieces, take_over
+from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
 from pretrain.optim import build_optimizer
 from pretrain.philox import derive_key, draw
 
 _TAG = "deepspeed"
+_COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # of DeepSpeed's engine
 _OURS = (
     "train_batch_size",
     "train_micro_batch_size_per_gpu",
@@ -76,7 +81,8 @@ def deepspeed_config(config: Config) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": config.optim.grad_clip,
-        "bf16": {"enabled": config.train.precision == "bf16"},
+        # The engine looks itself whether gradients are finite, for every precision and stage.
+        "bf16": {"enabled": config.train.precision == "bf16", "check_grad_overflow": False},
         "zero_optimization": {
             "stage": config.zero.stage,
             "contiguous_gradients": True,
@@ -96,15 +102,17 @@ class Engine:
     Args:
         config: the run.
         model: initialised alike on every rank.
+        pulse: is told what the step is at.
     """
 
-    def __init__(self, config: Config, model: Model):
+    def __init__(self, config: Config, model: Model, pulse: Pulse | None = None):
         optimizer = build_optimizer(model, config.optim)
         names = {parameter: name for name, parameter in model.named_parameters()}
         self._config = config
         self._names = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
-        self.device = self._engine.device
+        self.device, self.pulse = self._engine.device, pulse or Pulse()
+        self.own_time = OwnTime(self.device)
 
     def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
         """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
@@ -132,27 +140,64 @@ class Engine:
             lr: learning rate of this step.
 
         Returns:
-            fp64 [3] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
-            clipping.
+            fp64 [4] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
+            clipping, and whether the step was skipped: where the loss or a gradient of any rank is not finite, weights
+            and optimizer state stay as they are.
         """
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         scale = dist.get_world_size() / predictions.clamp(min=1)
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches, start=1):
             # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
             self._engine.set_gradient_accumulation_boundary(number == len(batches))
             self._seed(number)
-            prediction = self._forward(batch)
-            sums += torch.stack([prediction.cross_entropy, prediction.correct]).double()
+            self.pulse.enter("forward")
+            with self.own_time:
+                prediction = self._forward(batch)
+            sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
+            self.pulse.enter("backward")
             self._engine.backward(prediction.loss * scale.to(prediction.loss.dtype))
-        norm = self._plain_grad_norm()
-        self._engine.step()
+        self.pulse.enter("step")
+        sums[2] = ~all_finite(reduced_gradients(self._engine), self.device)
         dist.all_reduce(sums)
+        skipped = (sums[2] > 0) | ~sums[0].isfinite()
+        norm = self._plain_grad_norm()
+        self._optimize(skipped.float())
         if norm is None:
             norm = self._engine.get_global_grad_norm()
         norm = torch.as_tensor(norm, dtype=torch.float64, device=self.device)
-        return torch.cat([sums, norm.reshape(1)])
+        return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1)])
+
+    def _optimize(self, skipped: Tensor) -> None:
+        """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1."""
+        self._engine.basic_optimizer.found_inf = skipped
+        self._engine.step()
+
+    def rehearse(self, batch: DeviceBatch) -> None:
+        """Do all that a step does, on one micro-batch, and leave weights, optimizer state and counts as they were."""
+        counts = {name: getattr(self._engine, name) for name in _COUNTS}
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            self._engine.set_gradient_accumulation_boundary(True)
+            self._engine.backward(self._forward(batch).loss)
+            self._optimize(torch.ones((), device=self.device))
+        for name, value in counts.items():
+            setattr(self._engine, name, value)
+
+    def weights_finite(self) -> bool:
+        """Whether no weight of any rank is infinite or not a number; a collective, for which the host waits."""
+        spoiled = (~all_finite(own_weights(self._engine), self.device)).float()
+        dist.all_reduce(spoiled, dist.ReduceOp.MAX)
+        return not spoiled.item()
+
+    def replicas(self) -> dict[str, Tensor]:
+        """The weights that every rank should hold alike, by name."""
+        return replicated_weights(self._engine)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The model."""
+        return self._engine.module
 
     def evaluate(self, batches: Iterable[DeviceBatch]) -> Tensor:
         """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions."""
@@ -160,6 +205,7 @@ class Engine:
         self._engine.eval()
         with torch.no_grad():
             for batch in batches:
+                self.pulse.enter("evaluation")
                 prediction = self._forward(batch)
                 sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
         self._engine.train()
@@ -199,6 +245,13 @@ class Engine:
         dist.barrier()
         self._engine.destroy()
         dist.destroy_process_group()
+
+    def release(self) -> None:
+        """Give up the model and its memory, but stay in the process group; the engine is of no more use."""
+        self._engine.destroy()
+        del self._engine
+        gc.collect()
+        get_accelerator().empty_cache()
 
     def _forward(self, batch: DeviceBatch) -> Prediction:
         return self._engine(

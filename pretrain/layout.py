@@ -5,7 +5,8 @@ which parts depends on the layout. Its own converter (`ds_to_universal`) changes
 changes the stage nor knows stage 0. Here every layout, saved or live, is described in the same terms, as flat tensors
 and their pieces, and each rank copies from the saved ones what its own are to hold. Nothing is converted on disk.
 
-This module knows what DeepSpeed's files and optimizers look like inside (as of 0.19), and nothing else does.
+This module knows what DeepSpeed's files and optimizers look like inside (as of 0.19); beside it, only pretrain/live.py
+does.
 """
 
 import math

@@ -1,10 +1,9 @@
 """The step loop: next batch, step, journal; evaluate, checkpoint and stop on schedule."""
 
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +21,10 @@ from pretrain.data.mixture import MixturePosition
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.sources import Sources
 from pretrain.engine import Engine
+from pretrain.faults import Faults
+from pretrain.guards.history import History, Place
+from pretrain.guards.judge import Judge, Measured
+from pretrain.guards.replicas import check_replicas
 from pretrain.identity import batch_settings
 from pretrain.late import LateReader
 from pretrain.masking.deferred import device_masking
@@ -34,6 +37,7 @@ from pretrain.signals import StopRequest
 _STATUS_SECONDS = 5.0
 CountFlops = Callable[[NDArray[np.int64], int], float]
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
+Outcome = State | Literal["spike"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Loop:
         valid: batches of the held-out set, or None.
         count_flops: operations of a micro-batch, by its documents' lengths and its predictions; None if not known.
         report: is given the metrics of a step, and of a training step its batch (journal.Entry), on rank 0.
+        stop: whether somebody asked to stop.
+        hosts: where each rank is.
     """
 
     def __init__(
@@ -82,32 +88,43 @@ class Loop:
         valid: Loader | None,
         count_flops: CountFlops | None,
         report: Report,
+        stop: StopRequest,
+        hosts: Sequence[str],
     ):
         self.config, self.folder, self.data, self.engine = config, folder, data, engine
         self.loader, self.valid, self.report = loader, valid, report
-        self.stop = StopRequest(folder.stop)
-        self.stopping = False
+        self.stop, self.stopping = stop, False
         self.replaced_tokens = 0
         self._init: str | None = None
         self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
+        self.judge = Judge(config.guard, folder.path, History(), hosts, self.is_main)
+        self._hosts, self._faults = hosts, Faults(dist.get_rank())
         self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, config.longest_row))
         self._count_flops, self._peak = count_flops, _peak(engine.device)
         self._settings = batch_settings(config, data)
         self._last_status = 0.0
+        self._waited = 0.0  # for data, in the last step
         self._last_end: float | None = None  # of the last step, None after something else took time
 
-    def run(self, progress: Progress) -> State:
-        """Train on from `progress` to the end; "completed" or "stopped"."""
+    def run(self, progress: Progress) -> Outcome:
+        """Train on from `progress` to the end; "completed", "stopped", or "spike": the run should go back.
+
+        Raises:
+            UserError: on every rank, if the run cannot go on.
+        """
         total = self.config.train.steps
         steps_done, position = progress.steps_done, progress.position
         self.replaced_tokens, self._init = progress.replaced_tokens, progress.init
+        self.judge.history = progress.history
         saved_at = steps_done
         prefetcher = Prefetcher(self.loader, steps_done, position, self._prepare)
         try:
-            while steps_done < total and not self.stopping:
+            while steps_done < total and not self.stopping and not self.judge.rollback_due:
                 step = self._train_step(prefetcher, steps_done)
                 steps_done, position = steps_done + 1, step.after
+                if _is_due(self.config.guard.replica_check_steps, steps_done):
+                    self._check_replicas(steps_done)
                 if steps_done % self.config.eval.every_steps == 0 or steps_done == total:
                     self._evaluate(steps_done)
                 if steps_done % self.config.checkpoint.every_steps == 0 or steps_done == total:
@@ -118,8 +135,10 @@ class Loop:
             prefetcher.close()
             if self.valid:
                 self.valid.close()
-        if saved_at != steps_done:
+        if saved_at != steps_done and not self.judge.rollback_due:
             self._checkpoint(steps_done, position)
+        if self.judge.rollback_due:
+            return "spike"
         return "completed" if steps_done >= total else "stopped"
 
     def _prepare(self, step: Step) -> _Fed:
@@ -133,15 +152,21 @@ class Loop:
         )
 
     def _train_step(self, prefetcher: Prefetcher[_Fed], steps_done: int) -> Step:
-        start = time.monotonic()
+        start, pulse = time.monotonic(), self.engine.pulse
+        pulse.enter("data", steps_done + 1)
+        self._faults.before_step(steps_done + 1, self.engine.module)
         fed = prefetcher.next()
         waited = time.monotonic() - start
         since, self._last_end = self._last_end or start, None
         lr = self.config.optim.lr * lr_factor(self.config.schedule, steps_done, self.config.train.steps)
+        lr *= self._faults.lr_factor(fed.step.before.dealt)
         batches = [batch.wait() for batch in fed.batches]
-        counts = self.engine.total([*fed.counts, int(bool(self.stop))], _late_counts(batches))
+        own = [0.0] * len(self._hosts)
+        own[dist.get_rank()] = self.engine.own_time.take() + self._waited
+        counts = self.engine.total([*fed.counts, int(bool(self.stop)), *own], _late_counts(batches, len(own)))
         values = self.engine.step(batches, counts[0], lr)
-        self._last_end = time.monotonic()
+        self._faults.after_step(steps_done + 1, self.engine.module)
+        self._last_end, self._waited = time.monotonic(), waited
         rows, seq_len = fed.step.after.dealt - fed.step.before.dealt, fed.batches[0].seq_len
         rate, seconds = fed.step.mask_rate, self._last_end - since
         label = _Label(steps_done + 1, lr, fed.step.before, rows, seq_len, rate, seconds, waited)
@@ -150,7 +175,8 @@ class Loop:
 
     def _finish(self, due: list[tuple[_Label, list[float]]]) -> None:
         """Report steps whose values have arrived. Every rank sees the same values and so decides alike."""
-        for label, (loss, correct, grad_norm, predictions, tokens, replaced, checksum, flops, stops) in due:
+        for label, values in due:
+            loss, correct, grad_norm, skipped, predictions, tokens, replaced, checksum, flops, stops, *own = values
             self.stopping = self.stopping or stops > 0
             self.replaced_tokens += int(replaced)
             loss /= max(predictions, 1)
@@ -166,6 +192,8 @@ class Loop:
                 "speed/data_wait": label.waited / label.seconds,
             }
             metrics |= self._operations(flops, predictions, label.seconds)
+            place, shape = Place(label.step, label.before), (label.rows, label.seq_len)
+            metrics |= self.judge.see(Measured(place, shape, loss, skipped > 0, own, label.waited, label.seconds))
             if self.config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self.replaced_tokens
             if self.is_main:
@@ -179,7 +207,7 @@ class Loop:
                     "settings": self._settings,
                 }
                 self.report(label.step, metrics | self._epochs(label.before), batch)
-            self._check(label.step, loss, grad_norm)
+            self._check(label.step)
 
     def _flops(self, batch: Batch) -> float:
         if self._count_flops is None:
@@ -203,13 +231,9 @@ class Loop:
             return {"data/epoch": read[0]}
         return {f"data/epoch/{name}": epochs for name, epochs in zip(self.data.names, read, strict=True)}
 
-    def _check(self, step: int, loss: float, grad_norm: float) -> None:
+    def _check(self, step: int) -> None:
         """End a run that cannot go on, on all ranks at the same step."""
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise UserError(
-                f"step {step} has loss {loss} and gradient norm {grad_norm}; lower optim.lr or lengthen "
-                "schedule.warmup_steps, and go on from the last checkpoint with run.allow_changes=true"
-            )
+        self.judge.check()
         if self.replaced_tokens > self.config.data.damage_budget:
             raise UserError(
                 f"by step {step}, {self.replaced_tokens} tokens stood in for those of damaged blocks, more than "
@@ -230,13 +254,30 @@ class Loop:
 
     def _checkpoint(self, step: int, position: MixturePosition) -> None:
         self._finish(self.late.drain())
+        if self.judge.rollback_due:
+            return
         self._last_end = None
+        self.engine.pulse.enter("checkpoint", step)
+        self._check_weights(step)
         start = time.monotonic()
-        progress = Progress(step, position, self.replaced_tokens, self._init)
+        progress = Progress(step, position, self.replaced_tokens, self._init, self.judge.history)
         state = checkpoint_state(self.config, self.data, progress)
         checkpoint.commit(self.folder.checkpoints, step, state, self.engine.save, self.config.checkpoint.keep)
         if self.is_main:
             self.report(step, {"checkpoint/seconds": time.monotonic() - start}, None)
+
+    def _check_weights(self, step: int) -> None:
+        """No checkpoint is made of weights that are worth nothing."""
+        if self.config.guard.replica_check_steps:
+            self._check_replicas(step)
+        if not self.engine.weights_finite():
+            raise UserError(
+                f"after step {step} some weights are not finite, so that no checkpoint is made of them; lower optim.lr "
+                "or lengthen schedule.warmup_steps, and go on from the last checkpoint with run.allow_changes=true"
+            )
+
+    def _check_replicas(self, step: int) -> None:
+        check_replicas(self.engine.replicas(), self._hosts, step, self.engine.device)
 
     def _write_status(self, step: int) -> None:
         now = time.monotonic()
@@ -244,17 +285,21 @@ class Loop:
             self._last_status = now
             if self.folder.read_status().state == "failed":
                 return  # another rank has failed, and said why
-            self.folder.write_status("running", step, self.config.train.steps, "training", "none")
+            self.folder.write_status("running", step, self.config.train.steps, f"training{self.judge.history}", "none")
 
 
-def _late_counts(batches: list[DeviceBatch]) -> torch.Tensor | None:
-    """Predictions and checksums of batches that were masked on the device, in the places of _Fed.counts and stops."""
+def _is_due(every: int, step: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _late_counts(batches: list[DeviceBatch], ranks: int) -> torch.Tensor | None:
+    """Predictions and checksums of batches that were masked on the device, in the places of what is summed up."""
     late = [batch.late for batch in batches if batch.late is not None]
     if not late:
         return None
     predictions, checksum = torch.stack(late).sum(0)
     nothing = torch.zeros_like(checksum)
-    return torch.stack([predictions, nothing, nothing, checksum, nothing, nothing])
+    return torch.stack([predictions, nothing, nothing, checksum, nothing, nothing, *[nothing] * ranks])
 
 
 def _peak(device: torch.device) -> int | None:

@@ -1,7 +1,7 @@
 """Where a run starts: at step 0, or after a checkpoint that is intact and was made under the same settings."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pretrain.config import Config
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
+from pretrain.guards.history import History
 from pretrain.identity import differences, identity_of
 from pretrain.layout import layout_of
 from pretrain.model.build import describe
@@ -37,13 +38,14 @@ _ROW_SETTINGS = {
 class Progress:
     """How far a run has come: optimizer steps, where its stream stands, and tokens that stood in for damaged ones.
 
-    `init` is the digest of the weights that it began with, None if they were random.
+    `init` is the digest of the weights that it began with, None if they were random; `history` what its guards know.
     """
 
     steps_done: int
     position: MixturePosition
     replaced_tokens: int = 0
     init: str | None = None
+    history: History = field(default_factory=History)
 
 
 def checkpoint_state(config: Config, data: Sources, progress: Progress) -> dict[str, Any]:
@@ -52,6 +54,7 @@ def checkpoint_state(config: Config, data: Sources, progress: Progress) -> dict[
     return {
         "position": progress.position.to_json(),
         "replaced_tokens": progress.replaced_tokens,
+        "guards": progress.history.to_json(),
         "identity": identity_of(config, data, progress.steps_done, progress.init),
         "layout": layout_of(config),
         "shape": describe(config, data.tokenizer),
@@ -85,7 +88,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
 
 def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) -> Progress:
     """How far a run has come; its stream goes on where it stood, or at the next epoch if its rows are others now."""
-    progress = _progress_of(start)
+    progress = progress_of(start)
     changed = differences(start.state["identity"], identity_of(config, data, start.step, progress.init))
     if not _ROW_SETTINGS & changed.keys():
         return progress
@@ -96,10 +99,12 @@ def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) 
     return replace(progress, position=MixturePosition(progress.position.dealt, sources))
 
 
-def _progress_of(found: checkpoint.Checkpoint) -> Progress:
+def progress_of(found: checkpoint.Checkpoint) -> Progress:
+    """How far the run had come that wrote a checkpoint."""
     state = found.state
     position = MixturePosition.from_json(state["position"])
-    return Progress(found.step, position, state["replaced_tokens"], state["identity"].get("model.init (weights)"))
+    init, history = state["identity"].get("model.init (weights)"), History.from_json(state["guards"])
+    return Progress(found.step, position, state["replaced_tokens"], init, history)
 
 
 def _init_now(config: Config, found: checkpoint.Checkpoint) -> str | None:
@@ -107,7 +112,7 @@ def _init_now(config: Config, found: checkpoint.Checkpoint) -> str | None:
     init = config.model.init
     if init is None:
         return None
-    return digest_of(init) if weights_file(init).is_file() else _progress_of(found).init
+    return digest_of(init) if weights_file(init).is_file() else progress_of(found).init
 
 
 def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoint:

@@ -43,6 +43,8 @@ class RunFolder:
         self.exports = path / "exports"
         self.tokenizer = path / "tokenizer"
         self.curve = path / "curve.png"
+        self.heartbeats = path / "heartbeats"
+        self.stacks = path / "stacks"
 
     def create(self) -> None:
         """Make the folders.

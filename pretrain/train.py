@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -15,9 +16,11 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer, write_json
 from data_prep.reader import Dataset
 from pretrain import checkpoint
-from pretrain.agree import check_equal, on_main, together
+from pretrain.agree import check_equal, host_names, on_main, together
+from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config, load_config, save_config
-from pretrain.curriculum import stages_of
+from pretrain.curriculum import Stage, stages_of
+from pretrain.data.loader import Loader
 from pretrain.data.sources import (
     Sources,
     check_files,
@@ -28,17 +31,22 @@ from pretrain.data.sources import (
 )
 from pretrain.engine import Engine, init_distributed
 from pretrain.environment import describe_environment
+from pretrain.guards.dry_run import dry_run
+from pretrain.guards.history import History
+from pretrain.guards.pulse import Pulse
+from pretrain.guards.rollback import checkpoint_before, go_back, tell
+from pretrain.guards.watchdog import Watchdog
 from pretrain.identity import batch_settings
 from pretrain.kernels import operations
-from pretrain.loop import Loop
+from pretrain.loop import Loop, Report
 from pretrain.model.build import Description, Model, build, describe, flops_of
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.initial import digest_of, initial_state
 from pretrain.reporting import Reporting
-from pretrain.resume import Progress, find_start, start_progress
+from pretrain.resume import Progress, find_start, progress_of, start_progress
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
-from pretrain.signals import die_with_parent, leave
+from pretrain.signals import StopRequest, die_with_parent, leave
 
 # What gloo and NCCL say when another rank is gone.
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
@@ -82,30 +90,84 @@ def train(config: Config, folder: RunFolder) -> State:
     check_equal(json.dumps(description, sort_keys=True), "model.config")
     on_main(lambda: check_files(config, data, valid))
     start = find_start(config, folder, data)
-    loader = together(lambda: training_loader(config, data, stages, dist.get_rank(), defer=True))
-    held_out = together(lambda: held_out_loader(config, valid, stages, dist.get_rank()) if valid else None)
+    session = _Session(config, folder, data, valid, stages, description, host_names(), Pulse())
+    loader = session.loader()
     progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start(), init=_init(config))
-    model = together(lambda: _model(config, description, data, None if start else config.model.init))
     on_main(lambda: folder.write_status("running", progress.steps_done, config.train.steps, "starting", "none"))
     folder.claimed = True
-    engine = Engine(config, model)
-    if start:
-        engine.load(start)
-    on_main(lambda: _record(config, folder, data, progress.steps_done))
-    reporting = Reporting(config, folder, data, progress.steps_done) if dist.get_rank() == 0 else None
-    report = reporting.report if reporting else lambda step, metrics, batch: None
-    loop = Loop(config, folder, data, engine, loader, held_out, flops_of(description), report)
-    state: State = "failed"
-    try:
-        state = loop.run(progress)
-    finally:
-        if reporting:
-            folder.stop.unlink(missing_ok=True)  # honoured, or too late
-            reporting.close(state, loop.stop.reason)
-    engine.close()
+    state = session.train(start, progress, loader)
     if lock:
         lock.close()
     return state
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What a run is made of, for as long as this process trains it."""
+
+    config: Config
+    folder: RunFolder
+    data: Sources
+    valid: Dataset | None
+    stages: tuple[Stage, ...]
+    description: Description
+    hosts: list[str]
+    pulse: Pulse
+
+    def train(self, start: Checkpoint | None, progress: Progress, loader: Loader) -> State:
+        """From a checkpoint, or the beginning, to the end of the run or a request to stop."""
+        config, folder, rank = self.config, self.folder, dist.get_rank()
+        watchdog = Watchdog(folder, self.pulse, rank, self.hosts, config.guard.hang_seconds)
+        watchdog.start()
+        engine = self.engine(start)
+        if config.guard.dry_run:
+            dry_run(engine, loader, progress, config.longest_row)
+        on_main(lambda: _record(config, folder, self.data, progress.steps_done))
+        reporting = Reporting(config, folder, self.data, progress.steps_done) if rank == 0 else None
+        report = reporting.report if reporting else lambda step, metrics, batch: None
+        stop = StopRequest(folder.stop)
+        state: State = "failed"
+        try:
+            while (outcome := (loop := self.loop(engine, loader, report, stop)).run(progress)) == "spike":
+                engine.release()
+                loader = self.loader()
+                start, progress = self.before_spike(start, loop.judge.history, loader)
+                tell(progress, report)
+                engine = self.engine(start)
+            state = outcome
+        finally:
+            watchdog.close()
+            if reporting:
+                folder.stop.unlink(missing_ok=True)  # honoured, or too late
+                reporting.close(state, stop.reason)
+        engine.close()
+        return state
+
+    def loader(self) -> Loader:
+        return together(lambda: training_loader(self.config, self.data, self.stages, dist.get_rank(), defer=True))
+
+    def engine(self, start: Checkpoint | None) -> Engine:
+        """The model, from a checkpoint or as it begins."""
+        init = None if start else self.config.model.init
+        model = together(lambda: _model(self.config, self.description, self.data, init))
+        engine = Engine(self.config, model, self.pulse)
+        if start:
+            engine.load(start)
+        return engine
+
+    def loop(self, engine: Engine, loader: Loader, report: Report, stop: StopRequest) -> Loop:
+        valid, rank, count = self.valid, dist.get_rank(), flops_of(self.description)
+        held_out = together(lambda: held_out_loader(self.config, valid, self.stages, rank) if valid else None)
+        return Loop(self.config, self.folder, self.data, engine, loader, held_out, count, report, stop, self.hosts)
+
+    def before_spike(
+        self, start: Checkpoint | None, history: History, loader: Loader
+    ) -> tuple[Checkpoint | None, Progress]:
+        """Where to go on after a spike: from the checkpoint before it, or from where this process began."""
+        found = checkpoint_before(self.folder.checkpoints, history) or start
+        then = progress_of(found) if found else Progress(0, loader.mixture.start(), init=_init(self.config))
+        on_main(lambda: checkpoint.set_aside(self.folder.checkpoints, then.steps_done))
+        return found, together(lambda: go_back(then, history, loader, self.config.guard.skip_steps))
 
 
 def _open_data(config: Config) -> tuple[Sources, Dataset | None]:

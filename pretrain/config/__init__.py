@@ -5,6 +5,7 @@ Nothing here imports torch, so that the command line and the launchers can check
 
 from pretrain.config.data import DataConfig
 from pretrain.config.files import load_config, save_config
+from pretrain.config.guard import GuardConfig
 from pretrain.config.masking import MaskingConfig, StrategyName
 from pretrain.config.model import PRESETS, SizeConfig
 from pretrain.config.training import OptimConfig, ScheduleConfig
@@ -14,6 +15,7 @@ __all__ = [
     "PRESETS",
     "Config",
     "DataConfig",
+    "GuardConfig",
     "MaskingConfig",
     "OptimConfig",
     "ScheduleConfig",

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from pretrain.config.data import DataConfig
+from pretrain.config.guard import GuardConfig
 from pretrain.config.masking import MaskingConfig
 from pretrain.config.model import ModelConfig
 from pretrain.config.run import CheckpointConfig, EvalConfig, RunConfig, TrackConfig
@@ -27,6 +28,7 @@ class Config(Section):
     zero: ZeroConfig = ZeroConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
+    guard: GuardConfig = GuardConfig()
     track: TrackConfig = TrackConfig()
     deepspeed: dict[str, Any] = Field(default_factory=dict, description="raw DeepSpeed keys, laid over ours")
 
@@ -81,6 +83,10 @@ class Config(Section):
             )
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
+        if self.guard.rollback and self.checkpoint.keep < 2:
+            raise ValueError(
+                "guard.rollback needs a checkpoint from before the spike; set checkpoint.keep to 2 or more"
+            )
         if self.model.max_positions and self.model.max_positions < self.longest_row:
             raise ValueError(
                 f"model.max_positions ({self.model.max_positions}) must be at least the longest data.seq_len "

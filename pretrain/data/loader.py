@@ -49,15 +49,39 @@ class Loader:
         Raises:
             DamagedData: if a block of the data is damaged and may not be replaced.
         """
-        stage, ended = stage_at(self._stages, steps_done)
-        before = position.after_seq_len(ended.seq_len) if ended and ended.seq_len != stage.seq_len else position
-        parts, after = self.mixture.take(before, stage.shape.rows, stage.seq_len)
+        stage, parts, after = self._take(steps_done, position)
         first, rate = self._rank * stage.shape.rank_rows, self._mask_rate(steps_done)
         batches = [
             self._build(_rows(parts, start, stage.shape.micro), stage, rate)
             for start in range(first, first + stage.shape.rank_rows, stage.shape.micro)
         ]
         return Step(batches, position, after, rate)
+
+    def skip(self, steps_done: int, position: MixturePosition, steps: int, to: int) -> MixturePosition:
+        """Where to go on after `to` steps, past what `steps` steps from `position` on would have read.
+
+        `steps_done` is the number of steps before `position`.
+        """
+        for done in range(steps_done, steps_done + steps):
+            _, _, position = self._take(done, position)
+        last, (stage, ended) = stage_at(self._stages, max(0, steps_done + steps - 1))[0], stage_at(self._stages, to)
+        return position.after_seq_len(last.seq_len) if ended or last.seq_len != stage.seq_len else position
+
+    def examples(self, steps_done: int, position: MixturePosition) -> Iterator[Batch]:
+        """Micro-batches of the largest shapes that steps after `steps_done` have, with the rows at `position`.
+
+        The most slots, and the longest rows; of the same number on every rank.
+        """
+        now, ended = stage_at(self._stages, steps_done)
+        read = ended or now  # the stage of the rows before `position`
+        stages = [now, *(stage for stage in self._stages if stage.after_step > steps_done)]
+        most = max(stages, key=lambda stage: (stage.shape.micro * stage.seq_len, stage.seq_len))
+        longest = max(stages, key=lambda stage: (stage.seq_len, stage.shape.micro))
+        for stage in (most, longest) if longest is not most else (most,):
+            at = position if stage.seq_len == read.seq_len else position.after_seq_len(read.seq_len)
+            parts, _ = self.mixture.take(at, stage.shape.rows, stage.seq_len)
+            first = self._rank * stage.shape.rank_rows
+            yield self._build(_rows(parts, first, stage.shape.micro), stage, self._mask_rate(steps_done))
 
     def held_out(self, steps_done: int, max_rows: int) -> Iterator[Batch]:
         """This rank's batches over the first `max_rows` rows of epoch 0, in the same number on every rank.
@@ -78,6 +102,12 @@ class Loader:
     def close(self) -> None:
         """End the reading threads."""
         self.mixture.close()
+
+    def _take(self, steps_done: int, position: MixturePosition) -> tuple[Stage, list[Part], MixturePosition]:
+        """The rows of the step that follows `steps_done` steps, and the position after them."""
+        stage, ended = stage_at(self._stages, steps_done)
+        before = position.after_seq_len(ended.seq_len) if ended and ended.seq_len != stage.seq_len else position
+        return stage, *self.mixture.take(before, stage.shape.rows, stage.seq_len)
 
     def _build(self, parts: list[Part], stage: Stage, rate: float) -> Batch:
         return build_batch(parts, stage.shape.micro, stage.seq_len, self._vocabulary, self.objective, rate)

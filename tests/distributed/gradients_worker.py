@@ -61,7 +61,8 @@ def take_step(engine: Engine, batches: list[Batch], lr: float) -> list[float]:
     """An optimizer step: loss, correct predictions, gradient norm, predictions."""
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])
     feed = DeviceFeed(engine.device)
-    return [*engine.step([feed(batch) for batch in batches], predictions[0], lr).tolist(), predictions.item()]
+    values = engine.step([feed(batch) for batch in batches], predictions[0], lr)
+    return [*values[:3].tolist(), predictions.item()]
 
 
 def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str, np.ndarray]:

@@ -1,0 +1,122 @@
+"""Faults on purpose, for the tests of what survives them: MASKWRIGHT_FAULTS="nan_gradient:rank=1,step=7;...".
+
+Nothing here happens unless that variable is set, and then every rank says so. Kinds, and what else they take:
+
+nan_gradient: the gradient of one parameter, on one rank, is not a number (rank, step).
+bad_batch: a step on the batch that begins at that row of the stream has a far too high learning rate (row).
+flip_bit: a bit of one rank's weights flips after the step (rank, step).
+stop: the process is stopped before the step, as on a node that is lost (rank, step).
+hang: the rank does not go on to the step (rank, step).
+slow: each step of the rank from that one on takes so much longer (rank, step, seconds).
+"""
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from data_prep.errors import UserError
+
+_VARIABLE = "MASKWRIGHT_FAULTS"
+_KINDS = {
+    "nan_gradient": {"rank", "step"},
+    "bad_batch": {"row"},
+    "flip_bit": {"rank", "step"},
+    "stop": {"rank", "step"},
+    "hang": {"rank", "step"},
+    "slow": {"rank", "step", "seconds"},
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, and when it is due."""
+
+    kind: str
+    when: dict[str, float]
+
+
+def parse(text: str) -> tuple[Fault, ...]:
+    """The faults that a value of the variable asks for.
+
+    Raises:
+        UserError: if it is anything else.
+    """
+    faults = []
+    for part in filter(None, text.split(";")):
+        kind, _, rest = part.partition(":")
+        pairs = dict(pair.partition("=")[::2] for pair in rest.split(","))
+        if _KINDS.get(kind) != pairs.keys():
+            raise UserError(f"{_VARIABLE} has {part!r}, which is no fault; unset it")
+        faults.append(Fault(kind, {name: float(value) for name, value in pairs.items()}))
+    return tuple(faults)
+
+
+class Faults:
+    """This rank's faults."""
+
+    def __init__(self, rank: int):
+        mine = parse(os.environ.get(_VARIABLE, ""))
+        self._faults = [fault for fault in mine if fault.when.get("rank", rank) == rank]
+        if mine and rank == 0:
+            print(f"warning: {_VARIABLE} is set: this run harms itself on purpose", file=sys.stderr, flush=True)
+
+    def before_step(self, step: int, model: nn.Module) -> None:
+        """What is due before the step, in the order given."""
+        for fault in self._faults:
+            due = fault.when.get("step")
+            if fault.kind == "slow" and due is not None and step >= due:
+                _delay_forward(model, fault.when["seconds"])
+            elif due != step:
+                continue
+            elif fault.kind == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif fault.kind == "hang":
+                while True:
+                    time.sleep(1)
+            elif fault.kind == "nan_gradient":
+                _poison_gradient(model)
+
+    def lr_factor(self, row: int) -> float:
+        """What the learning rate of a step is multiplied by, whose batch begins at that row of the stream."""
+        return 1000.0 if any(f.kind == "bad_batch" and f.when["row"] == row for f in self._faults) else 1.0
+
+    def after_step(self, step: int, model: nn.Module) -> None:
+        """What is due after the step."""
+        for fault in self._faults:
+            if fault.kind == "flip_bit" and fault.when["step"] == step:
+                _flip_bit(model)
+
+
+def _delay_forward(model: nn.Module, seconds: float) -> None:
+    """Let the next forward pass take longer."""
+
+    def wait(module: nn.Module, inputs: object) -> None:
+        handle.remove()
+        time.sleep(seconds)
+
+    handle = model.register_forward_pre_hook(wait)
+
+
+def _poison_gradient(model: nn.Module) -> None:
+    """Let the next gradient of the last parameter have a NaN."""
+    *_, parameter = model.parameters()
+
+    def poison(gradient: torch.Tensor) -> torch.Tensor:
+        handle.remove()
+        poisoned = gradient.clone()
+        poisoned.view(-1)[0] = torch.nan
+        return poisoned
+
+    handle = parameter.register_hook(poison)
+
+
+def _flip_bit(model: nn.Module) -> None:
+    """Flip the lowest bit of the first weight of the first parameter that is here."""
+    parameter = next(p for p in model.parameters() if p.numel())
+    integers = parameter.data.view(-1).view({2: torch.int16, 4: torch.int32}[parameter.element_size()])
+    integers[0] ^= 1

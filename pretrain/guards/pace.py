@@ -1,0 +1,75 @@
+"""Ranks that are slow and data that are waited for, over many steps. Pure functions but for what was told already."""
+
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+
+_STEPS = 50  # over which times are compared
+_LEAST_SECONDS = 0.001  # a step: what is less is noise
+
+
+def slow_ranks(times: Sequence[Sequence[float]], factor: float) -> dict[int, tuple[float, float]]:
+    """Ranks whose own time is beyond that of the others: its median and the median of the others', in seconds a step.
+
+    Args:
+        times: of each step, the seconds that each rank computed before it first waited for the others.
+        factor: how many times the others' a slow one takes.
+    """
+    medians = [median(rank) for rank in zip(*times, strict=True)]
+    found = {}
+    for rank, own in enumerate(medians):
+        others = median([*medians[:rank], *medians[rank + 1 :]] or [own])
+        if own > factor * others and own - others > _LEAST_SECONDS:
+            found[rank] = own, others
+    return found
+
+
+class Pace:
+    """The latest steps' times; what it finds, it says once, and again only after it was over.
+
+    Args:
+        hosts: where each rank is.
+        slow_factor, data_wait: as in the configuration; 0: off.
+    """
+
+    def __init__(self, hosts: Sequence[str], slow_factor: float, data_wait: float):
+        self._hosts, self._factor, self._share = hosts, slow_factor, data_wait
+        self._own: deque[Sequence[float]] = deque(maxlen=_STEPS)
+        self._waits: deque[tuple[float, float]] = deque(maxlen=_STEPS)
+        self._slow: set[int] = set()
+        self._waiting = False
+        self._steps = 0
+
+    def see(self, own: Sequence[float], waited: float, seconds: float) -> list[str]:
+        """Add a step: each rank's own time, and of this rank how long it waited for data, of how long.
+
+        Returns:
+            Warnings.
+        """
+        self._own.append(own)
+        self._waits.append((waited, seconds))
+        self._steps += 1
+        if self._steps % _STEPS:
+            return []
+        return [*self._slow_warnings(), *self._wait_warnings()]
+
+    def _slow_warnings(self) -> list[str]:
+        slow = slow_ranks(self._own, self._factor) if self._factor and len(self._hosts) > 1 else {}
+        new = [rank for rank in slow if rank not in self._slow]
+        self._slow = set(slow)
+        return [
+            f"rank {rank} (on {self._hosts[rank]}) is slow, and all others wait for it: it needs {slow[rank][0]:.3g} s "
+            f"a step for data and forward pass, the others {slow[rank][1]:.3g} s (median of {_STEPS} steps); look for "
+            "another process, heat or a slow disk there"
+            for rank in new
+        ]
+
+    def _wait_warnings(self) -> list[str]:
+        waited, seconds = map(sum, zip(*self._waits, strict=True))
+        before, self._waiting = self._waiting, bool(self._share) and waited > self._share * seconds
+        if before or not self._waiting:
+            return []
+        return [
+            f"{waited / seconds:.0%} of the last {_STEPS} steps was waiting for data (speed/data_wait); put the data "
+            "on a faster disk, lower data.window_blocks, or leave more cores to each process"
+        ]

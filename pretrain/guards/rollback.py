@@ -1,0 +1,60 @@
+"""Going back to the checkpoint before a loss spike, and on past the batches around it.
+
+After PaLM (Chowdhery et al., 2022, section 5.1): its authors went on from a checkpoint before the spike without the
+batches seen before and during it, and the spike did not come back.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from pretrain import checkpoint
+from pretrain.data.loader import Loader
+from pretrain.guards.history import History, Rollback
+from pretrain.resume import Progress
+
+
+def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint | None:
+    """The newest intact checkpoint whose weights are older than those of the spike's first step; a collective.
+
+    If there is none, the oldest one; None if there is no checkpoint.
+    """
+    assert history.spike
+    agreed = [checkpoint.committed(folder)]
+    dist.broadcast_object_list(agreed)
+    before = [entry for entry in agreed[0] if entry[0] < history.spike.step - 1]
+    for _, path in before + agreed[0][: len(agreed[0]) - len(before)][::-1]:
+        if checkpoint.verify_together(path) is None:
+            return checkpoint.read(path)
+    return None
+
+
+def go_back(then: Progress, history: History, loader: Loader, steps: int) -> Progress:
+    """How the run goes on.
+
+    Args:
+        then: its progress at the checkpoint.
+        history: what its guards know now.
+        loader: knows how far steps read.
+        steps: those after the spike's first one whose batches are left out too.
+    """
+    assert history.spike
+    spike, first = history.spike, then.position
+    skipped = loader.skip(spike.step - 1, spike.position, steps + 1, to=then.steps_done)
+    position = max(first, skipped, key=lambda position: position.dealt)
+    made = Rollback(spike.step, then.steps_done, first.dealt, position.dealt)
+    # What the checkpoint remembers, but for rollbacks: those after it was made are not in it.
+    return replace(then, position=position, history=replace(then.history, rollbacks=(*history.rollbacks, made)))
+
+
+def tell(progress: Progress, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
+    """Say that a run has gone back, in the log and, at the step of the spike, in the journal."""
+    made = progress.history.rollbacks[-1]
+    if dist.get_rank() == 0:
+        print(f"warning: went back {made} left out (guard.rollback)", file=sys.stderr, flush=True)
+        rows = float(made.next_row - made.first_row)
+        report(made.spike, {"train/rollback_to": float(made.to), "train/rows_left_out": rows}, None)

@@ -1,0 +1,162 @@
+"""Ends a run that hangs, and says which rank is behind, or gives no sign of life any more.
+
+Each rank has a thread that rewrites a small file in RUN/heartbeats now and then. Files, since they outlive a node that
+is lost, whichever it is; and what is compared is whether they change, so that clocks need not agree. A rank whose own
+training makes no progress looks at the others' files twice, and judges by what it sees.
+"""
+
+import contextlib
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from data_prep.errors import UserError
+from pretrain.guards.pulse import PHASES, At, Phase, Pulse
+from pretrain.run_folder import RunFolder
+
+_PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints
+_LONGEST_INTERVAL = 10.0  # seconds between heartbeats
+_LOOKS = 4  # heartbeats that a living rank has made between two looks
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a rank's file says: how many heartbeats it has made, and where its training is."""
+
+    number: int
+    step: int
+    phase: Phase
+
+    @property
+    def place(self) -> str:
+        return f"step {self.step}, {self.phase}"
+
+
+def verdict(before: Sequence[Beat | None], after: Sequence[Beat | None], hosts: Sequence[str]) -> str:
+    """Who keeps a run from going on, by two looks at all ranks' files; None stands for one that cannot be read."""
+    silent = [
+        rank
+        for rank, (then, now) in enumerate(zip(before, after, strict=True))
+        if now is None or (then is not None and then.number == now.number)
+    ]
+    if silent:
+        last = [f", last seen at {now.place}" if (now := after[rank]) else "" for rank in silent]
+        named = [f"rank {rank} (on {hosts[rank]}){seen}" for rank, seen in zip(silent, last, strict=True)]
+        return f"no sign of life from {', '.join(named)}"
+    beats = [beat for beat in after if beat]
+    order = [(beat.step, PHASES.index(beat.phase)) for beat in beats]
+    behind = [rank for rank, place in enumerate(order) if place == min(order)]
+    if len(behind) == len(beats):
+        return f"all ranks are at {beats[0].place}"
+    named = [f"rank {rank} (on {hosts[rank]})" for rank in behind]
+    ahead = beats[order.index(max(order))]
+    return f"{', '.join(named)} behind at {beats[behind[0]].place}, while others are at {ahead.place}"
+
+
+class Watchdog:
+    """Watches the training thread of this rank.
+
+    Args:
+        folder: the run's.
+        pulse: where the training thread is.
+        rank: this one. hosts: where each rank is.
+        hang_seconds: how long that may take; 0: do not watch.
+        leave: ends the process.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        pulse: Pulse,
+        rank: int,
+        hosts: Sequence[str],
+        hang_seconds: float,
+        leave: Callable[[int], object] = os._exit,
+    ):
+        self._folder, self._pulse, self._rank, self._hosts = folder, pulse, rank, hosts
+        self._seconds, self._leave = hang_seconds, leave
+        self._interval = min(_LONGEST_INTERVAL, hang_seconds / 10)
+        self._number = 0
+        self._first_step = 0
+        self._awake = time.monotonic()  # since when this process has run without having been suspended
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        if self._seconds:
+            with contextlib.suppress(OSError):
+                self._folder.heartbeats.mkdir(exist_ok=True)
+            self._beat()
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            self._file(self._rank).unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        while not self._closed.wait(self._interval):
+            now = time.monotonic()
+            if now - last > _LOOKS * self._interval:
+                self._awake = now  # all of the job may have been suspended, and be well
+            last = now
+            self._beat()
+            if self._is_overdue(self._pulse.at):
+                self._judge(self._pulse.at)
+
+    def _is_overdue(self, at: At) -> bool:
+        self._first_step = self._first_step or at.step
+        patient = at.phase in ("start", "checkpoint") or at.step == self._first_step
+        return time.monotonic() - max(at.since, self._awake) > self._seconds * (_PATIENCE if patient else 1)
+
+    def _judge(self, at: At) -> None:
+        """Look twice; end the process, unless training goes on meanwhile."""
+        before = self._read_all()
+        for _ in range(_LOOKS):
+            if self._closed.wait(self._interval) or self._pulse.at is not at:
+                return
+            self._beat()
+        said = verdict(before, self._read_all(), self._hosts)
+        self._dump_stacks()
+        reason = (
+            f"no progress for {self._seconds:g} s (guard.hang_seconds): {said}; {self._folder.stacks} has what each "
+            "process was at"
+        )
+        with contextlib.suppress(UserError, OSError):
+            if self._folder.fail(reason, "take out the machine of that rank if need be, then run the command again"):
+                print(f"error: {reason}", file=sys.stderr, flush=True)
+        self._leave(1)
+
+    def _beat(self) -> None:
+        self._number += 1
+        at = self._pulse.at
+        with contextlib.suppress(OSError):
+            self._file(self._rank).write_text(json.dumps(asdict(Beat(self._number, at.step, at.phase))))
+
+    def _read_all(self) -> list[Beat | None]:
+        return [self._read(rank) for rank in range(len(self._hosts))]
+
+    def _read(self, rank: int) -> Beat | None:
+        for _ in range(3):  # it may be half written
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                return Beat(**json.loads(self._file(rank).read_text()))
+            time.sleep(0.01)
+        return None
+
+    def _file(self, rank: int) -> Path:
+        return self._folder.heartbeats / f"rank-{rank:05d}.json"
+
+    def _dump_stacks(self) -> None:
+        with contextlib.suppress(OSError):
+            self._folder.stacks.mkdir(exist_ok=True)
+            with open(self._folder.stacks / f"rank-{self._rank:05d}.txt", "w") as file:
+                faulthandler.dump_traceback(file)

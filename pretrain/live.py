@@ -1,0 +1,43 @@
+"""What DeepSpeed's engine (as of 0.19) holds between the last backward pass and the step: gradients, replicas."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def reduced_gradients(engine: Any) -> list[Tensor]:
+    """This rank's share of the gradients of the global batch, or, where they are offloaded, their norms.
+
+    Of a step's last backward pass, whatever the ZeRO stage; together, the ranks' shares are all gradients.
+    """
+    optimizer, stage = engine.optimizer, engine.zero_optimization_stage()
+    if stage == 0:
+        found = [parameter.grad for parameter in engine.module.parameters()]
+    elif getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
+        found = list(optimizer.norm_for_param_grads.values())
+    else:
+        found = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
+    return [gradient for gradient in found if gradient is not None and gradient.numel()]
+
+
+def replicated_weights(engine: Any) -> dict[str, Tensor]:
+    """The weights that every rank holds alike, by name: all of them, under ZeRO 3 those too small to be shared out."""
+    named = engine.module.named_parameters()
+    if engine.zero_optimization_stage() < 3:
+        return {name: parameter.data for name, parameter in named}
+    return {name: parameter.data for name, parameter in named if parameter.ds_persist and parameter.numel()}
+
+
+def own_weights(engine: Any) -> list[Tensor]:
+    """The weights that this rank answers for: the ranks' together are all weights."""
+    if engine.zero_optimization_stage() < 3:
+        return [parameter.data for parameter in engine.module.parameters()]
+    return [parameter.ds_tensor.data for parameter in engine.module.parameters() if parameter.ds_tensor.numel()]
+
+
+def all_finite(tensors: list[Tensor], device: torch.device) -> Tensor:
+    """Whether no element is infinite or not a number: bool [] on the device, without waiting for it."""
+    if not tensors:
+        return torch.ones((), dtype=torch.bool, device=device)
+    return torch.nn.utils.get_total_norm(tensors, torch.inf).to(device).isfinite()

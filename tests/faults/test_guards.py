@@ -1,0 +1,151 @@
+"""Rows 12, 13, 15, 16 and 17 of the faults in real runs on two processes, which harm themselves on purpose."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pretrain import checkpoint
+from pretrain.journal import read_journal
+from pretrain.replay import replay
+from tests.support import runs
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return runs.tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def harm(monkeypatch):
+    """Set the faults of the runs that follow."""
+    return lambda *faults: monkeypatch.setenv("MASKWRIGHT_FAULTS", ";".join(faults))
+
+
+def config(data: Path, run: Path, **settings: Any) -> Path:
+    return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **settings))
+
+
+def metric(run: Path, name: str) -> dict[int, float]:
+    """A metric by step."""
+    return {entry.step: entry.metrics[name] for entry in read_journal(run / "journal.jsonl") if name in entry.metrics}
+
+
+def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tmp_path, harm):
+    """Row 15."""
+    run = tmp_path / "run"
+    harm(*(f"nan_gradient:rank=1,step={step}" for step in (3, 10, 11, 12)))
+    done = runs.maskwright("train", config(data, run, zero__stage=2, guard__max_skipped=3), "--procs", "2")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert metric(run, "train/skipped") == {3: 1.0, 10: 1.0, 11: 1.0, 12: 1.0}
+    status = runs.status(run)
+    assert (status["state"], [step for step, _ in checkpoint.committed(run / "checkpoints")]) == ("failed", [8])
+    assert "3 steps in a row" in status["reason"]
+    assert "10 (from row 72 on), 11 (from row 80 on), 12 (from row 88 on)" in status["reason"]
+    assert f"maskwright replay {run} --step 10" in status["reason"]
+    assert replay(run, 10).checksum_matches
+
+
+def test_a_slow_rank_and_one_with_a_flipped_bit_are_named(data, tmp_path, harm):
+    """Rows 13 and 17."""
+    run = tmp_path / "run"
+    harm("slow:rank=1,step=1,seconds=0.05", "flip_bit:rank=1,step=56")
+    settings = {"train__steps": 80, "guard__replica_check_steps": 7, "checkpoint__every_steps": 60}
+    done = runs.maskwright("train", config(data, run, **settings), "--procs", "2")
+    assert done.returncode == 1
+    assert len(re.findall(r"warning: rank 1 \(on \S+\) is slow", done.stderr)) == 1, done.stderr
+    assert "warning: rank 0" not in done.stderr
+    status = runs.status(run)
+    assert status["state"] == "failed"
+    assert re.search(r"after step 56, the weights of rank 0 .*rank 1 .* differ from each other", status["reason"])
+    assert not checkpoint.committed(run / "checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("fault", "wanted"),
+    [
+        ("stop", r"no sign of life from rank 1 \(on \S+\), last seen at step \d, "),
+        pytest.param(
+            "hang",
+            r"rank 1 \(on \S+\) behind at step 6, data, while others are at step 6, (forward|backward)",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_rank_that_stops_is_named_in_time(data, tmp_path, harm, fault, wanted):
+    """Row 12."""
+    run, hang_seconds = tmp_path / "run", 4
+    harm(f"{fault}:rank=1,step=6")
+    path = config(data, run, guard__hang_seconds=hang_seconds, train__steps=10000)
+    process = runs.start_maskwright(tmp_path / "log", "train", path, "--procs", "2")
+    runs.wait_for_step(run, 5)
+    ranks, since = runs.ranks_of(path), time.monotonic()
+    psutil.wait_procs([ranks[0]], timeout=60)
+    assert time.monotonic() - since < 5 * hang_seconds
+    status = runs.status(run)
+    assert status["state"] == "failed"
+    assert re.search(wanted, status["reason"]), status["reason"]
+    assert "_train_step" in (run / "stacks" / "rank-00000.txt").read_text()
+    runs.kill(ranks[1])  # the node comes back, or is taken out; the launcher would do it after half a minute
+    assert process.wait(timeout=60) == 1
+    psutil.wait_procs(list(ranks.values()), timeout=10)
+    assert not runs.ranks_of(path)
+
+
+SPIKE = {
+    "train__steps": 40,
+    "schedule__decay_fraction": 0.0,
+    "guard__spike_window": 8,
+    "guard__spike_steps": 3,
+    "guard__rollback": True,
+    "guard__skip_steps": 2,
+    "guard__max_rollbacks": 2,
+}
+BAD_ROW = 8 * 19  # the batch of step 20
+
+
+def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm):
+    """Row 16."""
+    run = tmp_path / "run"
+    harm(f"bad_batch:row={BAD_ROW}")
+    done = runs.maskwright("train", config(data, run, **SPIKE), "--procs", "1")
+    assert done.returncode == 0, done.stderr
+    assert metric(run, "train/spike") == {21: 1.0}
+    assert metric(run, "train/rollback_to") == {21: 16.0}
+    assert metric(run, "train/rows_left_out") == {21: 8.0 * 7}
+    assert f"maskwright replay {run} --step 21" in done.stderr
+    assert "went back from the spike at step 21 to step 16, rows 128 to 183 left out" in done.stderr
+    entries = {entry.step: entry for entry in read_journal(run / "journal.jsonl", batches=True)}
+    assert [entries[step].batch["position"]["dealt"] for step in (16, 17, 40)] == [120, 184, 184 + 23 * 8]
+    assert max(runs.losses(run).values()) < 6, "the losses that count are those of the second way"
+    newest = checkpoint.read(checkpoint.committed(run / "checkpoints")[0][1])
+    assert newest.state["guards"]["rollbacks"] == [{"spike": 21, "to": 16, "first_row": 128, "next_row": 184}]
+    replayed = replay(run, 17)
+    assert replayed.checksum_matches
+    assert replayed.position.dealt == 184
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_run_that_went_back_and_is_killed_ends_as_one_that_was_not(data, tmp_path, harm, stage):
+    """Row 16: killed before the first checkpoint after going back, and again after it."""
+    harm(f"bad_batch:row={BAD_ROW}")
+    whole = config(data, tmp_path / "whole", zero__stage=stage, **SPIKE)
+    assert runs.maskwright("train", whole, "--procs", "2").returncode == 0
+    run, log = tmp_path / "run", tmp_path / "log"
+    path = config(data, run, zero__stage=stage, **SPIKE)
+    for times, wanted_step in ((1, 0), (2, 33)):
+        process = runs.start_maskwright(log, "train", path, "--procs", "2")
+        while log.read_text().count("went back") < times and process.poll() is None:
+            time.sleep(0.02)
+        if wanted_step:
+            runs.wait_for_step(run, wanted_step)
+        runs.kill(runs.ranks_of(path)[1])
+        assert process.wait(timeout=60) != 0
+    assert runs.maskwright("train", path, "--procs", "2").returncode == 0
+    assert runs.losses(run) == runs.losses(tmp_path / "whole")
+    assert metric(run, "train/rows_left_out") == metric(tmp_path / "whole", "train/rows_left_out")

@@ -1,0 +1,221 @@
+"""What the guards decide, without processes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.errors import UserError
+from pretrain.config import GuardConfig
+from pretrain.data.mixture import MixturePosition
+from pretrain.data.stream import Position
+from pretrain.faults import Fault, parse
+from pretrain.guards.dry_run import explain
+from pretrain.guards.history import History, Place, Rollback
+from pretrain.guards.judge import Judge, Measured
+from pretrain.guards.pace import Pace, slow_ranks
+from pretrain.guards.replicas import checksum, odd_ones
+from pretrain.guards.steps import after_step, rollback_due
+from pretrain.live import all_finite
+
+GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3)
+
+
+def place(step: int) -> Place:
+    return Place(step, MixturePosition(8 * (step - 1), (Position(0, 2, step, ((32, 5),)),)))
+
+
+def run_through(losses, guard=GUARD, history=None, shape=(8, 32)) -> list[History]:
+    """The history after each step; None stands for a skipped one."""
+    histories = [history or History()]
+    for step, loss in enumerate(losses, start=1):
+        histories.append(
+            after_step(histories[-1], place(step), math.nan if loss is None else loss, loss is None, shape, guard)
+        )
+    return histories[1:]
+
+
+def spikes(losses, guard=GUARD) -> list[int]:
+    """The steps at which spikes begin."""
+    found = run_through(losses, guard)
+    return [h.spike.step for h, before in zip(found, [History(), *found], strict=False) if h.spike and not before.spike]
+
+
+def mlm_curve(steps: int, noise: float, seed: int) -> np.ndarray:
+    """A plateau at the unigram entropy, a fall, a long tail, as MLM has them; relative noise, with a heavy tail."""
+    s = np.arange(steps)
+    smooth = 2.0 + 8.4 * np.exp(-s / 30) * 0.3 + 5.0 / (1 + np.exp((s - steps / 4) / (steps / 20))) + 1 / (1 + s / 200)
+    return smooth * (1 + noise * np.random.default_rng(seed).standard_t(8, steps))
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.01, 0.03])
+def test_no_false_alarm_on_normal_curves(noise):
+    alarms = sum(len(spikes(mlm_curve(2000, noise, seed), GuardConfig())) for seed in range(5))
+    assert alarms <= 1, "in 10,000 steps with heavier tails than normal noise"
+    lasting = [h for seed in range(5) for h in run_through(mlm_curve(2000, noise, seed), GuardConfig()) if h.above > 1]
+    assert not lasting, "so that none would be gone back for"
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.01, 0.03])
+def test_a_spike_is_found_at_its_first_step_and_once(noise):
+    curve = mlm_curve(2000, noise, 1)
+    curve[1500:1540] *= np.linspace(2.0, 1.6, 40)
+    assert 1501 in spikes(curve, GuardConfig())
+    assert len(spikes(curve[1300:1600], GuardConfig())) <= 2
+
+
+def test_a_level_that_stays_becomes_the_new_normal():
+    found = run_through([5.0] * 40 + [8.0] * 40)
+    assert found[40].spike == place(41)
+    assert found[-1].spike is None
+
+
+def test_losses_of_other_shapes_are_not_compared():
+    before = run_through([5.0] * 40)[-1]
+    assert after_step(before, place(41), 8.0, False, (8, 32), GUARD).above == 1
+    assert after_step(before, place(41), 8.0, False, (8, 64), GUARD).above == 0
+
+
+def test_a_rollback_is_due_once_when_the_spike_has_lasted():
+    found = run_through([5.0] * 40 + [9.0] * 6)
+    assert [rollback_due(h, GUARD) for h in found[38:]] == [False] * 4 + [True] + [False] * 3
+    assert found[42].spike == place(41)
+    lone = run_through([5.0] * 40 + [9.0, 5.0, 9.0, 9.0, 5.0])
+    assert not any(rollback_due(h, GUARD) for h in lone)
+    assert not rollback_due(found[42], GUARD.model_copy(update={"rollback": False}))
+    spent = History(**{**found[42].__dict__, "rollbacks": (Rollback(1, 0, 0, 9),) * 3})
+    assert not rollback_due(spent, GUARD)
+
+
+def test_skipped_steps_count_in_a_row_and_leave_the_losses_alone():
+    found = run_through([5.0, None, None, 5.0, None])
+    assert [len(h.skipped_in_row) for h in found] == [0, 1, 2, 0, 1]
+    assert found[-1].skipped == 3
+    assert found[-1].losses == (5.0, 5.0)
+    assert run_through([None] * 9)[-1].skipped_in_row == (place(7), place(8), place(9))
+
+
+def test_a_history_survives_json_and_decides_the_same():
+    curve = [5.0 + 0.01 * (n % 7) for n in range(40)] + [None, 9.0, 9.0, 9.0]
+    whole = run_through(curve)
+    for cut in (10, 41, 42, 43):
+        stored = History.from_json(json.loads(json.dumps(whole[cut - 1].to_json())))
+        assert stored == whole[cut - 1]
+    rolled = History(rollbacks=(Rollback(41, 30, 240, 400),), skipped=1)
+    assert History.from_json(json.loads(json.dumps(rolled.to_json()))) == rolled
+    assert str(rolled) == (
+        "; 1 step skipped; 1 rollback, the last one from the spike at step 41 to step 30, rows 240 to 399 left out"
+    )
+    assert str(History()) == ""
+
+
+def measured(step: int, loss: float, skipped: bool = False) -> Measured:
+    return Measured(place(step), (8, 32), loss, skipped, [0.1, 0.1], 0.0, 1.0)
+
+
+def test_the_judge_ends_a_run_of_skipped_steps_with_their_rows(tmp_path, capsys):
+    judge = Judge(GUARD, tmp_path / "run", History(), ["a", "b"], speaks=True)
+    for step in (7, 8, 9):
+        judge.check()
+        assert judge.see(measured(step, math.nan, skipped=True)) == {"train/skipped": 1.0}
+    rows = r"7 \(from row 48 on\), 8 \(from row 56 on\), 9 \(from row 64 on\)"
+    said = rf"3 steps in a row .*: {rows}; .*replay .*run --step 7"
+    with pytest.raises(UserError, match=said):
+        judge.check()
+    assert "step 8 was skipped" in capsys.readouterr().err
+
+
+def test_the_judge_says_a_spike_once_with_the_step_to_replay(tmp_path, capsys):
+    judge = Judge(GUARD, tmp_path / "run", run_through([5.0] * 40)[-1], ["a", "b"], speaks=True)
+    assert [judge.see(measured(step, 9.0)) for step in (41, 42, 43)] == [{"train/spike": 1.0}, {}, {}]
+    assert judge.rollback_due
+    said = capsys.readouterr().err
+    assert said.count("warning") == 1
+    assert f"maskwright replay {tmp_path / 'run'} --step 41" in said
+
+
+def test_slow_ranks():
+    assert slow_ranks([[0.1, 0.1, 0.2]] * 9, 1.5) == {2: (0.2, 0.1)}
+    assert slow_ranks([[0.1, 0.2]] * 9, 1.5) == {1: (0.2, 0.1)}
+    assert slow_ranks([[0.1, 0.1, 0.14]] * 9, 1.5) == {}
+    assert slow_ranks([[0.1, 0.1, 0.1]] * 6 + [[0.1, 0.1, 9.0]] * 3, 1.5) == {}, "a few steps are not many"
+    assert slow_ranks([[0.0002, 0.0001]] * 9, 1.5) == {}, "below a millisecond all is noise"
+    assert slow_ranks([[0.3]] * 9, 1.5) == {}
+
+
+def test_a_slow_rank_is_named_once_until_it_has_recovered():
+    pace = Pace(["n1", "n2"], slow_factor=1.5, data_wait=0.0)
+
+    def steps(own, number=50):
+        return [warning for _ in range(number) for warning in pace.see(own, 0.9, 1.0)]
+
+    (warning,) = steps([0.1, 0.3], 150)
+    assert "rank 1 (on n2) is slow" in warning
+    assert steps([0.1, 0.1], 50) == []
+    assert len(steps([0.3, 0.1], 50)) == 1
+
+
+def test_waiting_for_data_is_told_once():
+    pace = Pace(["n1"], slow_factor=0.0, data_wait=0.1)
+    assert [w for _ in range(50) for w in pace.see([0.1], 0.05, 1.0)] == []
+    (warning,) = [w for _ in range(150) for w in pace.see([0.1], 0.25, 1.0)]
+    assert warning.startswith("25% of the last 50 steps was waiting for data")
+
+
+def test_odd_ones():
+    assert odd_ones([(1, 2), (1, 2), (1, 2)]) == []
+    assert odd_ones([(1, 2), (1, 3), (1, 2)]) == [1]
+    assert odd_ones([(1, 2), (1, 3)]) == [0, 1]
+    assert odd_ones([(1,), (2,), (3,), (3,), (3,)]) == [0, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_a_checksum_sees_every_bit(dtype):
+    tensor = torch.randn(3, 5).to(dtype)
+    bits = tensor.element_size() * 8
+    integers = tensor.view(-1).view({16: torch.int16, 32: torch.int32, 64: torch.int64}[bits])
+    before = checksum(tensor)
+    for bit in range(bits):
+        integers[7] ^= 1 << bit if bit < bits - 1 else -(1 << bit)
+        assert checksum(tensor) != before
+        integers[7] ^= 1 << bit if bit < bits - 1 else -(1 << bit)
+    assert checksum(tensor) == before
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_all_finite(dtype, value):
+    large = torch.full((7,), torch.finfo(dtype).max).to(dtype)
+    sound = [large, torch.zeros(2, 3, dtype=dtype), -large]
+    assert all_finite(sound, torch.device("cpu"))
+    assert all_finite([], torch.device("cpu"))
+    for tensor in sound:
+        spoiled = tensor.clone()
+        spoiled.view(-1)[-1] = value
+        assert not all_finite([t if t is not tensor else spoiled for t in sound], torch.device("cpu"))
+
+
+def test_faults_are_parsed_or_refused():
+    assert parse("") == ()
+    assert parse("stop:rank=1,step=7;bad_batch:row=64") == (
+        Fault("stop", {"rank": 1, "step": 7}),
+        Fault("bad_batch", {"row": 64}),
+    )
+    for wrong in ("1", "stop", "stop:rank=1", "stop:rank=1,step=2,row=3", "explode:rank=1,step=1"):
+        with pytest.raises(UserError, match="MASKWRIGHT_FAULTS"):
+            parse(wrong)
+
+
+def test_a_trial_step_that_fails_says_what_to_change():
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes"),
+        MemoryError(),
+    ):
+        said = explain(error, 64, 512)
+        assert said
+        assert "with 64 rows of 512 slots in a micro-batch does not fit into memory; lower train.micro_batch" in said
+    assert "could not be compiled" in str(explain(torch._dynamo.exc.Unsupported("no such thing"), 64, 512))
+    assert explain(ValueError("something else"), 64, 512) is None
