@@ -1,6 +1,7 @@
 """The step loop: next batch, step, journal; evaluate, checkpoint and stop on schedule."""
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from pretrain import checkpoint
+from pretrain.agree import on_main
+from pretrain.checkpoint.remote import RemoteCopies
+from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
 from pretrain.data.batch import Batch
 from pretrain.data.checksum import batch_checksum
@@ -86,15 +89,17 @@ class Loop:
         self.config, self.folder, self.data, self.engine = config, folder, data, engine
         self.loader, self.valid, self.report = loader, valid, report
         self.stop = StopRequest(folder.stop)
-        self.stopping = False
+        self.stopping = self.save_due = False
         self.replaced_tokens = 0
         self._init: str | None = None
         self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
+        self.saver: Saver
         self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, config.longest_row))
         self._count_flops, self._peak = count_flops, _peak(engine.device)
         self._settings = batch_settings(config, data)
         self._last_status = 0.0
+        self._unwritable: str | None = None  # what rank 0 cannot write though it must
         self._last_end: float | None = None  # of the last step, None after something else took time
 
     def run(self, progress: Progress) -> State:
@@ -102,7 +107,7 @@ class Loop:
         total = self.config.train.steps
         steps_done, position = progress.steps_done, progress.position
         self.replaced_tokens, self._init = progress.replaced_tokens, progress.init
-        saved_at = steps_done
+        self.saver = self._new_saver(steps_done)
         prefetcher = Prefetcher(self.loader, steps_done, position, self._prepare)
         try:
             while steps_done < total and not self.stopping:
@@ -110,16 +115,15 @@ class Loop:
                 steps_done, position = steps_done + 1, step.after
                 if steps_done % self.config.eval.every_steps == 0 or steps_done == total:
                     self._evaluate(steps_done)
-                if steps_done % self.config.checkpoint.every_steps == 0 or steps_done == total:
+                if steps_done % self.config.checkpoint.every_steps == 0 or self.save_due or steps_done == total:
                     self._checkpoint(steps_done, position)
-                    saved_at = steps_done
             self._finish(self.late.drain())
         finally:
             prefetcher.close()
             if self.valid:
                 self.valid.close()
-        if saved_at != steps_done:
-            self._checkpoint(steps_done, position)
+        self._save_last(steps_done, position)
+        on_main(self._check_written)
         return "completed" if steps_done >= total else "stopped"
 
     def _prepare(self, step: Step) -> _Fed:
@@ -139,7 +143,9 @@ class Loop:
         since, self._last_end = self._last_end or start, None
         lr = self.config.optim.lr * lr_factor(self.config.schedule, steps_done, self.config.train.steps)
         batches = [batch.wait() for batch in fed.batches]
-        counts = self.engine.total([*fed.counts, int(bool(self.stop))], _late_counts(batches))
+        stop = float(bool(self.stop) or self._unwritable is not None)
+        flags = [stop, *self.saver.poll()]
+        counts = self.engine.total([*fed.counts, *flags], _late_counts(batches, len(flags)))
         values = self.engine.step(batches, counts[0], lr)
         self._last_end = time.monotonic()
         rows, seq_len = fed.step.after.dealt - fed.step.before.dealt, fed.batches[0].seq_len
@@ -150,8 +156,10 @@ class Loop:
 
     def _finish(self, due: list[tuple[_Label, list[float]]]) -> None:
         """Report steps whose values have arrived. Every rank sees the same values and so decides alike."""
-        for label, (loss, correct, grad_norm, predictions, tokens, replaced, checksum, flops, stops) in due:
+        for label, (loss, correct, grad_norm, predictions, tokens, replaced, checksum, flops, *flags) in due:
+            stops, written, save_due = flags
             self.stopping = self.stopping or stops > 0
+            self.save_due = self.save_due or save_due > 0
             self.replaced_tokens += int(replaced)
             loss /= max(predictions, 1)
             self._write_status(label.step)
@@ -178,8 +186,11 @@ class Loop:
                     "replaced": int(replaced),
                     "settings": self._settings,
                 }
-                self.report(label.step, metrics | self._epochs(label.before), batch)
+                self._report(label.step, metrics | self._epochs(label.before), batch)
             self._check(label.step, loss, grad_norm)
+            if written == dist.get_world_size() and self.saver.busy:
+                self.saver.finish()
+                self._last_end = None
 
     def _flops(self, batch: Batch) -> float:
         if self._count_flops is None:
@@ -225,18 +236,43 @@ class Loop:
         batches = (self._feed(batch).wait() for batch in self.valid.held_out(step, self.config.eval.rows))
         loss, correct, predictions = self.engine.evaluate(batches).tolist()
         metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
-        if self.is_main:
-            self.report(step, metrics, None)
+        self._report(step, metrics)
+
+    def _new_saver(self, steps_done: int) -> Saver:
+        settings = self.config.checkpoint
+        remote = RemoteCopies(settings, steps_done) if settings.remote and self.is_main else None
+        saver = Saver(self.folder.checkpoints, settings, self.engine.snapshot, self._report, remote)
+        saver.saved_step = steps_done
+        return saver
 
     def _checkpoint(self, step: int, position: MixturePosition) -> None:
-        self._finish(self.late.drain())
-        self._last_end = None
-        start = time.monotonic()
+        self._finish(self.late.drain())  # with what it says of the save in flight
+        self._last_end, self.save_due = None, False
         progress = Progress(step, position, self.replaced_tokens, self._init)
-        state = checkpoint_state(self.config, self.data, progress)
-        checkpoint.commit(self.folder.checkpoints, step, state, self.engine.save, self.config.checkpoint.keep)
-        if self.is_main:
-            self.report(step, {"checkpoint/seconds": time.monotonic() - start}, None)
+        self.saver.begin(step, checkpoint_state(self.config, self.data, progress))
+
+    def _save_last(self, step: int, position: MixturePosition) -> None:
+        """Wait for a checkpoint of the last step, tried once more if it failed."""
+        self.saver.finish()
+        if self.saver.saved_step != step:
+            self._checkpoint(step, position)
+            self.saver.finish()
+        if self.saver.saved_step != step:
+            raise UserError(f"{self.saver.problem}, and it was the last; make room, and run the same command again")
+
+    def _report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
+        """On rank 0. A journal that cannot be written ends the run, but not while a checkpoint may hold the room."""
+        if not self.is_main:
+            return
+        try:
+            self.report(step, metrics, batch)
+        except OSError as error:
+            if not self.saver.busy:
+                self._unwritable = f"{self.folder.journal} cannot be written ({error.strerror})"
+
+    def _check_written(self) -> None:
+        if self._unwritable:
+            raise UserError(f"{self._unwritable}; make room, and run the same command again")
 
     def _write_status(self, step: int) -> None:
         now = time.monotonic()
@@ -244,17 +280,22 @@ class Loop:
             self._last_status = now
             if self.folder.read_status().state == "failed":
                 return  # another rank has failed, and said why
-            self.folder.write_status("running", step, self.config.train.steps, "training", "none")
+            problem = self.saver.problem
+            said = (f"training, but {problem}", "make room, or mend the disk") if problem else ("training", "none")
+            try:
+                self.folder.write_status("running", step, self.config.train.steps, *said)
+            except OSError as error:
+                print(f"warning: {self.folder.status} was not written ({error.strerror})", file=sys.stderr, flush=True)
 
 
-def _late_counts(batches: list[DeviceBatch]) -> torch.Tensor | None:
-    """Predictions and checksums of batches that were masked on the device, in the places of _Fed.counts and stops."""
+def _late_counts(batches: list[DeviceBatch], flags: int) -> torch.Tensor | None:
+    """Predictions and checksums of batches that were masked on the device, in the places of _Fed.counts and flags."""
     late = [batch.late for batch in batches if batch.late is not None]
     if not late:
         return None
     predictions, checksum = torch.stack(late).sum(0)
     nothing = torch.zeros_like(checksum)
-    return torch.stack([predictions, nothing, nothing, checksum, nothing, nothing])
+    return torch.stack([predictions, nothing, nothing, checksum, nothing, *[nothing] * flags])
 
 
 def _peak(device: torch.device) -> int | None:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -43,6 +44,8 @@ from pretrain.signals import die_with_parent, leave
 # What gloo and NCCL say when another rank is gone.
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
 
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+
 
 def main() -> int:
     """Train as one rank; the exit code is 0 completed, 75 stopped on request, 1 failed."""
@@ -63,6 +66,9 @@ def main() -> int:
     except Exception as error:
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER):
             _fail(folder, "a process of the run died (killed, or out of memory?), which ends the others too")
+            return EXIT_CODES["failed"]
+        if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
+            _fail(folder, f"{error.filename or (folder.path if folder else arguments.config)}: {error.strerror}")
             return EXIT_CODES["failed"]
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if _fail(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):
@@ -102,6 +108,7 @@ def train(config: Config, folder: RunFolder) -> State:
         if reporting:
             folder.stop.unlink(missing_ok=True)  # honoured, or too late
             reporting.close(state, loop.stop.reason)
+    loop.saver.close()
     engine.close()
     if lock:
         lock.close()

@@ -14,7 +14,7 @@ from pretrain.data.stream import Position
 from pretrain.resume import Progress, checkpoint_state, find_start, start_progress
 from pretrain.run_folder import RunFolder
 from tests.datasets import make_dataset
-from tests.support.kill_commit import save
+from tests.support.checkpoints import commit
 
 AT = MixturePosition(24, (Position(1, 0, 3),))
 
@@ -58,7 +58,7 @@ def run(tmp_path, data) -> Path:
     folder.create()
     for step in (4, 8):
         state = checkpoint_state(config_of(folder.path), data, Progress(step, AT, replaced_tokens=7))
-        checkpoint.commit(folder.checkpoints, step, state, save, keep=2)
+        commit(folder.checkpoints, step, state)
     return folder.path
 
 
@@ -128,7 +128,7 @@ def test_a_run_that_went_back_goes_on_from_its_own_checkpoints(run, data, start)
     four = run / "checkpoints/step-00000004"
     checkpoint.set_aside(run / "checkpoints", 4)
     state = checkpoint_state(config_of(run, resume=str(four)), data, Progress(6, AT))
-    checkpoint.commit(run / "checkpoints", 6, state, save, keep=2)
+    commit(run / "checkpoints", 6, state)
     assert start(run, resume=str(four)) == 6
 
 
@@ -192,7 +192,7 @@ def test_a_checkpoint_of_another_version_is_refused(run, refusal):
     state = old.state | {"identity": old.state["identity"] | {"plan version": 1}, "position": {"epoch": 1, "row": 3}}
     del state["replaced_tokens"]
     for step in (4, 8):
-        checkpoint._write_manifest(run / f"checkpoints/step-{step:08d}", step, state, old.files)
+        checkpoint.write_manifest(run / f"checkpoints/step-{step:08d}", step, state, old.files)
     for allow_changes in (False, True):
         message = refusal(run, allow_changes=allow_changes)
         assert "of another version of Maskwright (plan version was 1 and is 3); go on with that version" in message
