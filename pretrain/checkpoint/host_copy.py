@@ -24,21 +24,27 @@ class HostCopies:
 
     def copy(self, state: Any) -> Any:
         """`state` with all tensors in its dicts, lists and tuples on the CPU; what else it holds is copied deeply."""
-        copied = self._walk(state, {})
+        copied = self._walk(state, {}, {})
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return copied
 
-    def _walk(self, value: Any, storages: dict[int, Tensor]) -> Any:
+    def _walk(self, value: Any, storages: dict[int, Tensor], seen: dict[int, Any]) -> Any:
+        """`seen` has, by id, the copies of what was met before: what is one object stays one (as for copy.deepcopy)."""
+        if id(value) in seen:
+            return seen[id(value)]
         if torch.is_tensor(value):
-            return self._tensor(value, storages)
-        if isinstance(value, dict):
+            found: Any = self._tensor(value, storages)
+            found.__dict__.update(copy.deepcopy(value.__dict__, seen))  # DeepSpeed numbers tensors by attributes
+        elif isinstance(value, dict):
             found = copy.copy(value)  # with the attributes that a state_dict has
-            found.update({key: self._walk(inner, storages) for key, inner in value.items()})
-            return found
-        if type(value) in (list, tuple):
-            return type(value)(self._walk(inner, storages) for inner in value)
-        return copy.deepcopy(value)
+            found.update({key: self._walk(inner, storages, seen) for key, inner in value.items()})
+        elif type(value) in (list, tuple):
+            found = type(value)(self._walk(inner, storages, seen) for inner in value)
+        else:
+            found = copy.deepcopy(value, seen)
+        seen[id(value)] = found
+        return found
 
     def _tensor(self, value: Tensor, storages: dict[int, Tensor]) -> Tensor:
         storage = value.untyped_storage()
