@@ -53,7 +53,7 @@ def parse(content: bytes, path: Path) -> Checkpoint:
     for name in manifest["files"]:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ValueError(f"it names the file {name!r}, which is outside the folder")
-    return Checkpoint(path, manifest["step"], manifest["state"], manifest["files"], manifest["time"])
+    return Checkpoint(path, manifest["step"], manifest["state"], manifest["files"], manifest.get("time", 0.0))
 
 
 def write_manifest(folder: Path, step: int, state: dict[str, Any], files: Files) -> None:

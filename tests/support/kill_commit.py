@@ -3,7 +3,7 @@
 `python -m tests.support.kill_commit FOLDER asynchronous|synchronous`: FOLDER holds a committed checkpoint of step 1.
 Each attempt works on a copy, in a forked child that commits step 2 and gets SIGKILL at its n-th operation, for n = 0,
 1, ... until a child lives. Among the operations are the copy of the state and, asynchronously, a step of training
-between the last write and the commit. Prints one JSON line an attempt: {"copy": ..., "killed_at": the operation, or null}.
+between the last write and the commit. Prints a JSON line an attempt: {"copy": ..., "killed_at": operation, or null}.
 """
 
 import itertools
