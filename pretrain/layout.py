@@ -8,6 +8,7 @@ and their pieces, and each rank copies from the saved ones what its own are to h
 This module knows what DeepSpeed's files and optimizers look like inside (as of 0.19), and nothing else does.
 """
 
+import contextlib
 import math
 import pickle
 import re
@@ -75,24 +76,52 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
     Raises:
         UserError: if the files are not what that layout writes, or lack some of what is wanted.
     """
-    stage, processes = layout["zero.stage"], layout["processes"]
-    try:
-        if stage == 0:
-            saved = list(_whole_parameters(folder, names))
-        elif stage < 3:
-            saved = list(_flat_groups(folder, processes))
-        else:
-            saved = list(_partitioned_parameters(folder, processes))
-        places: dict[str, list[tuple[Flat, Piece]]] = defaultdict(list)
-        for flat in saved:
-            for piece in flat.pieces:
-                places[piece.name].append((flat, piece))
+    with _as_written(folder, layout):
+        saved = _saved(folder, layout, names)
+        places = _places(saved)
         return [_copied(numel, pieces, places, saved[0].state) for numel, pieces in wanted]
+
+
+def whole_weights(folder: Path, layout: Layout, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:
+    """The fp32 weights in a checkpoint of whatever layout, by name: parameters of these shapes.
+
+    Raises:
+        UserError: if the files are not what that layout writes, or lack some of the parameters.
+    """
+    with _as_written(folder, layout):
+        places = _places(_saved(folder, layout, [*shapes]))
+        return {
+            name: _copied(shape.numel(), [Piece(name, 0, shape.numel(), 0)], places, {}).weights.view(shape)
+            for name, shape in shapes.items()
+        }
+
+
+@contextlib.contextmanager
+def _as_written(folder: Path, layout: Layout) -> Iterator[None]:
+    try:
+        yield
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(
-            f"{folder} cannot be laid out anew, as it is not what {processes} processes with ZeRO {stage} write "
-            f"({type(error).__name__}: {error})"
+            f"{folder} cannot be laid out anew, as it is not what {layout['processes']} processes with ZeRO "
+            f"{layout['zero.stage']} write ({type(error).__name__}: {error})"
         ) from None
+
+
+def _saved(folder: Path, layout: Layout, names: Sequence[str]) -> list[Flat]:
+    """All flat tensors of a checkpoint."""
+    stage, processes = layout["zero.stage"], layout["processes"]
+    if stage == 0:
+        return list(_whole_parameters(folder, names))
+    return list(_flat_groups(folder, processes) if stage < 3 else _partitioned_parameters(folder, processes))
+
+
+def _places(saved: Sequence[Flat]) -> dict[str, list[tuple[Flat, Piece]]]:
+    """Of each parameter, in which flat tensors its pieces are."""
+    places: dict[str, list[tuple[Flat, Piece]]] = defaultdict(list)
+    for flat in saved:
+        for piece in flat.pieces:
+            places[piece.name].append((flat, piece))
+    return places
 
 
 def _copied(

@@ -32,6 +32,7 @@ def test_sigkill_of_a_rank_then_resume_is_bitwise(data, tmp_path, stage, precisi
     step = random.Random(seed).randint(9, 22)
     process = runs.start_maskwright(tmp_path / "b.log", "train", config, "--procs", "2")
     runs.wait_for_step(tmp_path / "b", step)
+    runs.wait_for((tmp_path / "b/checkpoints/step-00000008").exists)
     ranks = runs.ranks_of(config)
     assert set(ranks) == {0, 1}
     runs.kill(ranks[victim])

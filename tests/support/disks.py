@@ -1,6 +1,7 @@
 """Real small file systems, to be filled."""
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,10 +24,10 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def fill(folder: Path) -> Path:
-    """Take all the room that is left; returns the file that does."""
+def fill(folder: Path, leave: int = 0) -> Path:
+    """Take the room that there is but for `leave` bytes; returns the file that does."""
     path = folder / "filler"
     with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
-        while True:
+        while leave == 0 or shutil.disk_usage(folder).free > leave:
             file.write(bytes(4096))
     return path
