@@ -35,6 +35,7 @@ def config_of(
     objective: str = "mlm",
     data: dict[str, Any] | None = None,
     curriculum: list[dict[str, int]] | None = None,
+    remote: str | None = None,
     **settings: Any,
 ):
     return Config.model_validate(
@@ -47,6 +48,7 @@ def config_of(
             "objective": objective,
             "masking": {"rate": rate},
             "zero": {"stage": stage},
+            "checkpoint": {"remote": remote},
         }
     )
 
@@ -137,6 +139,32 @@ def test_a_checkpoint_of_another_run_needs_trust(run, tmp_path, start, refusal):
     four = str(run / "checkpoints/step-00000004")
     assert "pass run.trust_checkpoint=true" in refusal(tmp_path / "new", resume=four)
     assert start(tmp_path / "new", resume=four, trust_checkpoint=True) == 4
+
+
+@pytest.mark.parametrize("resume", ["auto", "required"])
+def test_a_lost_run_folder_goes_on_from_its_copies(run, tmp_path, data, start, refusal, capsys, resume):
+    url, again = f"file://{run}/checkpoints", tmp_path / "again"
+    RunFolder(again).create()
+    assert start(again, remote=url, resume=resume) == 8
+    assert capsys.readouterr().err == f"fetching step-00000008 from {url}\n"
+    assert checkpoint.verify(again / "checkpoints/step-00000008") is None
+    damage(run, 8)
+    assert start(again, remote=url, resume=resume) == 8, "what is here is not fetched again"
+    assert start(again, remote="file:///nowhere/at/all", resume=resume) == 8
+
+
+def test_a_remote_with_checkpoints_is_never_passed_over_silently(run, tmp_path, start, refusal):
+    url, again = f"file://{run}/checkpoints", tmp_path / "again"
+    RunFolder(again).create()
+    assert f"{url} has checkpoints although run.resume is never" in refusal(again, remote=url, resume="never")
+    assert "masking.rate was 0.15 and is 0.3" in refusal(again, remote=url, rate=0.3)
+    (again / "checkpoints/step-00000008").rename(tmp_path / "gone")
+    damage(run, 4)
+    damage(run, 8)
+    assert f"{url}: no copy is intact" in refusal(again, remote=url)
+    assert "nowhere://x cannot be opened" in refusal(again, remote="nowhere://x")
+    assert start(again, remote=f"file://{tmp_path}/empty") is None
+    assert "there is no checkpoint in it" in refusal(again, remote=f"file://{tmp_path}/empty", resume="required")
 
 
 def test_changes_need_to_be_allowed(run, start, refusal):
