@@ -211,6 +211,9 @@ def test_missing_required_key_is_named(write, name):
         (["model={arch: auto, config: x, init: y}"], "init is for the native encoder"),
         (["model={arch: auto, config: x}", "train.fused_kernels=true"], "fused_kernels is for the native encoder"),
         (["objective=clm", "model.arch=modernbert"], "objective clm needs model.arch bert or roberta, not modernbert"),
+        (["checkpoint.keep_every=1500"], "checkpoint.keep_every (1500) must be a multiple of checkpoint.every_steps"),
+        (["checkpoint.remote=bucket/run"], "'bucket/run' is not a URL like s3://bucket/run"),
+        (["checkpoint.remote=s3://me:secret@host/run"], "passwords and tokens do not belong in a config"),
         (["track.uri=http://me:secret@host"], "passwords and tokens do not belong in a config"),
     ],
 )
