@@ -4,12 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
+from pretrain.checkpoint import saver
 from pretrain.checkpoint.choose import newest_verified
 from pretrain.checkpoint.write import Parts, Sink
 from tests.support import checkpoints
@@ -215,6 +217,56 @@ def test_sigkill_at_every_operation_of_a_commit(tmp_path, form):
     assert len(attempts) > 15
     assert steps == sorted(steps)
     assert (steps[0], steps[-1]) == (1, 2)
+
+
+def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(saver.time, "monotonic", lambda: now)
+    used = checkpoints.saver(tmp_path, every_minutes=2, asynchronous=False)
+    assert used.poll() == [0, 0]
+    now += 119
+    assert used.poll() == [0, 0]
+    now += 1
+    assert used.poll() == [0, 1]
+    used.begin(1, STATE)
+    assert used.poll() == [0, 0]
+    now += 10_000
+    assert checkpoints.saver(tmp_path).poll() == [0, 0], "not asked for"
+
+
+def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
+    """Their writers never run at once, and the first is committed before the second begins."""
+    free, events = threading.Event(), []
+
+    def slow(sink: Sink) -> None:
+        assert free.wait(10)
+        events.append("written")
+        checkpoints.in_pieces(sink)
+
+    def snapshot(path: Path, copy: bool) -> Parts:
+        assert copy
+        events.append("copied")
+        return {MODEL: slow}
+
+    told: list = []
+    used = checkpoints.saver(tmp_path, snapshot, told)
+    used.begin(1, STATE)
+    assert (used.busy, used.poll()) == (True, [0, 0])
+    assert names(tmp_path) == ["step-00000001.tmp"]
+    threading.Timer(0.2, free.set).start()
+    used.begin(2, STATE)
+    assert events[:3] == ["copied", "written", "copied"]
+    assert "step-00000001" in names(tmp_path)
+    used.finish()
+    used.close()
+    assert (used.saved_step, [step for step, _ in told]) == (2, [1, 2])
+    assert newest(tmp_path) == (2, [])
+
+
+def test_steps_kept_for_ever(tmp_path):
+    for step in range(1, 12):
+        commit(tmp_path, step, keep=2, every_steps=1, keep_every=4)
+    assert [found for found, _ in checkpoint.committed(tmp_path)] == [11, 10, 8, 4]
 
 
 WORKER = "tests.distributed.checkpoint_worker"
