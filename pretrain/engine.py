@@ -1,26 +1,30 @@
 """DeepSpeed behind a small surface: one optimizer step over a global batch. The only importer of deepspeed."""
 
+import functools
 import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
+from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from torch import Tensor
 
 from data_prep.errors import UserError
 from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
+from pretrain.checkpoint.host_copy import HostCopies
+from pretrain.checkpoint.write import Parts, Sink
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.guards.own_time import OwnTime
 from pretrain.guards.pulse import Pulse
-from pretrain.layout import gather, layout_of, live_pieces, take_over
+from pretrain.layout import gather, layout_of, live_pieces, load_file, take_over
 from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
@@ -111,6 +115,8 @@ class Engine:
         self._config = config
         self._names = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
+        self._engine.checkpoint_engine = self._states = _States()
+        self._engine._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
         self.device, self.pulse = self._engine.device, pulse or Pulse()
         self.own_time = OwnTime(self.device)
 
@@ -212,9 +218,27 @@ class Engine:
         dist.all_reduce(sums)
         return sums
 
-    def save(self, folder: Path) -> None:
-        """Write this rank's part of the weights and optimizer state below `folder`; a collective."""
-        self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
+    def snapshot(self, folder: Path, copy: bool) -> Parts:
+        """What this rank has to write of the weights and optimizer state; a collective.
+
+        Args:
+            folder: where it will be written. An optimizer state offloaded to NVMe is copied there at once.
+            copy: from a copy in host memory, good until the next snapshot, so that training may go on meanwhile.
+
+        Raises:
+            OSError: on this rank, if that copy from NVMe fails.
+        """
+        self._states.restart(copy)
+        try:
+            self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
+        except OSError:
+            dist.barrier()  # the one at the end of save_checkpoint, in which the other ranks wait
+            raise
+        offloaded = folder / _TAG / "offloaded_tensors" / f"rank{dist.get_rank():02d}"
+        parts: Parts = {str(path.relative_to(folder)): None for path in offloaded.rglob("*") if path.is_file()}
+        for path, state in self._states.found.items():
+            parts[str(Path(path).relative_to(folder))] = functools.partial(_save, state)
+        return parts
 
     def load(self, start: Checkpoint) -> None:
         """Take up what `save` wrote, under this or another layout; a collective, before the first step.
@@ -278,6 +302,33 @@ class Engine:
             return None
         gradients = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
         return torch.nn.utils.get_total_norm(gradients)
+
+
+class _States(TorchCheckpointEngine):
+    """What DeepSpeed would write, by path, while it writes nothing itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, Any] = {}
+        self._copy, self._host = False, HostCopies()
+
+    def restart(self, copy: bool) -> None:
+        self.found.clear()
+        self._copy = copy
+        self._host.restart()
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        pass
+
+    def save(self, state_dict: Any, path: str) -> None:
+        self.found[path] = self._host.copy(state_dict) if self._copy else state_dict
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        return load_file(Path(path))
+
+
+def _save(state: Any, sink: Sink) -> None:
+    torch.save(state, cast(IO[bytes], sink))
 
 
 def _merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:

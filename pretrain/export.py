@@ -1,12 +1,9 @@
 """From a checkpoint to a folder that `transformers` loads: config, safetensors weights, tokenizer, model card."""
 
-import contextlib
-import io
 import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
@@ -15,6 +12,7 @@ from data_prep.errors import UserError
 from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
+from pretrain.layout import whole_weights
 from pretrain.model.build import Description, build, exported
 from pretrain.model.padded import longest_text, named_ids
 from pretrain.run_folder import RunFolder
@@ -83,19 +81,13 @@ def export_run(run: Path, step: int | None, out: Path | None) -> Path:
 
 
 def native_state(path: Path, description: Description) -> dict[str, Tensor]:
-    """The fp32 weights of a verified checkpoint, by native name. It is unpickled: verify it first."""
-    folder = path / "deepspeed"
-    if any(folder.glob("*optim_states.pt")):
-        # DeepSpeed talks to both streams while it puts the parts together.
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-
-            state = get_fp32_state_dict_from_zero_checkpoint(str(path), tag="deepspeed")
-    else:
-        saved = torch.load(folder / "mp_rank_00_model_states.pt", map_location="cpu", weights_only=False)
-        state = saved["module"]
-    model = build(description, seed=0)
-    model.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    """The fp32 weights of a verified checkpoint, by native name."""
+    model = build(description, seed=0).float()
+    parameters = dict(model.named_parameters())
+    layout = checkpoint.read(path).state["layout"]
+    weights = whole_weights(path / "deepspeed", layout, {name: p.shape for name, p in parameters.items()})
+    for name, parameter in parameters.items():
+        parameter.data.copy_(weights[name])
     return model.state_dict()
 
 

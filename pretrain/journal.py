@@ -94,6 +94,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Open for appending. What follows the last newline was cut short by a kill, and is dropped."""
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as the journal
+        self._unwritten = b""
         whole = _length_of_whole_lines(path)
         if whole < os.path.getsize(path):
             self._file.truncate(whole)
@@ -101,16 +102,19 @@ class Journal:
     def append(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
         """Hand one line to the operating system: it survives the death of this process.
 
-        Raises OSError, leaving no half line, where the disk is full or gone.
+        Raises OSError, leaving no half line, where the disk is full or gone. The line is then kept, and written before
+        the next one.
         """
-        line = format_entry(Entry(step, time.time(), metrics, batch))
+        self._unwritten += format_entry(Entry(step, time.time(), metrics, batch))
         start = os.fstat(self._file.fileno()).st_size
+        left = self._unwritten
         try:
-            while line:  # one write may take only a part
-                line = line[self._file.write(line) :]
+            while left:  # one write may take only a part
+                left = left[self._file.write(left) :]
         except OSError:
             self._file.truncate(start)
             raise
+        self._unwritten = b""
 
     def close(self) -> None:
         self._file.close()

@@ -9,7 +9,10 @@ This module knows what DeepSpeed's files and optimizers look like inside (as of 
 does.
 """
 
+import contextlib
 import math
+import pickle
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -74,24 +77,52 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
     Raises:
         UserError: if the files are not what that layout writes, or lack some of what is wanted.
     """
-    stage, processes = layout["zero.stage"], layout["processes"]
-    try:
-        if stage == 0:
-            saved = list(_whole_parameters(folder, names))
-        elif stage < 3:
-            saved = list(_flat_groups(folder, processes))
-        else:
-            saved = list(_partitioned_parameters(folder, processes))
-        places: dict[str, list[tuple[Flat, Piece]]] = defaultdict(list)
-        for flat in saved:
-            for piece in flat.pieces:
-                places[piece.name].append((flat, piece))
+    with _as_written(folder, layout):
+        saved = _saved(folder, layout, names)
+        places = _places(saved)
         return [_copied(numel, pieces, places, saved[0].state) for numel, pieces in wanted]
+
+
+def whole_weights(folder: Path, layout: Layout, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:
+    """The fp32 weights in a checkpoint of whatever layout, by name: parameters of these shapes.
+
+    Raises:
+        UserError: if the files are not what that layout writes, or lack some of the parameters.
+    """
+    with _as_written(folder, layout):
+        places = _places(_saved(folder, layout, [*shapes]))
+        return {
+            name: _copied(shape.numel(), [Piece(name, 0, shape.numel(), 0)], places, {}).weights.view(shape)
+            for name, shape in shapes.items()
+        }
+
+
+@contextlib.contextmanager
+def _as_written(folder: Path, layout: Layout) -> Iterator[None]:
+    try:
+        yield
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(
-            f"{folder} cannot be laid out anew, as it is not what {processes} processes with ZeRO {stage} write "
-            f"({type(error).__name__}: {error})"
+            f"{folder} cannot be laid out anew, as it is not what {layout['processes']} processes with ZeRO "
+            f"{layout['zero.stage']} write ({type(error).__name__}: {error})"
         ) from None
+
+
+def _saved(folder: Path, layout: Layout, names: Sequence[str]) -> list[Flat]:
+    """All flat tensors of a checkpoint."""
+    stage, processes = layout["zero.stage"], layout["processes"]
+    if stage == 0:
+        return list(_whole_parameters(folder, names))
+    return list(_flat_groups(folder, processes) if stage < 3 else _partitioned_parameters(folder, processes))
+
+
+def _places(saved: Sequence[Flat]) -> dict[str, list[tuple[Flat, Piece]]]:
+    """Of each parameter, in which flat tensors its pieces are."""
+    places: dict[str, list[tuple[Flat, Piece]]] = defaultdict(list)
+    for flat in saved:
+        for piece in flat.pieces:
+            places[piece.name].append((flat, piece))
+    return places
 
 
 def _copied(
@@ -169,7 +200,7 @@ def _held(name: str, mapping: Any) -> Piece:
 
 def _whole_parameters(folder: Path, names: Sequence[str]) -> Iterator[Flat]:
     """Stage 0: one file, of the model's and the optimizer's state dicts; the latter numbers the parameters."""
-    saved = _load(folder / "mp_rank_00_model_states.pt")
+    saved = load_file(folder / "mp_rank_00_model_states.pt", mmap=True)
     for number, name in enumerate(names):
         weights = saved["module"][name].flatten()
         state = saved["optimizer"]["state"][number]
@@ -181,7 +212,7 @@ def _flat_groups(folder: Path, processes: int) -> Iterator[Flat]:
     """Stages 1 and 2: the parameters of a group back to back, cut into as many equal parts as there are ranks."""
     ends: Counter[str] = Counter()
     for rank in range(processes):
-        saved = _load(_of_rank(folder, rank, "optim"))["optimizer_state_dict"]
+        saved = load_file(_of_rank(folder, rank, "optim"), mmap=True)["optimizer_state_dict"]
         weights, mappings = saved["single_partition_of_fp32_groups"], saved["param_slice_mappings"]
         for group, mapping in enumerate(mappings):
             pieces = []
@@ -194,8 +225,8 @@ def _flat_groups(folder: Path, processes: int) -> Iterator[Flat]:
 def _partitioned_parameters(folder: Path, processes: int) -> Iterator[Flat]:
     """Stage 3: each parameter cut into as many equal parts as there are ranks, the last ones padded."""
     for rank in range(processes):
-        saved = _load(_of_rank(folder, rank, "optim"))["optimizer_state_dict"]
-        shapes = _load(_of_rank(folder, rank, "model"))["param_shapes"]
+        saved = load_file(_of_rank(folder, rank, "optim"), mmap=True)["optimizer_state_dict"]
+        shapes = load_file(_of_rank(folder, rank, "model"), mmap=True)["param_shapes"]
         for number, group in enumerate(shapes):
             numels = {name: math.prod(shape) for name, shape in group.items()}
             state = saved["optimizer_state_dict"]["state"][number]
@@ -216,8 +247,26 @@ def _of_rank(folder: Path, rank: int, what: str) -> Path:
     return path
 
 
-def _load(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", mmap=True, weights_only=False)
+def load_file(path: Path, mmap: bool = False) -> Any:
+    """Read a file of DeepSpeed's, to the CPU.
+
+    It is a pickle, read by torch's restricted unpickler: that makes tensors, plain containers and the classes below,
+    and calls nothing else that a file may name.
+
+    Raises:
+        UserError: if it holds anything else.
+    """
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    try:
+        with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]):
+            return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
+        what = f"it asks for {found[1]}, which no checkpoint needs" if found else "it is not a checkpoint's"
+        raise UserError(f"{path} is not loaded, as it could run code: {what}") from None
 
 
 def _runs_along(value: Any) -> bool:

@@ -1,5 +1,6 @@
 """The step loop: next batch, step, journal; evaluate, checkpoint and stop on schedule."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from pretrain import checkpoint
+from pretrain.agree import on_main
+from pretrain.checkpoint.remote import RemoteCopies
+from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
 from pretrain.data.batch import Batch
 from pretrain.data.checksum import batch_checksum
@@ -93,18 +96,21 @@ class Loop:
     ):
         self.config, self.folder, self.data, self.engine = config, folder, data, engine
         self.loader, self.valid, self.report = loader, valid, report
-        self.stop, self.stopping = stop, False
+        self.stop = stop
+        self.stopping = self.save_due = False
         self.replaced_tokens = 0
         self._init: str | None = None
         self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
         self.judge = Judge(config.guard, folder.path, History(), hosts, self.is_main)
         self._hosts, self._faults = hosts, Faults(dist.get_rank())
+        self.saver: Saver
         self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, config.longest_row))
         self._count_flops, self._peak = count_flops, _peak(engine.device)
         self._settings = batch_settings(config, data)
         self._last_status = 0.0
         self._waited = 0.0  # for data, in the last step
+        self._unwritable: str | None = None  # what rank 0 cannot write though it must
         self._last_end: float | None = None  # of the last step, None after something else took time
 
     def run(self, progress: Progress) -> Outcome:
@@ -117,7 +123,7 @@ class Loop:
         steps_done, position = progress.steps_done, progress.position
         self.replaced_tokens, self._init = progress.replaced_tokens, progress.init
         self.judge.history = progress.history
-        saved_at = steps_done
+        self.saver = self._new_saver(steps_done)
         prefetcher = Prefetcher(self.loader, steps_done, position, self._prepare)
         try:
             while steps_done < total and not self.stopping and not self.judge.rollback_due:
@@ -127,18 +133,18 @@ class Loop:
                     self._check_replicas(steps_done)
                 if steps_done % self.config.eval.every_steps == 0 or steps_done == total:
                     self._evaluate(steps_done)
-                if steps_done % self.config.checkpoint.every_steps == 0 or steps_done == total:
+                if steps_done % self.config.checkpoint.every_steps == 0 or self.save_due or steps_done == total:
                     self._checkpoint(steps_done, position)
-                    saved_at = steps_done
             self._finish(self.late.drain())
         finally:
             prefetcher.close()
             if self.valid:
                 self.valid.close()
-        if saved_at != steps_done and not self.judge.rollback_due:
-            self._checkpoint(steps_done, position)
         if self.judge.rollback_due:
+            self.saver.finish()  # a checkpoint of later steps is set aside as any other
             return "spike"
+        self._save_last(steps_done, position)
+        on_main(self._check_written)
         return "completed" if steps_done >= total else "stopped"
 
     def _prepare(self, step: Step) -> _Fed:
@@ -163,7 +169,9 @@ class Loop:
         batches = [batch.wait() for batch in fed.batches]
         own = [0.0] * len(self._hosts)
         own[dist.get_rank()] = self.engine.own_time.take() + self._waited
-        counts = self.engine.total([*fed.counts, int(bool(self.stop)), *own], _late_counts(batches, len(own)))
+        stop = float(bool(self.stop) or self._unwritable is not None)
+        flags = [stop, *self.saver.poll(), *own]
+        counts = self.engine.total([*fed.counts, *flags], _late_counts(batches, len(flags)))
         values = self.engine.step(batches, counts[0], lr)
         self._faults.after_step(steps_done + 1, self.engine.module)
         self._last_end, self._waited = time.monotonic(), waited
@@ -175,9 +183,10 @@ class Loop:
 
     def _finish(self, due: list[tuple[_Label, list[float]]]) -> None:
         """Report steps whose values have arrived. Every rank sees the same values and so decides alike."""
-        for label, values in due:
-            loss, correct, grad_norm, skipped, predictions, tokens, replaced, checksum, flops, stops, *own = values
+        for label, (loss, correct, grad_norm, skipped, predictions, tokens, replaced, checksum, flops, *flags) in due:
+            stops, written, save_due, *own = flags
             self.stopping = self.stopping or stops > 0
+            self.save_due = self.save_due or save_due > 0
             self.replaced_tokens += int(replaced)
             loss /= max(predictions, 1)
             self._write_status(label.step)
@@ -206,8 +215,11 @@ class Loop:
                     "replaced": int(replaced),
                     "settings": self._settings,
                 }
-                self.report(label.step, metrics | self._epochs(label.before), batch)
+                self._report(label.step, metrics | self._epochs(label.before), batch)
             self._check(label.step)
+            if written == dist.get_world_size() and self.saver.busy:
+                self.saver.finish()
+                self._last_end = None
 
     def _flops(self, batch: Batch) -> float:
         if self._count_flops is None:
@@ -249,22 +261,47 @@ class Loop:
         batches = (self._feed(batch).wait() for batch in self.valid.held_out(step, self.config.eval.rows))
         loss, correct, predictions = self.engine.evaluate(batches).tolist()
         metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
-        if self.is_main:
-            self.report(step, metrics, None)
+        self._report(step, metrics)
+
+    def _new_saver(self, steps_done: int) -> Saver:
+        settings = self.config.checkpoint
+        remote = RemoteCopies(settings, steps_done) if settings.remote and self.is_main else None
+        saver = Saver(self.folder.checkpoints, settings, self.engine.snapshot, self._report, remote)
+        saver.saved_step = steps_done
+        return saver
 
     def _checkpoint(self, step: int, position: MixturePosition) -> None:
-        self._finish(self.late.drain())
+        self._finish(self.late.drain())  # with what it says of the save in flight
         if self.judge.rollback_due:
             return
-        self._last_end = None
+        self._last_end, self.save_due = None, False
         self.engine.pulse.enter("checkpoint", step)
         self._check_weights(step)
-        start = time.monotonic()
         progress = Progress(step, position, self.replaced_tokens, self._init, self.judge.history)
-        state = checkpoint_state(self.config, self.data, progress)
-        checkpoint.commit(self.folder.checkpoints, step, state, self.engine.save, self.config.checkpoint.keep)
-        if self.is_main:
-            self.report(step, {"checkpoint/seconds": time.monotonic() - start}, None)
+        self.saver.begin(step, checkpoint_state(self.config, self.data, progress))
+
+    def _save_last(self, step: int, position: MixturePosition) -> None:
+        """Wait for a checkpoint of the last step, tried once more if it failed."""
+        self.saver.finish()
+        if self.saver.saved_step != step:
+            self._checkpoint(step, position)
+            self.saver.finish()
+        if self.saver.saved_step != step:
+            raise UserError(f"{self.saver.problem}, and it was the last; make room, and run the same command again")
+
+    def _report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
+        """On rank 0. A journal that cannot be written ends the run, but not while a checkpoint may hold the room."""
+        if not self.is_main:
+            return
+        try:
+            self.report(step, metrics, batch)
+        except OSError as error:
+            if not self.saver.busy:
+                self._unwritable = f"{self.folder.journal} cannot be written ({error.strerror})"
+
+    def _check_written(self) -> None:
+        if self._unwritable:
+            raise UserError(f"{self._unwritable}; make room, and run the same command again")
 
     def _check_weights(self, step: int) -> None:
         """No checkpoint is made of weights that are worth nothing."""
@@ -285,21 +322,27 @@ class Loop:
             self._last_status = now
             if self.folder.read_status().state == "failed":
                 return  # another rank has failed, and said why
-            self.folder.write_status("running", step, self.config.train.steps, f"training{self.judge.history}", "none")
+            problem = self.saver.problem
+            said = (f"; {problem}", "make room, or mend the disk") if problem else ("", "none")
+            reason = f"training{self.judge.history}{said[0]}"
+            try:
+                self.folder.write_status("running", step, self.config.train.steps, reason, said[1])
+            except OSError as error:
+                print(f"warning: {self.folder.status} was not written ({error.strerror})", file=sys.stderr, flush=True)
 
 
 def _is_due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _late_counts(batches: list[DeviceBatch], ranks: int) -> torch.Tensor | None:
-    """Predictions and checksums of batches that were masked on the device, in the places of what is summed up."""
+def _late_counts(batches: list[DeviceBatch], flags: int) -> torch.Tensor | None:
+    """Predictions and checksums of batches that were masked on the device, in the places of _Fed.counts and flags."""
     late = [batch.late for batch in batches if batch.late is not None]
     if not late:
         return None
     predictions, checksum = torch.stack(late).sum(0)
     nothing = torch.zeros_like(checksum)
-    return torch.stack([predictions, nothing, nothing, checksum, nothing, nothing, *[nothing] * ranks])
+    return torch.stack([predictions, nothing, nothing, checksum, nothing, *[nothing] * flags])
 
 
 def _peak(device: torch.device) -> int | None:

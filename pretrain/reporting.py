@@ -53,9 +53,9 @@ class Reporting:
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
         """Record the metrics of a step, and of a training step its batch."""
-        self._last_step = step
+        self._last_step = max(step, self._last_step)  # a checkpoint is told of when it is written, some steps later
+        self._progress.update(self._last_step, metrics)
         self._journal.append(step, metrics, batch)
-        self._progress.update(step, metrics)
 
     def close(self, state: State, reason: str | None) -> None:
         """Write what remains of a run that ended in `state`."""

@@ -9,7 +9,9 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.agree import together
+from pretrain.agree import on_main, together
+from pretrain.checkpoint.choose import newest_verified, verify_together
+from pretrain.checkpoint.remote import copies, fetch_newest
 from pretrain.config import Config
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
@@ -71,10 +73,12 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
     """
     resume = config.run.resume
     if resume == "never":
-        together(lambda: _refuse_existing(folder))
+        on_main(lambda: _refuse_existing(config, folder))
         return None
     named = resume not in ("auto", "required")
-    found = checkpoint.newest_verified(folder.checkpoints, _warn)
+    if not named:
+        on_main(lambda: _fetch(config, folder))
+    found = newest_verified(folder.checkpoints, _warn)
     if found is None and resume == "required":
         raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
     if named and (found is None or found.state["config"]["run"]["resume"] != resume):
@@ -118,23 +122,37 @@ def _init_now(config: Config, found: checkpoint.Checkpoint) -> str | None:
 def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoint:
     if path.resolve().parent != folder.checkpoints.resolve() and not config.run.trust_checkpoint:
         raise UserError(
-            f"{path} belongs to another run, and loading it can run code of whoever made it; "
+            f"{path} belongs to another run, and this one would build on weights of whoever made it; "
             "pass run.trust_checkpoint=true if you trust them"
         )
-    if problem := checkpoint.verify_together(path):
+    if problem := verify_together(path):
         raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
     return checkpoint.read(path)
 
 
 def _warn(problem: str) -> None:
-    print(f"warning: {problem}", file=sys.stderr, flush=True)
+    _say(f"warning: {problem}")
 
 
-def _refuse_existing(folder: RunFolder) -> None:
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _refuse_existing(config: Config, folder: RunFolder) -> None:
     if existing := checkpoint.committed(folder.checkpoints):
         raise UserError(
             f"{existing[0][1]} exists although run.resume is never; move it away, or choose another run.dir"
         )
+    if (url := config.checkpoint.remote) and copies(url):
+        raise UserError(
+            f"{url} has checkpoints although run.resume is never; move them away, or choose another checkpoint.remote"
+        )
+
+
+def _fetch(config: Config, folder: RunFolder) -> None:
+    """A run whose folder was lost goes on from the copies of its checkpoints."""
+    if config.checkpoint.remote and not checkpoint.committed(folder.checkpoints):
+        fetch_newest(config.checkpoint.remote, folder.checkpoints, _say)
 
 
 def _tell_layout(found: checkpoint.Checkpoint, layout: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import IO, Any, Literal
 
 from data_prep.errors import UserError
 from data_prep.files import write_json
+from data_prep.remote import NO_ROOM
 
 State = Literal["running", "completed", "stopped", "failed"]
 EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "running": 1}
@@ -98,8 +99,20 @@ class RunFolder:
         return False
 
     def write_status(self, state: State, step: int, total_steps: int, reason: str, next_action: str) -> None:
-        """Replace status.json."""
-        write_json(self.status, asdict(Status(state, step, total_steps, reason, next_action, time.time())))
+        """Replace status.json, or where the disk has no room for a second file, what is in it.
+
+        Raises:
+            OSError: if neither can be done.
+        """
+        status = asdict(Status(state, step, total_steps, reason, next_action, time.time()))
+        try:
+            write_json(self.status, status)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self.status.exists():
+                raise
+            with open(self.status, "r+b") as file:
+                file.write(json.dumps(status).encode())
+                file.truncate()
 
     def fail(self, reason: str, next_action: str) -> bool:
         """Record a failure, unless another rank has; whether this rank was the first.

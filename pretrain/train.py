@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -51,6 +52,8 @@ from pretrain.signals import StopRequest, die_with_parent, leave
 # What gloo and NCCL say when another rank is gone.
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
 
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+
 
 def main() -> int:
     """Train as one rank; the exit code is 0 completed, 75 stopped on request, 1 failed."""
@@ -71,6 +74,9 @@ def main() -> int:
     except Exception as error:
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER):
             _fail(folder, "a process of the run died (killed, or out of memory?), which ends the others too")
+            return EXIT_CODES["failed"]
+        if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
+            _fail(folder, f"{error.filename or (folder.path if folder else arguments.config)}: {error.strerror}")
             return EXIT_CODES["failed"]
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if _fail(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):
@@ -129,11 +135,13 @@ class _Session:
         state: State = "failed"
         try:
             while (outcome := (loop := self.loop(engine, loader, report, stop)).run(progress)) == "spike":
+                loop.saver.close()
                 engine.release()
                 loader = self.loader()
                 start, progress = self.before_spike(start, loop.judge.history, loader)
                 tell(progress, report)
                 engine = self.engine(start)
+            loop.saver.close()
             state = outcome
         finally:
             watchdog.close()

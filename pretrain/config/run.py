@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from data_prep.remote import is_url
 from pretrain.config.section import Section
 from pretrain.redact import redact
 
@@ -13,14 +14,39 @@ class RunConfig(Section):
     seed: int = Field(0, ge=0, lt=2**64, description="keys the order, the masks and the initial weights")
     resume: str = Field("auto", description="auto, required, never, or the path of a checkpoint folder")
     trust_checkpoint: bool = Field(
-        False, description="load a checkpoint of another run, which can run its maker's code"
+        False, description="go on from a checkpoint of another run, so from weights of whoever made it"
     )
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
 
 
 class CheckpointConfig(Section):
     every_steps: int = Field(1000, ge=1)
+    every_minutes: float | None = Field(None, gt=0, description="also after so many minutes without a checkpoint")
+    asynchronous: bool = Field(True, description="write in the background, from a copy of the state in host memory")
     keep: int = Field(2, ge=1, description="newest checkpoints kept")
+    keep_every: int | None = Field(None, ge=1, description="those of multiples of so many steps are kept for ever")
+    max_failures: int = Field(3, ge=1, description="saves in a row that may fail, as on a full disk")
+    remote: str | None = Field(None, description="URL of a folder for copies, of this run alone: s3://bucket/run")
+
+    @field_validator("remote")
+    @classmethod
+    def _place(cls, remote: str | None) -> str | None:
+        if remote is None:
+            return None
+        if not is_url(remote) or "::" in remote:
+            raise ValueError(f"{redact(remote)!r} is not a URL like s3://bucket/run or file:///backup/run")
+        if redact(remote) != remote:
+            raise ValueError("passwords and tokens do not belong in a config; put them into fsspec's configuration")
+        return remote
+
+    @model_validator(mode="after")
+    def _reachable(self) -> "CheckpointConfig":
+        if self.keep_every and self.keep_every % self.every_steps:
+            raise ValueError(
+                f"checkpoint.keep_every ({self.keep_every}) must be a multiple of checkpoint.every_steps "
+                f"({self.every_steps}), or there would be few checkpoints to keep"
+            )
+        return self
 
 
 class EvalConfig(Section):

@@ -13,6 +13,7 @@ from typing import Any
 import torch.distributed as dist
 
 from pretrain import checkpoint
+from pretrain.checkpoint.choose import verify_together
 from pretrain.data.loader import Loader
 from pretrain.guards.history import History, Rollback
 from pretrain.resume import Progress
@@ -28,7 +29,7 @@ def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint |
     dist.broadcast_object_list(agreed)
     before = [entry for entry in agreed[0] if entry[0] < history.spike.step - 1]
     for _, path in before + agreed[0][: len(agreed[0]) - len(before)][::-1]:
-        if checkpoint.verify_together(path) is None:
+        if verify_together(path) is None:
             return checkpoint.read(path)
     return None
 

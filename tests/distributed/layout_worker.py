@@ -16,6 +16,7 @@ import torch.distributed as dist
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
 from pretrain.checkpoint import Checkpoint
+from pretrain.checkpoint.write import write_parts
 from pretrain.data.batch import Batch
 from pretrain.engine import Engine, init_distributed
 from pretrain.layout import Layout, layout_of
@@ -71,7 +72,8 @@ def save(folder: Path) -> None:
         for number in range(2):
             step(engine, varying.global_batches(number, dist.get_world_size())[dist.get_rank()])
         path = folder / f"{dist.get_world_size()}-{precision}-{stage}"
-        engine.save(path)
+        write_parts(path, engine.snapshot(path, copy=False))
+        dist.barrier()
         found = record(engine) | step_all_alike(engine)
         if dist.get_rank() == 0:
             np.savez(path / "record.npz", **found)

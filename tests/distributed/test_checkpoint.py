@@ -4,17 +4,20 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from tests.support import kill_commit
+from pretrain.checkpoint import saver
+from pretrain.checkpoint.choose import newest_verified
+from pretrain.checkpoint.write import Parts, Sink
+from tests.support import checkpoints
+from tests.support.checkpoints import MODEL, OPTIMIZER
 from tests.support.ranks import ROOT, run_ranks
 
-MODEL = "deepspeed/model.pt"
-OPTIMIZER = "deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt"
 STATE = {"position": [1, 2, 3], "identity": {"optim.lr": 5e-4, "data": "ä"}}
 
 
@@ -31,13 +34,13 @@ def folder(tmp_path) -> Path:
     return folder
 
 
-def commit(folder: Path, step: int, save=kill_commit.save, keep: int = 3) -> Path:
-    return checkpoint.commit(folder, step, STATE, save, keep)
+def commit(folder: Path, step: int, save=checkpoints.snapshot, keep: int = 3, **settings) -> Path:
+    return checkpoints.commit(folder, step, STATE, save, keep=keep, **settings)
 
 
 def newest(folder: Path) -> tuple[int | None, list[str]]:
     told: list[str] = []
-    found = checkpoint.newest_verified(folder, told.append)
+    found = newest_verified(folder, told.append)
     return (found.step if found else None), told
 
 
@@ -165,34 +168,36 @@ def test_a_passed_over_checkpoint_does_not_push_out_a_sound_one(folder, later):
     assert checkpoint.committed(folder) == [(2, folder / "step-00000002")]
 
 
-def test_a_save_that_raises_leaves_the_previous_checkpoint(folder):
-    def broken(path: Path) -> None:
-        kill_commit.save(path)
+def test_a_save_that_raises_leaves_the_previous_checkpoint(folder, capsys):
+    def broken(sink: Sink) -> None:
+        checkpoints.in_pieces(sink)
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match="No space left"):
-        commit(folder, 3, broken)
+    commit(folder, 3, lambda path, copy: {MODEL: checkpoints.in_pieces, OPTIMIZER: broken})
+    assert names(folder) == ["step-00000001", "step-00000002"]
+    assert f"{OPTIMIZER}: No space left on device" in capsys.readouterr().err
     assert [step for step, _ in checkpoint.committed(folder)] == [2, 1]
     assert newest(folder) == (2, [])
     commit(folder, 3)
     assert names(folder) == ["step-00000001", "step-00000002", "step-00000003"]
 
 
-def test_a_file_of_a_rank_that_is_not_there_is_refused(folder):
-    def strange(path: Path) -> None:
-        kill_commit.save(path)
-        (path / "deepspeed" / "zero_pp_rank_7_mp_rank_00_optim_states.pt").write_bytes(b"x")
+def test_a_file_that_no_rank_has_written_is_refused(folder, capsys):
+    def strange(path: Path, copy: bool) -> Parts:
+        (path / "zero_pp_rank_7_mp_rank_00_optim_states.pt").write_bytes(b"x")
+        return checkpoints.snapshot(path, copy)
 
-    with pytest.raises(RuntimeError, match="zero_pp_rank_7"):
-        commit(folder, 3, strange)
+    commit(folder, 3, strange)
+    assert "zero_pp_rank_7" in capsys.readouterr().err
     assert newest(folder) == (2, [])
 
 
-def test_sigkill_at_every_operation_of_a_commit(tmp_path):
+@pytest.mark.parametrize("form", ["synchronous", "asynchronous"])
+def test_sigkill_at_every_operation_of_a_commit(tmp_path, form):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     commit(folder, 1)
-    command = [sys.executable, "-m", "tests.support.kill_commit", str(folder)]
+    command = [sys.executable, "-m", "tests.support.kill_commit", str(folder), form]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     attempts = [json.loads(line) for line in result.stdout.splitlines()]
@@ -206,22 +211,80 @@ def test_sigkill_at_every_operation_of_a_commit(tmp_path):
         assert names(copy) == ["step-00000003"], attempt
         assert newest(copy) == (3, [])
     operations = " ".join(str(attempt["killed_at"]) for attempt in attempts)
-    for seen in ("step-00000002.tmp", "model.pt", "manifest.json", "os.rename", "shutil.rmtree", "os.rmdir"):
+    for seen in ("step-00000002.tmp", "model.pt", "manifest.json", "os.rename", "shutil.rmtree", "os.rmdir", "copy"):
         assert seen in operations, "the kills did not reach every phase"
+    assert ("when it is written" in operations) == (form == "asynchronous")
     assert len(attempts) > 15
     assert steps == sorted(steps)
     assert (steps[0], steps[-1]) == (1, 2)
 
 
-def test_two_ranks_agree_and_a_rank_lost_before_the_commit_leaves_no_step(tmp_path):
-    worker = "tests.distributed.checkpoint_worker"
-    run_ranks(worker, 2, "commit", str(tmp_path), timeout=60)
+def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(saver.time, "monotonic", lambda: now)
+    used = checkpoints.saver(tmp_path, every_minutes=2, asynchronous=False)
+    assert used.poll() == [0, 0]
+    now += 119
+    assert used.poll() == [0, 0]
+    now += 1
+    assert used.poll() == [0, 1]
+    used.begin(1, STATE)
+    assert used.poll() == [0, 0]
+    now += 10_000
+    assert checkpoints.saver(tmp_path).poll() == [0, 0], "not asked for"
+
+
+def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
+    """Their writers never run at once, and the first is committed before the second begins."""
+    free, events = threading.Event(), []
+
+    def slow(sink: Sink) -> None:
+        assert free.wait(10)
+        events.append("written")
+        checkpoints.in_pieces(sink)
+
+    def snapshot(path: Path, copy: bool) -> Parts:
+        assert copy
+        events.append("copied")
+        return {MODEL: slow}
+
+    told: list = []
+    used = checkpoints.saver(tmp_path, snapshot, told)
+    used.begin(1, STATE)
+    assert (used.busy, used.poll()) == (True, [0, 0])
+    assert names(tmp_path) == ["step-00000001.tmp"]
+    threading.Timer(0.2, free.set).start()
+    used.begin(2, STATE)
+    assert events[:3] == ["copied", "written", "copied"]
+    assert "step-00000001" in names(tmp_path)
+    used.finish()
+    used.close()
+    assert (used.saved_step, [step for step, _ in told]) == (2, [1, 2])
+    assert newest(tmp_path) == (2, [])
+
+
+def test_steps_kept_for_ever(tmp_path):
+    for step in range(1, 12):
+        commit(tmp_path, step, keep=2, every_steps=1, keep_every=4)
+    assert [found for found, _ in checkpoint.committed(tmp_path)] == [11, 10, 8, 4]
+
+
+WORKER = "tests.distributed.checkpoint_worker"
+
+
+@pytest.mark.parametrize("form", ["synchronous", "asynchronous"])
+def test_two_ranks_agree_and_a_rank_lost_before_the_commit_leaves_no_step(tmp_path, form):
+    run_ranks(WORKER, 2, "commit", str(tmp_path), timeout=60)
     assert set(checkpoint.read(tmp_path / "step-00000002").files) >= {
         f"deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)
     }
     with pytest.raises(AssertionError, match=r"exit codes \[1, -9\]"):
-        run_ranks(worker, 2, "die", str(tmp_path), timeout=60)
-    assert (tmp_path / "step-00000003.tmp" / OPTIMIZER).exists()
+        run_ranks(WORKER, 2, "die", str(tmp_path), form, timeout=60)
+    assert (tmp_path / "step-00000003.tmp" / OPTIMIZER).stat().st_size == 500
     assert newest(tmp_path) == (2, [])
     flip(tmp_path / "step-00000002" / "deepspeed/zero_pp_rank_1_mp_rank_00_optim_states.pt", 3)
-    run_ranks(worker, 2, "agree", str(tmp_path), timeout=60)
+    run_ranks(WORKER, 2, "agree", str(tmp_path), timeout=60)
+
+
+def test_a_full_disk_on_one_rank_or_all_commits_nothing_and_is_survived(tmp_path, small_disk):
+    run_ranks(WORKER, 2, "full_disk", str(tmp_path), str(small_disk), timeout=60)

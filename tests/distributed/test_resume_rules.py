@@ -14,7 +14,7 @@ from pretrain.data.stream import Position
 from pretrain.resume import Progress, checkpoint_state, find_start, start_progress
 from pretrain.run_folder import RunFolder
 from tests.datasets import make_dataset
-from tests.support.kill_commit import save
+from tests.support.checkpoints import commit
 
 AT = MixturePosition(24, (Position(1, 0, 3),))
 
@@ -35,6 +35,7 @@ def config_of(
     objective: str = "mlm",
     data: dict[str, Any] | None = None,
     curriculum: list[dict[str, int]] | None = None,
+    remote: str | None = None,
     **settings: Any,
 ):
     return Config.model_validate(
@@ -47,6 +48,7 @@ def config_of(
             "objective": objective,
             "masking": {"rate": rate},
             "zero": {"stage": stage},
+            "checkpoint": {"remote": remote},
         }
     )
 
@@ -58,7 +60,7 @@ def run(tmp_path, data) -> Path:
     folder.create()
     for step in (4, 8):
         state = checkpoint_state(config_of(folder.path), data, Progress(step, AT, replaced_tokens=7))
-        checkpoint.commit(folder.checkpoints, step, state, save, keep=2)
+        commit(folder.checkpoints, step, state)
     return folder.path
 
 
@@ -128,7 +130,7 @@ def test_a_run_that_went_back_goes_on_from_its_own_checkpoints(run, data, start)
     four = run / "checkpoints/step-00000004"
     checkpoint.set_aside(run / "checkpoints", 4)
     state = checkpoint_state(config_of(run, resume=str(four)), data, Progress(6, AT))
-    checkpoint.commit(run / "checkpoints", 6, state, save, keep=2)
+    commit(run / "checkpoints", 6, state)
     assert start(run, resume=str(four)) == 6
 
 
@@ -137,6 +139,32 @@ def test_a_checkpoint_of_another_run_needs_trust(run, tmp_path, start, refusal):
     four = str(run / "checkpoints/step-00000004")
     assert "pass run.trust_checkpoint=true" in refusal(tmp_path / "new", resume=four)
     assert start(tmp_path / "new", resume=four, trust_checkpoint=True) == 4
+
+
+@pytest.mark.parametrize("resume", ["auto", "required"])
+def test_a_lost_run_folder_goes_on_from_its_copies(run, tmp_path, data, start, refusal, capsys, resume):
+    url, again = f"file://{run}/checkpoints", tmp_path / "again"
+    RunFolder(again).create()
+    assert start(again, remote=url, resume=resume) == 8
+    assert capsys.readouterr().err == f"fetching step-00000008 from {url}\n"
+    assert checkpoint.verify(again / "checkpoints/step-00000008") is None
+    damage(run, 8)
+    assert start(again, remote=url, resume=resume) == 8, "what is here is not fetched again"
+    assert start(again, remote="file:///nowhere/at/all", resume=resume) == 8
+
+
+def test_a_remote_with_checkpoints_is_never_passed_over_silently(run, tmp_path, start, refusal):
+    url, again = f"file://{run}/checkpoints", tmp_path / "again"
+    RunFolder(again).create()
+    assert f"{url} has checkpoints although run.resume is never" in refusal(again, remote=url, resume="never")
+    assert "masking.rate was 0.15 and is 0.3" in refusal(again, remote=url, rate=0.3)
+    (again / "checkpoints/step-00000008").rename(tmp_path / "gone")
+    damage(run, 4)
+    damage(run, 8)
+    assert f"{url}: no copy is intact" in refusal(again, remote=url)
+    assert "nowhere://x cannot be opened" in refusal(again, remote="nowhere://x")
+    assert start(again, remote=f"file://{tmp_path}/empty") is None
+    assert "there is no checkpoint in it" in refusal(again, remote=f"file://{tmp_path}/empty", resume="required")
 
 
 def test_changes_need_to_be_allowed(run, start, refusal):
@@ -192,7 +220,7 @@ def test_a_checkpoint_of_another_version_is_refused(run, refusal):
     state = old.state | {"identity": old.state["identity"] | {"plan version": 1}, "position": {"epoch": 1, "row": 3}}
     del state["replaced_tokens"]
     for step in (4, 8):
-        checkpoint._write_manifest(run / f"checkpoints/step-{step:08d}", step, state, old.files)
+        checkpoint.write_manifest(run / f"checkpoints/step-{step:08d}", step, state, old.files)
     for allow_changes in (False, True):
         message = refusal(run, allow_changes=allow_changes)
         assert "of another version of Maskwright (plan version was 1 and is 3); go on with that version" in message

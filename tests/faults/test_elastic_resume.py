@@ -86,7 +86,7 @@ def forget_moments(path: Path, name: str) -> None:
     del saved["optimizer_state_dict"]["base_optimizer_state"]["state"][1]
     torch.save(saved, file)
     before = checkpoint.read(path)
-    entry = {"bytes": file.stat().st_size, "xxh3_128": checkpoint._hash(file)}
+    entry = {"bytes": file.stat().st_size, "xxh3_128": checkpoint.hash_file(file)}
     files = before.files | {f"deepspeed/{name}": entry}
-    checkpoint._write_manifest(path, before.step, before.state, files)
+    checkpoint.write_manifest(path, before.step, before.state, files)
     assert checkpoint.verify(path) is None

@@ -6,6 +6,7 @@ import time
 import psutil
 import pytest
 
+from pretrain.journal import read_journal
 from tests.support import runs
 
 
@@ -32,6 +33,7 @@ def test_sigkill_of_a_rank_then_resume_is_bitwise(data, tmp_path, stage, precisi
     step = random.Random(seed).randint(9, 22)
     process = runs.start_maskwright(tmp_path / "b.log", "train", config, "--procs", "2")
     runs.wait_for_step(tmp_path / "b", step)
+    runs.wait_for((tmp_path / "b/checkpoints/step-00000008").exists)
     ranks = runs.ranks_of(config)
     assert set(ranks) == {0, 1}
     runs.kill(ranks[victim])
@@ -49,6 +51,11 @@ def test_sigkill_of_a_rank_then_resume_is_bitwise(data, tmp_path, stage, precisi
     assert runs.losses(tmp_path / "b") == wanted
 
 
+def write_seconds(run) -> list[float]:
+    entries = read_journal(run / "journal.jsonl")
+    return [found for entry in entries if (found := entry.metrics.get("checkpoint/write_seconds")) is not None]
+
+
 def test_sigkill_of_the_launcher_leaves_no_orphan(data, tmp_path):
     config = runs.write_config(tmp_path / "c.yaml", runs.tiny_config(data, tmp_path / "c", train__steps=100000))
     process = runs.start_maskwright(tmp_path / "c.log", "train", config, "--procs", "2")
@@ -61,11 +68,14 @@ def test_sigkill_of_the_launcher_leaves_no_orphan(data, tmp_path):
     assert not runs.ranks_of(config)
 
 
-def test_stop_makes_a_checkpoint_and_exits_75(data, tmp_path):
-    run = tmp_path / "d"
-    config = runs.write_config(tmp_path / "d.yaml", runs.tiny_config(data, run, train__steps=100000))
+def test_checkpoints_by_minutes_and_one_at_a_stop_which_exits_75(data, tmp_path):
+    run, minutes = tmp_path / "d", 0.05
+    settings = {"train__steps": 100_000, "checkpoint": {"every_steps": 100_000, "every_minutes": minutes}}
+    config = runs.write_config(tmp_path / "d.yaml", runs.tiny_config(data, run, **settings))
     process = runs.start_maskwright(tmp_path / "d.log", "train", config, "--procs", "2")
     runs.wait_for_step(run, 3)
+    runs.wait_for(lambda: len(write_seconds(run)) > 1)
+    assert min(write_seconds(run)) < minutes * 60, "committed when it was written, not when the next one was due"
     assert runs.maskwright("stop", run).returncode == 0
     assert process.wait(timeout=60) == 75
     status = runs.status(run)

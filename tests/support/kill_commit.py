@@ -1,8 +1,9 @@
 """Commit a checkpoint again and again, each time killed at the next file-system operation; print what was left.
 
-`python -m tests.support.kill_commit FOLDER`: FOLDER holds a committed checkpoint of step 1. Each attempt works on a
-copy, in a forked child that commits step 2 and gets SIGKILL at its n-th operation, for n = 0, 1, ... until a child
-lives. Prints one JSON line an attempt: {"copy": ..., "killed_at": the operation, or null}.
+`python -m tests.support.kill_commit FOLDER asynchronous|synchronous`: FOLDER holds a committed checkpoint of step 1.
+Each attempt works on a copy, in a forked child that commits step 2 and gets SIGKILL at its n-th operation, for n = 0,
+1, ... until a child lives. Among the operations are the copy of the state and, asynchronously, a step of training
+between the last write and the commit. Prints a JSON line an attempt: {"copy": ..., "killed_at": operation, or null}.
 """
 
 import itertools
@@ -14,9 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pretrain import checkpoint
+from pretrain.checkpoint import saver
+from pretrain.checkpoint.write import Parts
+from tests.support import checkpoints
 
-_OPERATIONS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
+_OPERATIONS = {"copy", "step", "open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
 
 
 class OneRank:
@@ -38,14 +41,24 @@ class OneRank:
     def all_gather_object(found: list[Any], value: Any) -> None:
         found[0] = value
 
+    @staticmethod
+    def broadcast_object_list(values: list[Any]) -> None:
+        pass
 
-def save(folder: Path) -> None:
-    """Two files, written in turns, so that a kill leaves parts of both."""
-    (folder / "deepspeed").mkdir()
-    for part in range(3):
-        for name in ("model.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"):
-            with open(folder / "deepspeed" / name, "ab") as file:
-                file.write(bytes([part]) * 1000)
+
+def _snapshot(folder: Path, copy: bool) -> Parts:
+    sys.audit("copy", folder)
+    return checkpoints.snapshot(folder, copy)
+
+
+def _commit(folder: Path, asynchronous: bool) -> None:
+    used = checkpoints.saver(folder, _snapshot, keep=1, asynchronous=asynchronous)
+    used.begin(2, {"position": [0, 0, 2]})
+    if asynchronous:
+        checkpoints.steps_until_written(used)
+        sys.audit("step", f"{folder} when it is written")
+    used.finish()
+    used.close()
 
 
 def _kill_at(number: int, folder: Path, told: int) -> None:
@@ -59,8 +72,8 @@ def _kill_at(number: int, folder: Path, told: int) -> None:
     sys.addaudithook(hook)
 
 
-def main(folder: Path) -> None:
-    checkpoint.dist = OneRank  # type: ignore[assignment]
+def main(folder: Path, asynchronous: bool) -> None:
+    saver.dist = OneRank  # type: ignore[assignment]
     for number in itertools.count():
         copy = folder.with_name(f"{folder.name}-{number}")
         shutil.copytree(folder, copy)
@@ -68,7 +81,7 @@ def main(folder: Path) -> None:
         child = os.fork()
         if child == 0:
             _kill_at(number, copy, writing)
-            checkpoint.commit(copy, 2, {"position": [0, 0, 2]}, save, keep=1)
+            _commit(copy, asynchronous)
             os._exit(0)
         os.close(writing)
         _, status = os.waitpid(child, 0)
@@ -82,4 +95,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2] == "asynchronous")

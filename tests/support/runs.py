@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,14 @@ def wait_for_step(run: Path, step: int, seconds: float = 120) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(f"{run} did not reach step {step} within {seconds} s")
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+    """Wait until the condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not hold within {seconds} s"
+        time.sleep(0.02)
 
 
 def ranks_of(config: Path) -> dict[int, psutil.Process]:

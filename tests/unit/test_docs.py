@@ -259,8 +259,7 @@ def test_exit_codes_are_documented():
 
 
 def test_metrics_are_documented():
-    files = [ROOT / "pretrain/loop.py", *(ROOT / "pretrain/guards").glob("*.py")]
-    source = "".join(file.read_text(encoding="utf-8") for file in files)
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "pretrain").glob("**/*.py"))
     page = (ROOT / "docs/tracking.md").read_text(encoding="utf-8")
     table = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
     metric = r"(?:train|eval|data|speed|checkpoint)/\w+"

@@ -1,0 +1,66 @@
+"""Copies of a training state in host memory, which stay as they are while training goes on."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class HostCopies:
+    """Copies states; their memory is used again for the next ones, so that only the first copy allocates it.
+
+    Memory is copied by storage: tensors that share memory share it in the copy too, and what torch.save writes of the
+    copy is what it would have written of the state.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[Tensor] = []
+        self._used = 0
+
+    def restart(self) -> None:
+        """What was copied before is needed no more."""
+        self._used = 0
+
+    def copy(self, state: Any) -> Any:
+        """`state` with all tensors in its dicts, lists and tuples on the CPU; what else it holds is copied deeply."""
+        copied = self._walk(state, {}, {})
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return copied
+
+    def _walk(self, value: Any, storages: dict[int, Tensor], seen: dict[int, Any]) -> Any:
+        """`seen` has, by id, the copies of what was met before: what is one object stays one (as for copy.deepcopy)."""
+        if id(value) in seen:
+            return seen[id(value)]
+        if torch.is_tensor(value):
+            found: Any = self._tensor(value, storages)
+            found.__dict__.update(copy.deepcopy(value.__dict__, seen))  # DeepSpeed numbers tensors by attributes
+        elif isinstance(value, dict):
+            found = copy.copy(value)  # with the attributes that a state_dict has
+            found.update({key: self._walk(inner, storages, seen) for key, inner in value.items()})
+        elif type(value) in (list, tuple):
+            found = type(value)(self._walk(inner, storages, seen) for inner in value)
+        else:
+            found = copy.deepcopy(value, seen)
+        seen[id(value)] = found
+        return found
+
+    def _tensor(self, value: Tensor, storages: dict[int, Tensor]) -> Tensor:
+        storage = value.untyped_storage()
+        host = storages.get(storage._cdata)
+        if host is None:
+            host = storages[storage._cdata] = self._buffer(storage.nbytes(), pinned=value.is_cuda)
+            source = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)
+            host.copy_(source, non_blocking=True)
+        found = torch.empty(0, dtype=value.dtype)
+        found.set_(host.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(found, value.requires_grad)
+        return found.requires_grad_(value.requires_grad)
+
+    def _buffer(self, size: int, pinned: bool) -> Tensor:
+        if self._used == len(self._buffers) or self._buffers[self._used].numel() != size:
+            self._buffers[self._used :] = [torch.empty(size, dtype=torch.uint8, pin_memory=pinned)]
+        self._used += 1
+        return self._buffers[self._used - 1]

@@ -1,0 +1,205 @@
+"""Saving checkpoints while training goes on.
+
+The training thread only copies this rank's state; a thread writes, flushes and hashes the files. That thread takes part
+in no collective, as its would mix with those of the steps: the loop adds up every step how many ranks have written
+(`poll`), and when all have, all ranks commit at the same step (`finish`).
+"""
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from data_prep.errors import UserError
+from data_prep.files import fsync_folder
+from pretrain.checkpoint.folder import committed, discard, name_of, remove_leftovers, retained
+from pretrain.checkpoint.manifest import Files, write_manifest
+from pretrain.checkpoint.remote import RemoteCopies
+from pretrain.checkpoint.write import Parts, write_parts
+from pretrain.config.run import CheckpointConfig
+
+Snapshot = Callable[[Path, bool], Parts]
+Report = Callable[[int, dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A save in flight: what this rank's thread will have written, or what went wrong before it began."""
+
+    step: int
+    state: dict[str, Any]
+    temporary: Path
+    files: "Future[Files]"
+    begun: float
+    stalled: float
+
+    def outcome(self) -> tuple[Files, str | None]:
+        """Waits for the thread."""
+        try:
+            return self.files.result(), None
+        except OSError as error:
+            return {}, f"{error.filename or self.temporary}: {error.strerror or error}"
+        except Exception as error:
+            return {}, f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+class Saver:
+    """The checkpoints of a run, at most one of them being saved; alike on every rank.
+
+    Args:
+        folder: RUN/checkpoints.
+        settings: how to save, and what to keep.
+        snapshot: of the folder that a checkpoint is written to, and whether training goes on meanwhile: the parts that
+            this rank has to write. A collective.
+        report: is given metrics of a checkpoint, by step, on rank 0.
+        remote: where copies are kept, on rank 0.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: CheckpointConfig,
+        snapshot: Snapshot,
+        report: Report,
+        remote: RemoteCopies | None = None,
+    ):
+        self._folder, self._settings, self._snapshot = folder, settings, snapshot
+        self._report, self._remote = report, remote
+        self._is_main = dist.get_rank() == 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: _Pending | None = None
+        self._begun = time.monotonic()
+        self.saved_step: int | None = None
+        self.failures = 0
+        self.problem: str | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight; the same on every rank."""
+        return self._pending is not None
+
+    def poll(self) -> list[float]:
+        """This rank's flags of a step, to be summed over ranks: 1 if its files are written; 1, from rank 0, if
+        checkpoint.every_minutes have passed."""
+        if self._remote:
+            self._remote.tell(self._report)
+        minutes = self._settings.every_minutes
+        due = self._is_main and minutes is not None and time.monotonic() - self._begun >= minutes * 60
+        return [float(self._pending is not None and self._pending.files.done()), float(due)]
+
+    def begin(self, step: int, state: dict[str, Any]) -> None:
+        """Start saving a checkpoint, after the one in flight; a collective. Saved when this returns, if synchronous.
+
+        Args:
+            state: what resuming needs beside weights and optimizer: JSON values.
+
+        Raises:
+            UserError: on every rank, after checkpoint.max_failures failures in a row.
+        """
+        self.finish()
+        start = self._begun = time.monotonic()
+        temporary = self._folder / f"{name_of(step)}.tmp"
+        problem: OSError | None = None
+        if self._is_main:
+            try:
+                remove_leftovers(self._folder)
+                temporary.mkdir()
+            except OSError as error:
+                problem = error
+        dist.barrier()
+        parts: Parts = {}
+        try:
+            parts = self._snapshot(temporary, self._settings.asynchronous)
+        except OSError as error:
+            problem = problem or error
+        files = self._thread.submit(_write, temporary, parts, problem)
+        self._pending = _Pending(step, state, temporary, files, start, time.monotonic() - start)
+        if not self._settings.asynchronous:
+            self.finish()
+
+    def finish(self) -> None:
+        """Commit the save in flight, waiting for the files of all ranks; a collective. Nothing, if there is none.
+
+        Raises:
+            UserError: on every rank, after checkpoint.max_failures failures in a row.
+        """
+        if self._pending is None:
+            return
+        start = time.monotonic()
+        pending, self._pending = self._pending, None
+        outcomes: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(outcomes, pending.outcome())
+        told = [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(outcomes) if problem]
+        agreed: list[Any] = [told[0] if told else None]
+        if self._is_main and not told:
+            agreed[0] = self._commit(pending, [files for files, _ in outcomes])
+        dist.broadcast_object_list(agreed)
+        if agreed[0]:
+            self._fail(pending, agreed[0])
+            return
+        self.saved_step, self.failures, self.problem = pending.step, 0, None
+        if self._is_main:
+            now = time.monotonic()
+            stalled = {"checkpoint/seconds": pending.stalled + now - start}
+            self._report(pending.step, stalled | {"checkpoint/write_seconds": now - pending.begun})
+
+    def close(self) -> None:
+        """Wait for what still goes on in the background, some minutes at most for a remote copy."""
+        self._thread.shutdown()
+        if self._remote:
+            self._remote.close()
+
+    def _commit(self, pending: _Pending, parts: list[Files]) -> str | None:
+        """On rank 0, when all is written: what went wrong, or None."""
+        temporary, final = pending.temporary, self._folder / name_of(pending.step)
+        files = {name: entry for part in parts for name, entry in part.items()}
+        present = {str(path.relative_to(temporary)) for path in temporary.rglob("*") if path.is_file()}
+        if present != set(files) or not files:
+            return f"{temporary}: files {sorted(present ^ set(files))} are not what the ranks have written"
+        try:
+            write_manifest(temporary, pending.step, pending.state, files)
+            temporary.rename(final)
+            fsync_folder(self._folder)
+        except OSError as error:
+            return f"{error.filename or temporary}: {error.strerror}"
+        if self._remote:
+            self._remote.push(final)
+        with contextlib.suppress(OSError):  # what is not renamed now is next time
+            self._prune()
+        return None
+
+    def _prune(self) -> None:
+        """Renamed at once, deleted in the background."""
+        steps = dict(committed(self._folder))
+        kept = retained([*steps], self._settings.keep, self._settings.keep_every)
+        needed = self._remote.needed() if self._remote else set()
+        for step, path in steps.items():
+            if step not in kept and path not in needed:
+                self._thread.submit(shutil.rmtree, discard(path), ignore_errors=True)
+
+    def _fail(self, pending: _Pending, problem: str) -> None:
+        self.failures += 1
+        self.problem = f"the checkpoint of step {pending.step} was not saved ({problem})"
+        if self._is_main:
+            shutil.rmtree(pending.temporary, ignore_errors=True)
+            print(f"warning: {self.problem}", file=sys.stderr, flush=True)
+            self._report(pending.step, {"checkpoint/failed": self.failures})
+        if self.failures >= self._settings.max_failures:
+            raise UserError(
+                f"{self.problem}; that is failure {self.failures} in a row, and checkpoint.max_failures is "
+                f"{self._settings.max_failures}: make room, or mend the disk"
+            )
+
+
+def _write(temporary: Path, parts: Parts, problem: OSError | None) -> Files:
+    """In the background."""
+    if problem:
+        raise problem
+    return write_parts(temporary, parts)

@@ -1,0 +1,85 @@
+"""Writing one rank's part of a checkpoint: durable, and hashed on the way."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import xxhash
+
+from data_prep.files import fsync_folder
+from pretrain.checkpoint.manifest import Files, hash_file
+
+
+class Sink(Protocol):
+    """What a part is written to: bytes one after the other."""
+
+    def write(self, data: Any) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+# By name below the checkpoint's folder, what writes a file; None if it is there already.
+Parts = dict[str, Callable[[Sink], None] | None]
+
+
+def write_parts(folder: Path, parts: Parts) -> Files:
+    """Write a rank's files, and make them and their folders durable.
+
+    Returns:
+        Of each file its size and checksum.
+
+    Raises:
+        OSError: naming the file, where the disk is full, gone or broken.
+    """
+    files: Files = {}
+    for name, write in parts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files[name] = _written(path, write) if write else _flushed(path)
+    for parent in {(folder / name).parent for name in parts}:
+        fsync_folder(parent)
+    return files
+
+
+def _written(path: Path, write: Callable[[Sink], None]) -> dict[str, Any]:
+    with open(path, "wb") as file:
+        sink = _HashedFile(file)
+        try:
+            write(sink)
+            file.flush()
+            os.fsync(file.fileno())
+        except (OSError, RuntimeError) as error:  # torch's writer turns an OSError into a RuntimeError
+            cause = error if isinstance(error, OSError) else sink.error
+            if cause is None:
+                raise
+            raise OSError(cause.errno, cause.strerror, str(path)) from None
+    return {"bytes": sink.bytes, "xxh3_128": sink.digest.hexdigest()}
+
+
+def _flushed(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    return {"bytes": path.stat().st_size, "xxh3_128": hash_file(path)}
+
+
+class _HashedFile:
+    """A file whose bytes are hashed as they are written, so that they need not be read again."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self.digest, self.bytes = xxhash.xxh3_128(), 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            count = self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self.digest.update(data)
+        self.bytes += count
+        return count
+
+    def flush(self) -> None:
+        self._file.flush()

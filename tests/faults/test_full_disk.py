@@ -1,0 +1,65 @@
+"""A disk that fills up under a run, for real: no checkpoint is half there, training goes on, and ends in a sentence."""
+
+import pytest
+
+from pretrain import checkpoint
+from pretrain.journal import read_journal
+from tests.support import runs
+from tests.support.disks import fill, mounted
+
+CHECKPOINT_ROOM = 300_000  # less than one takes, and enough for the journal
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of 8 MB."""
+    with mounted(tmp_path / "disk", "8m") as folder:
+        yield folder
+
+
+def failures(run) -> list[float]:
+    entries = read_journal(run / "journal.jsonl")
+    return [entry.metrics["checkpoint/failed"] for entry in entries if "checkpoint/failed" in entry.metrics]
+
+
+def test_training_goes_on_beside_a_full_disk_until_even_the_journal_cannot_be_written(tmp_path, disk):
+    data, run, log = runs.tiny_data(tmp_path / "data"), disk / "run", tmp_path / "log"
+    often = {"train__steps": 100_000, "checkpoint": {"every_steps": 8, "max_failures": 10**6, "keep": 1}}
+    tracked = {"track__uri": f"sqlite:///{tmp_path}/mlflow.db"}
+    config = runs.write_config(tmp_path / "config.yaml", runs.tiny_config(data, run, **often, **tracked))
+    filler = fill(disk, CHECKPOINT_ROOM)
+    process = runs.start_maskwright(log, "train", config, "--procs", "2")
+    runs.wait_for_step(run, 40)
+    assert failures(run)[:3] == [1, 2, 3]
+    runs.wait_for(lambda: "training, but the checkpoint of step" in runs.status(run)["reason"])
+    assert runs.status(run)["state"] == "running"
+    assert "No space left on device" in runs.status(run)["reason"]
+    assert checkpoint.committed(run / "checkpoints") == []
+    assert "warning: the checkpoint of step 8 was not saved" in log.read_text()
+
+    filler.unlink()
+    runs.wait_for(lambda: checkpoint.committed(run / "checkpoints"))
+    fill(disk)
+    assert process.wait(timeout=60) == 1
+    status = runs.status(run)
+    assert status["state"] == "failed", status
+    assert "No space left on device" in status["reason"]
+    assert "Traceback" not in log.read_text()
+    ((_, newest),) = checkpoint.committed(run / "checkpoints")
+    assert checkpoint.verify(newest) is None
+
+
+def test_the_run_fails_after_max_failures(tmp_path, disk):
+    data, run = runs.tiny_data(tmp_path / "data"), disk / "run"
+    settings = {"train__steps": 100, "checkpoint": {"every_steps": 4, "max_failures": 2}}
+    tracked = {"track__uri": f"sqlite:///{tmp_path}/mlflow.db"}
+    config = runs.write_config(tmp_path / "config.yaml", runs.tiny_config(data, run, **settings, **tracked))
+    fill(disk, CHECKPOINT_ROOM)
+    done = runs.maskwright("train", config, "--procs", "1")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    reason = runs.status(run)["reason"]
+    assert "failure 2 in a row, and checkpoint.max_failures is 2" in reason
+    assert reason in done.stderr
+    assert failures(run) == [1, 2]
+    assert not list((run / "checkpoints").iterdir())

@@ -1,0 +1,47 @@
+"""Checkpoints of two small files, saved as a run saves its own."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from pretrain.checkpoint.saver import Saver, Snapshot
+from pretrain.checkpoint.write import Parts, Sink
+from pretrain.config.run import CheckpointConfig
+
+MODEL = "deepspeed/model.pt"
+OPTIMIZER = "deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt"
+
+
+def in_pieces(sink: Sink) -> None:
+    """3,000 bytes."""
+    for part in range(3):
+        sink.write(bytes([part]) * 1000)
+
+
+def snapshot(folder: Path, copy: bool) -> Parts:
+    """Two files."""
+    return {MODEL: in_pieces, OPTIMIZER: in_pieces}
+
+
+def saver(folder: Path, save: Snapshot = snapshot, told: list[Any] | None = None, **settings: Any) -> Saver:
+    """A saver whose reports go to `told`."""
+    report = lambda step, metrics: told.append((step, metrics)) if told is not None else None  # noqa: E731
+    return Saver(folder, CheckpointConfig(**settings), save, report)
+
+
+def commit(folder: Path, step: int, state: dict[str, Any], save: Snapshot = snapshot, **settings: Any) -> Path:
+    """Save a checkpoint and wait for all that follows it."""
+    used = saver(folder, save, asynchronous=False, **settings)
+    used.begin(step, state)
+    used.close()
+    return folder / f"step-{step:08d}"
+
+
+def steps_until_written(used: Saver, seconds: float = 30) -> int:
+    """Poll as the loop does every step; how often it took."""
+    deadline, steps = time.monotonic() + seconds, 1
+    while not used.poll()[0]:
+        assert time.monotonic() < deadline, "the files were never written"
+        time.sleep(0.001)
+        steps += 1
+    return steps

@@ -1,0 +1,164 @@
+"""Copies of checkpoints behind a URL: complete or not there, pruned, fetched, and never in the way of a run."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from data_prep.errors import UserError
+from pretrain import checkpoint
+from pretrain.checkpoint import remote
+from pretrain.config.run import CheckpointConfig
+from tests.support.checkpoints import MODEL, OPTIMIZER
+from tests.unit.test_checkpoints_command import make_checkpoint
+
+FS = fsspec.filesystem("memory")
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    return f"memory://{tmp_path.name}-remote/run"
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    return folder
+
+
+def copies(url: str, after_step: int = 0, **settings) -> remote.RemoteCopies:
+    return remote.RemoteCopies(CheckpointConfig(remote=url, **settings), after_step)
+
+
+def copy(url: str, *paths: Path, **settings) -> list[tuple[int, dict[str, float]]]:
+    """Copy one after the other; what was reported."""
+    told: list[tuple[int, dict[str, float]]] = []
+    used = copies(url, **settings)
+    for path in paths:
+        used.push(path)
+        used._running.result()
+        used.tell(lambda step, metrics: told.append((step, metrics)))
+    used.close()
+    return told
+
+
+def test_copies_are_pruned_like_the_originals_and_come_back(url, folder, tmp_path):
+    paths = [make_checkpoint(folder, step) for step in (1, 2, 3, 4, 5)]
+    assert copy(url, *paths, keep=1, every_steps=2, keep_every=2) == []
+    assert remote.copies(url) == [5, 4, 2]
+    back = tmp_path / "back"
+    back.mkdir()
+    said: list[str] = []
+    assert remote.fetch_newest(url, back, said.append) == back / "step-00000005"
+    assert said == [f"fetching step-00000005 from {url}"]
+    assert checkpoint.verify(back / "step-00000005") is None
+    for name in (MODEL, OPTIMIZER, "manifest.json"):
+        assert (back / "step-00000005" / name).read_bytes() == (paths[-1] / name).read_bytes()
+
+
+def test_the_manifest_comes_last(url, folder, monkeypatch):
+    written = []
+    inner = FS.put_file
+    monkeypatch.setattr(
+        type(FS), "put_file", lambda self, here, there: (written.append(Path(there).name), inner(here, there))[1]
+    )
+    copy(url, make_checkpoint(folder, 1))
+    assert len(written) == 3
+    assert written[-1] == "manifest.json"
+
+
+def test_a_copy_cut_short_does_not_count_and_is_replaced(url, folder, monkeypatch, capsys):
+    path = make_checkpoint(folder, 1)
+    inner = FS.put_file
+
+    def fail(self, here, there):
+        if there.endswith("optim_states.pt"):
+            raise OSError(28, "No space left on device: https://host?token=secret")
+        inner(here, there)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(FS), "put_file", fail)
+        assert copy(url, path) == [(1, {"checkpoint/remote_failed": 1.0})]
+    said = capsys.readouterr().err
+    assert "warning: the checkpoint of step 1 was not copied" in said
+    assert "No space left" in said
+    assert "secret" not in said
+    assert remote.copies(url) == []
+    assert copy(url, make_checkpoint(folder, 2)) == [], "the next is tried again"
+    assert copy(url, path, after_step=2) == []
+    assert remote.copies(url) == [2, 1]
+
+
+def test_copies_of_later_steps_do_not_count_once_a_run_went_back(url, folder):
+    copy(url, *(make_checkpoint(folder, step) for step in (4, 8, 12)), keep=5)
+    for step in (8, 12):
+        shutil.rmtree(folder / f"step-{step:08d}")
+    assert copy(url, make_checkpoint(folder, 8), after_step=4, keep=2) == []
+    assert remote.copies(url) == [8, 4]
+    root = url.removeprefix("memory://")
+    assert FS.exists(f"/{root}/step-00000012/manifest.aside.json"), "nobody's bytes are deleted"
+    assert FS.exists(f"/{root}/step-00000012/{MODEL}")
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing", "manifest"])
+def test_a_damaged_copy_is_passed_over(url, folder, tmp_path, damage):
+    copy(url, make_checkpoint(folder, 1), make_checkpoint(folder, 2))
+    place = f"/{url.removeprefix('memory://')}/step-00000002/"
+    if damage == "missing":
+        FS.rm_file(place + MODEL)
+    else:
+        name = MODEL if damage == "flipped" else "manifest.json"
+        FS.pipe(place + name, FS.cat(place + name)[::-1])
+    back = tmp_path / "back"
+    back.mkdir()
+    said: list[str] = []
+    assert remote.fetch_newest(url, back, said.append) == back / "step-00000001"
+    assert any("step-00000002 is damaged and passed over" in line for line in said)
+    assert [path.name for path in back.iterdir()] == ["step-00000001"]
+    FS.rm(f"/{url.removeprefix('memory://')}/step-00000001/{MODEL}")
+    with pytest.raises(UserError, match="no copy is intact"):
+        remote.fetch_newest(url, back, said.append)
+
+
+def test_a_manifest_cannot_lead_out_of_the_folder(url, folder, tmp_path):
+    path = make_checkpoint(folder, 1)
+    files = checkpoint.read(path).files
+    checkpoint.write_manifest(path, 1, {}, files | {"../../evil": files[MODEL]})
+    assert "outside the folder" in (checkpoint.verify(path) or "")
+    place = f"/{url.removeprefix('memory://')}/step-00000001"
+    FS.pipe(f"{place}/manifest.json", (path / "manifest.json").read_bytes())
+    with pytest.raises(UserError, match="outside the folder"):
+        remote.fetch_newest(url, folder, lambda text: None)
+
+
+def test_no_copy_at_all_and_no_place_at_all(url, folder):
+    assert remote.fetch_newest(url, folder, lambda text: None) is None
+    with pytest.raises(UserError, match=r"^nowhere://x.* cannot be opened"):
+        remote.copies("nowhere://x")
+
+
+def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder, monkeypatch):
+    """While the first is copied, two more are committed: the second is left out, and the first not deleted."""
+    free = threading.Event()
+    inner = remote._upload
+    copied = []
+
+    def slow(place, path):
+        assert free.wait(10)
+        copied.append(path.name)
+        inner(place, path)
+
+    monkeypatch.setattr(remote, "_upload", slow)
+    used = copies(url)
+    paths = [make_checkpoint(folder, step) for step in (1, 2, 3)]
+    for path in paths:
+        used.push(path)
+    while paths[0] not in used.needed():
+        pass
+    free.set()
+    used.close()
+    assert copied == ["step-00000001", "step-00000003"]
+    assert used.needed() == set()
