@@ -167,6 +167,7 @@ class Loop:
         lr = self.config.optim.lr * lr_factor(self.config.schedule, steps_done, self.config.train.steps)
         lr *= self._faults.lr_factor(fed.step.before.dealt)
         batches = [batch.wait() for batch in fed.batches]
+        pulse.enter("collective")
         own = [0.0] * len(self._hosts)
         own[dist.get_rank()] = self.engine.own_time.take() + self._waited
         stop = float(bool(self.stop) or self._unwritable is not None)

@@ -156,6 +156,7 @@ class _Session:
 
     def engine(self, start: Checkpoint | None) -> Engine:
         """The model, from a checkpoint or as it begins."""
+        self.pulse.enter("start")
         init = None if start else self.config.model.init
         model = together(lambda: _model(self.config, self.description, self.data, init))
         engine = Engine(self.config, model, self.pulse)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 _STEPS = 50  # over which times are compared
+_FIRST_STEPS = 10  # of a process, in which the first window of the data is planned: waiting for it is no sign
 _LEAST_SECONDS = 0.001  # a step: what is less is noise
 
 
@@ -47,8 +48,9 @@ class Pace:
             Warnings.
         """
         self._own.append(own)
-        self._waits.append((waited, seconds))
         self._steps += 1
+        if self._steps > _FIRST_STEPS:
+            self._waits.append((waited, seconds))
         if self._steps % _STEPS:
             return []
         return [*self._slow_warnings(), *self._wait_warnings()]
@@ -70,6 +72,6 @@ class Pace:
         if before or not self._waiting:
             return []
         return [
-            f"{waited / seconds:.0%} of the last {_STEPS} steps was waiting for data (speed/data_wait); put the data "
+            f"{waited / seconds:.0%} of the last {len(self._waits)} steps was waiting for data (speed/data_wait); put the data "
             "on a faster disk, lower data.window_blocks, or leave more cores to each process"
         ]

@@ -4,9 +4,9 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-Phase = Literal["start", "data", "forward", "backward", "step", "evaluation", "checkpoint"]
+Phase = Literal["start", "data", "collective", "forward", "backward", "step", "evaluation", "checkpoint"]
 # In the order in which a step goes through them.
-PHASES: tuple[Phase, ...] = ("start", "data", "forward", "backward", "step", "evaluation", "checkpoint")
+PHASES: tuple[Phase, ...] = ("start", "data", "collective", "forward", "backward", "step", "evaluation", "checkpoint")
 
 
 @dataclass(frozen=True)
