@@ -10,6 +10,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
 
 from data_prep.errors import UserError
@@ -17,12 +18,13 @@ from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
-from pretrain.layout import gather, layout_of, live_pieces, take_over
+from pretrain.layout import exchange_weights, gather, layout_of, live_pieces, take_over
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
-from pretrain.optim import build_optimizer
+from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer
 from pretrain.philox import derive_key, draw
 
+ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
 _TAG = "deepspeed"
 _OURS = (
     "train_batch_size",
@@ -99,11 +101,12 @@ class Engine:
     """
 
     def __init__(self, config: Config, model: Model):
-        optimizer = build_optimizer(model, config.optim)
+        self._optimizer = optimizer = build_optimizer(model, config.optim)
         names = {parameter: name for name, parameter in model.named_parameters()}
         self._config = config
         self._names = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
+        self._optimizer.place(live_pieces(self._engine))
         self.device = self._engine.device
 
     def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
@@ -154,8 +157,14 @@ class Engine:
         norm = torch.as_tensor(norm, dtype=torch.float64, device=self.device)
         return torch.cat([sums, norm.reshape(1)])
 
-    def evaluate(self, batches: Iterable[DeviceBatch]) -> Tensor:
-        """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions."""
+    def evaluate(self, batches: Iterable[DeviceBatch], averaged: bool = False) -> Tensor:
+        """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions.
+
+        `averaged`: with the averaged weights of optim.ema, after the first step; the others are then as before, bit
+        for bit.
+        """
+        if averaged:
+            exchange_weights(self._engine, AVERAGE)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         self._engine.eval()
         with torch.no_grad():
@@ -163,6 +172,8 @@ class Engine:
                 prediction = self._forward(batch)
                 sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
         self._engine.train()
+        if averaged:
+            exchange_weights(self._engine, AVERAGE)
         dist.all_reduce(sums)
         return sums
 

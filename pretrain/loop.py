@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -222,11 +222,17 @@ class Loop:
             return
         self._finish(self.late.drain())
         self._last_end = None
-        batches = (self._feed(batch).wait() for batch in self.valid.held_out(step, self.config.eval.rows))
-        loss, correct, predictions = self.engine.evaluate(batches).tolist()
+        loss, correct, predictions = self.engine.evaluate(self._held_out(step)).tolist()
         metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
+        if self.config.optim.ema is not None:
+            loss, _, predictions = self.engine.evaluate(self._held_out(step), averaged=True).tolist()
+            metrics["eval/ema_loss"] = loss / max(predictions, 1)
         if self.is_main:
             self.report(step, metrics, None)
+
+    def _held_out(self, step: int) -> Iterator[DeviceBatch]:
+        assert self.valid is not None
+        return (self._feed(batch).wait() for batch in self.valid.held_out(step, self.config.eval.rows))
 
     def _checkpoint(self, step: int, position: MixturePosition) -> None:
         self._finish(self.late.drain())
