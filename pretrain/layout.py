@@ -93,9 +93,9 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
         ) from None
 
 
-def _copied(numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, Piece]]], first: Flat) -> Flat:
-    """A tensor of padding alone has moments too, with the keys and types of the first saved tensor."""
-    example = next((flat for piece in pieces if piece.numel for flat, _ in places[piece.name]), first)
+def _copied(numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, Piece]]], example: Flat) -> Flat:
+    """A tensor of padding alone has moments too, with the keys and types of `example`."""
+    example = next((flat for piece in pieces if piece.numel for flat, _ in places[piece.name]), example)
     weights = torch.zeros(numel)
     state = {k: torch.zeros(numel, dtype=v.dtype) if _runs_along(v) else v for k, v in example.state.items()}
     for piece in pieces:

@@ -77,9 +77,10 @@ def _kind(module: nn.Module, own: str, parameter: nn.Parameter) -> Kind:
 
 def _output_weight(model: nn.Module) -> nn.Parameter | None:
     """The vocabulary matrix of the output, where a model of transformers has one that is not tied."""
-    inner = getattr(model, "model", None)
-    layer = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
-    return getattr(layer, "weight", None)
+    if isinstance(model, Encoder):
+        return None
+    inner: Any = model.model  # a PaddedModel's
+    return getattr(inner.get_output_embeddings(), "weight", None)
 
 
 def _merged(model: nn.Module) -> dict[str, int]:

@@ -22,5 +22,5 @@ class Lamb(ShardedOptimizer):
             segments = self.segments(tensors)
             weights, moved = segments.square_sums(tensors, directions).sqrt()
             ratios = torch.where((weights > 0) & (moved > 0), weights / moved, 1.0)
-            torch._foreach_mul_(segments.views(directions), list(ratios.unbind()))
+            segments.scale_(directions, ratios)
         self.descend(tensors, directions, group["lr"])

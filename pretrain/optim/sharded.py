@@ -1,9 +1,9 @@
 """What all optimizers share: state for tensors that hold pieces of parameters, skipped steps, averaged weights.
 
-ZeRO gives an optimizer flat fp32 tensors that hold parameters cut anywhere, and calls it once for each. Those below learn
-from `place` which pieces these are, so that norms and matrices are those of whole parameters, the same on any number
-of ranks. Everything that writes to weights or state is one of PyTorch's fused kernels, which do nothing where
-`found_inf` is 1: a step is skipped on the device, bit for bit, and the host does not wait to know it.
+ZeRO gives an optimizer flat fp32 tensors that hold parameters cut anywhere, and calls it once for each group of them.
+The optimizers here learn from `place` which pieces these are, so that norms and matrices are those of whole parameters,
+the same on any number of ranks. Whatever writes to weights or state is one of PyTorch's fused kernels, which do nothing
+where `found_inf` is 1: a step is skipped on the device, bit for bit, and the host does not wait to know it.
 """
 
 from abc import abstractmethod
@@ -98,7 +98,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """AdamW (Loshchilov and Hutter, 2019) by the gradients of `tensors`, on `to`."""
         adamw(
             to,
-            [tensor.grad for tensor in tensors],
+            gradients(tensors),
             self._state(tensors, "exp_avg"),
             self._state(tensors, "exp_avg_sq"),
             [],
@@ -127,9 +127,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def momentum_directions(self, tensors: list[Tensor], momentum: float) -> list[Tensor]:
         """Nesterov's momentum: g + momentum * m, where m is momentum * m + g; 0 if skipped."""
         directions = [torch.zeros_like(tensor) for tensor in tensors]
-        gradients = [tensor.grad for tensor in tensors]
         buffers = self._state(tensors, "momentum_buffer")
-        self._sgd(directions, gradients, buffers, lr=-1.0, momentum=momentum, nesterov=True)
+        self._sgd(directions, gradients(tensors), buffers, lr=-1.0, momentum=momentum, nesterov=True)
         return directions
 
     def _average(self, tensors: list[Tensor], decay: float) -> None:
@@ -140,7 +139,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def _sgd(
         self,
         to: list[Tensor],
-        gradients: list[Any],
+        by: list[Tensor],
         buffers: list[Tensor] | None = None,
         *,
         lr: float,
@@ -151,7 +150,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     ) -> None:
         sgd(
             to,
-            gradients,
+            by,
             buffers or [None] * len(to),  # type: ignore[arg-type]
             fused=True,
             found_inf=self.found_inf,
@@ -162,3 +161,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
             nesterov=nesterov,
             maximize=maximize,
         )
+
+
+def gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Those of tensors that have one."""
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]

@@ -71,6 +71,11 @@ class Segments:
         """The pieces in these tensors."""
         return [view(tensors[number], piece) for number, piece in self._places]
 
+    def scale_(self, tensors: Sequence[Tensor], factors: Tensor) -> None:
+        """Multiply the pieces in these tensors by `factors` [pieces]."""
+        if self._places:
+            torch._foreach_mul_(self.views(tensors), list(factors.unbind()))
+
     def square_sums(self, *tensors: Sequence[Tensor]) -> Tensor:
         """Of each of some lists of tensors the sum of squares over each parameter, fp32 [lists, pieces].
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pretrain.optim.sharded import ShardedOptimizer
+from pretrain.optim.sharded import ShardedOptimizer, gradients
 
 
 class StableAdamW(ShardedOptimizer):
@@ -19,14 +19,15 @@ class StableAdamW(ShardedOptimizer):
         if group["weight_decay"]:
             torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
         segments = self.segments(tensors)
-        (sums,) = segments.square_sums([self._surprise(group, tensor) for tensor in tensors])
+        unforeseen = [self._unforeseen(group, *pair) for pair in zip(tensors, gradients(tensors), strict=True)]
+        (sums,) = segments.square_sums(unforeseen)
         clipped = (sums / segments.numels).sqrt().clamp(min=1.0).reciprocal()
-        torch._foreach_mul_(segments.views(directions), list(clipped.unbind()))
+        segments.scale_(directions, clipped)
         self.descend(tensors, directions, group["lr"])
 
-    def _surprise(self, group: dict[str, Any], tensor: Tensor) -> Tensor:
+    def _unforeseen(self, group: dict[str, Any], tensor: Tensor, gradient: Tensor) -> Tensor:
         """g / max(sqrt(v), eps)."""
         state = self.state[tensor]
         correction = (1 - group["betas"][1] ** state["step"]).sqrt()
         scale = state["exp_avg_sq"].sqrt().div_(correction).clamp_(min=group["eps"])
-        return torch.div(tensor.grad, scale, out=scale)
+        return torch.div(gradient, scale, out=scale)
