@@ -21,7 +21,7 @@ from pretrain.data.feed import DeviceBatch
 from pretrain.layout import exchange_weights, gather, layout_of, live_pieces, take_over
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
-from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer
+from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 
 ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
@@ -102,9 +102,8 @@ class Engine:
 
     def __init__(self, config: Config, model: Model):
         self._optimizer = optimizer = build_optimizer(model, config.optim)
-        names = {parameter: name for name, parameter in model.named_parameters()}
         self._config = config
-        self._names = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+        self._names = optimizer_order(model)
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
         self._optimizer.place(live_pieces(self._engine))
         self.device = self._engine.device

@@ -4,13 +4,22 @@ from torch import nn
 
 from pretrain.config import OptimConfig
 from pretrain.optim.adamw import AdamW
-from pretrain.optim.groups import Described, described, parameter_groups
+from pretrain.optim.groups import Described, described, optimizer_order, parameter_groups
 from pretrain.optim.lamb import Lamb
 from pretrain.optim.muon import Muon
 from pretrain.optim.sharded import AVERAGE, ShardedOptimizer
 from pretrain.optim.stable_adamw import StableAdamW
 
-__all__ = ["AVERAGE", "OPTIMIZERS", "Described", "ShardedOptimizer", "build_optimizer", "described", "parameter_groups"]
+__all__ = [
+    "AVERAGE",
+    "OPTIMIZERS",
+    "Described",
+    "ShardedOptimizer",
+    "build_optimizer",
+    "described",
+    "optimizer_order",
+    "parameter_groups",
+]
 
 OPTIMIZERS: dict[str, type[ShardedOptimizer]] = {
     "adamw": AdamW,

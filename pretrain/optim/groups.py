@@ -52,6 +52,11 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, An
     return groups_of(described(model), config)
 
 
+def optimizer_order(model: nn.Module) -> list[str]:
+    """Names of the parameters as `parameter_groups` has them, one group after the other."""
+    return [p.name for kind in _KINDS for p in described(model) if p.kind == kind]
+
+
 def groups_of(parameters: list[Described], config: OptimConfig) -> list[dict[str, Any]]:
     """`parameter_groups` of parameters described before."""
     decays = {"matrix": True, "filter": True, "embedding": config.decay_embeddings, "vector": False}

@@ -55,7 +55,7 @@ class Muon(ShardedOptimizer):
 
 
 def orthogonalize_(matrices: Sequence[Tensor], steps: int) -> None:
-    """Replace each matrix [rows, columns] by its nearest orthogonal one, nearly, times 0.2 * sqrt(max(rows, columns))."""
+    """Replace each matrix [rows, columns] by its nearest orthogonal one, nearly, and scale it as Muon does."""
     alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
     for matrix in matrices:
         alike[matrix.shape].append(matrix)
