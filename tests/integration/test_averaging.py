@@ -53,5 +53,5 @@ def test_averaged_weights_are_evaluated_and_exported(tmp_path):
 
 def test_a_run_without_averages_is_said_to_have_none(tmp_path):
     found = checkpoint.Checkpoint(tmp_path / "step-00000001", 1, {"config": {"optim": {"ema": None}}}, {})
-    with pytest.raises(UserError, match="step-00000001 has no averaged weights.*export it without --ema"):
+    with pytest.raises(UserError, match=r"step-00000001 has no averaged weights.*export it without --ema"):
         averaged_state(found)
