@@ -29,5 +29,5 @@ class StableAdamW(ShardedOptimizer):
         """g / max(sqrt(v), eps)."""
         state = self.state[tensor]
         correction = (1 - group["betas"][1] ** state["step"]).sqrt()
-        scale = state["exp_avg_sq"].sqrt().div_(correction).clamp_(min=group["eps"])
-        return torch.div(gradient, scale, out=scale)
+        scale = state["exp_avg_sq"].sqrt().clamp_(min=group["eps"] * correction)  # before its correction
+        return torch.div(gradient, scale, out=scale).mul_(correction)

@@ -31,7 +31,7 @@ from tests.support.optimizers import LR, MATRIX, NAMES, settings
 SHAPE = EncoderShape(
     vocab_size=101, layers=2, hidden=32, heads=2, intermediate=40, max_positions=SEQ_LEN, pad_id=0, arch="modernbert"
 )
-CASES = [("fp32", stage) for stage in range(4)] + [("bf16", 1), ("bf16", 3)]
+CASES = [(name, "fp32", stage) for name in NAMES for stage in range(4)] + [("muon", "bf16", 1), ("muon", "bf16", 3)]
 STEPS = 3
 
 
@@ -216,6 +216,12 @@ def load(folder: Path, processes: int, stage: int) -> None:
         engine._engine.destroy()
 
 
+def write(folder: Path, results: dict[str, dict[str, np.ndarray]]) -> None:
+    if dist.get_rank() == 0:
+        for case, result in results.items():
+            np.savez(folder / f"{case}.npz", **result)
+
+
 if __name__ == "__main__":
     init_distributed()
     torch.set_num_threads(1)
@@ -224,10 +230,12 @@ if __name__ == "__main__":
         save(Path(folder))
     elif action == "load":
         load(Path(folder), int(rest[0]), int(rest[1]))
-    for name in NAMES if action in ("train", "cut") else ():
-        results = {f"{p}-{s}": train(name, p, s) for p, s in CASES} if action == "train" else {"cut": cut(name)}
-        if dist.get_rank() == 0:
-            for case, result in results.items():
-                np.savez(Path(folder) / f"{name}.{case}.npz", **result)
+    elif action == "train":
+        write(
+            Path(folder),
+            {f"{name}.{precision}-{stage}": train(name, precision, stage) for name, precision, stage in CASES},
+        )
+    else:
+        write(Path(folder), {f"{name}.cut": cut(name) for name in NAMES})
     dist.barrier()
     leave(0)
