@@ -58,7 +58,7 @@ class Maskwright:
     def _prepare(self) -> None:
         work = self.work
         self.model.to(self.device, torch.bfloat16 if work.half else torch.float32)
-        self.weights = Weights(parameter_groups(self.model, work.config.optim.weight_decay), work.config)
+        self.weights = Weights(parameter_groups(self.model, work.config.optim), work.config)
 
     def batches(self) -> Iterator[Batch]:
         """From the loader of a run, as the loop takes them."""

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
 
 from data_prep.errors import UserError
@@ -24,13 +25,14 @@ from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.guards.own_time import OwnTime
 from pretrain.guards.pulse import Pulse
-from pretrain.layout import gather, layout_of, live_pieces, load_file, take_over
+from pretrain.layout import exchange_weights, gather, layout_of, live_pieces, load_file, take_over
 from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
-from pretrain.optim import build_optimizer
+from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 
+ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
 _TAG = "deepspeed"
 _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # of DeepSpeed's engine
 _OURS = (
@@ -110,11 +112,11 @@ class Engine:
     """
 
     def __init__(self, config: Config, model: Model, pulse: Pulse | None = None):
-        optimizer = build_optimizer(model, config.optim)
-        names = {parameter: name for name, parameter in model.named_parameters()}
+        self._optimizer = optimizer = build_optimizer(model, config.optim)
         self._config = config
-        self._names = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+        self._names = optimizer_order(model)
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
+        self._optimizer.place(live_pieces(self._engine))
         self._engine.checkpoint_engine = self._states = _States()
         self._engine._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
         self.device, self.pulse = self._engine.device, pulse or Pulse()
@@ -205,8 +207,14 @@ class Engine:
         """The model."""
         return self._engine.module
 
-    def evaluate(self, batches: Iterable[DeviceBatch]) -> Tensor:
-        """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions."""
+    def evaluate(self, batches: Iterable[DeviceBatch], averaged: bool = False) -> Tensor:
+        """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions.
+
+        `averaged`: with the averaged weights of optim.ema, after the first step; the others are then as before, bit
+        for bit.
+        """
+        if averaged:
+            exchange_weights(self._engine, AVERAGE)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         self._engine.eval()
         with torch.no_grad():
@@ -215,6 +223,8 @@ class Engine:
                 prediction = self._forward(batch)
                 sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
         self._engine.train()
+        if averaged:
+            exchange_weights(self._engine, AVERAGE)
         dist.all_reduce(sums)
         return sums
 

@@ -13,8 +13,9 @@ from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
 from pretrain.layout import whole_weights
-from pretrain.model.build import Description, build, exported
+from pretrain.model.build import build, exported
 from pretrain.model.padded import longest_text, named_ids
+from pretrain.optim import AVERAGE, optimizer_order
 from pretrain.run_folder import RunFolder
 
 _FILL_MASK = """```python
@@ -43,18 +44,19 @@ As an encoder whose tokens see both sides, to fine-tune:
 """
 
 
-def export_run(run: Path, step: int | None, out: Path | None) -> Path:
+def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = False) -> Path:
     """Export a run's checkpoint.
 
     Args:
         step: which checkpoint; the newest by default.
-        out: folder to write, which must be new or empty; RUN/exports/step-N by default.
+        out: folder to write, which must be new or empty; RUN/exports/step-N by default, or step-N-ema.
+        averaged: the averaged weights of optim.ema.
 
     Returns:
         The folder written.
 
     Raises:
-        UserError: if there is no such checkpoint, it is damaged, or `out` is in use.
+        UserError: if there is no such checkpoint, it is damaged or has no averaged weights, or `out` is in use.
     """
     folder = RunFolder(run)
     found = _choose(folder, step)
@@ -64,14 +66,14 @@ def export_run(run: Path, step: int | None, out: Path | None) -> Path:
     files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []
     if tokenizer_digest(folder.tokenizer, files)[0] != saved.state["identity"]["data.train (tokenizer)"]:
         raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
-    out = (out or folder.exports / found.name).absolute()
+    out = (out or folder.exports / f"{found.name}{'-ema' if averaged else ''}").absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an empty folder; remove it, or choose another --out")
     temporary = out.with_name(f".{out.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        _write(temporary, saved, folder)
+        _write(temporary, saved, folder, averaged)
         if out.exists():
             out.rmdir()
         temporary.rename(out)
@@ -80,14 +82,20 @@ def export_run(run: Path, step: int | None, out: Path | None) -> Path:
     return out
 
 
-def native_state(path: Path, description: Description) -> dict[str, Tensor]:
-    """The fp32 weights of a verified checkpoint, by native name."""
-    model = build(description, seed=0).float()
+def native_state(saved: checkpoint.Checkpoint, averaged: bool = False) -> dict[str, Tensor]:
+    """The fp32 weights of a verified checkpoint, or their averages, by native name.
+
+    Raises:
+        UserError: if it has no averages.
+    """
+    if averaged and saved.state["config"]["optim"].get("ema") is None:
+        raise UserError(f"{saved.path} has no averaged weights: its run had no optim.ema; export it without --ema")
+    model = build(saved.state["shape"], seed=0).float()
     parameters = dict(model.named_parameters())
-    layout = checkpoint.read(path).state["layout"]
-    weights = whole_weights(path / "deepspeed", layout, {name: p.shape for name, p in parameters.items()})
-    for name, parameter in parameters.items():
-        parameter.data.copy_(weights[name])
+    shapes = {name: parameters[name].shape for name in optimizer_order(model)}
+    which = AVERAGE if averaged else None
+    for name, weights in whole_weights(saved.path / "deepspeed", saved.state["layout"], shapes, which).items():
+        parameters[name].data.copy_(weights)
     return model.state_dict()
 
 
@@ -100,10 +108,9 @@ def _choose(folder: RunFolder, step: int | None) -> Path:
     return found[max(found) if step is None else step]
 
 
-def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder) -> None:
-    description = saved.state["shape"]
+def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder, averaged: bool) -> None:
     disable_progress_bar()
-    model = exported(native_state(saved.path, description), description)
+    model = exported(native_state(saved, averaged), saved.state["shape"])
     tokenizer: Any = AutoTokenizer.from_pretrained(
         str(folder.tokenizer), local_files_only=True, trust_remote_code=False
     )
@@ -118,10 +125,10 @@ def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder) -> None:
     ):  # or the second of two texts would have a type that is not there
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
     tokenizer.save_pretrained(out)
-    (out / "README.md").write_text(_card(saved, folder.path.name))
+    (out / "README.md").write_text(_card(saved, folder.path.name, averaged))
 
 
-def _card(saved: checkpoint.Checkpoint, name: str) -> str:
+def _card(saved: checkpoint.Checkpoint, name: str, averaged: bool) -> str:
     config, data, step = Config.model_validate(saved.state["config"]), saved.state["data"], saved.step
     rows = saved.state["position"]["dealt"]
     lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
@@ -133,6 +140,7 @@ def _card(saved: checkpoint.Checkpoint, name: str) -> str:
     if config.causal:
         task, purpose, use = "text-generation", "causal language modelling", _GENERATE
         learned = "predicted | every token but special ones, from those before it"
+    weights = f"averaged over the steps (EMA, decay {config.optim.ema})" if averaged else "of the last step"
     return f"""---
 library_name: transformers
 pipeline_tag: {task}
@@ -144,6 +152,7 @@ A model pretrained with Maskwright for {purpose}: {config.model.title} (layers x
 | | |
 |---|---|
 | steps | {step:,} of {config.train.steps:,} |
+| weights | {weights} |
 | rows seen | {rows:,} of {lengths} tokens |
 | {learned} |
 | training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |

@@ -80,21 +80,28 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
     with _as_written(folder, layout):
         saved = _saved(folder, layout, names)
         places = _places(saved)
-        return [_copied(numel, pieces, places, saved[0].state) for numel, pieces in wanted]
+        return [_copied(numel, pieces, places, saved[0]) for numel, pieces in wanted]
 
 
-def whole_weights(folder: Path, layout: Layout, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:
-    """The fp32 weights in a checkpoint of whatever layout, by name: parameters of these shapes.
+def whole_weights(
+    folder: Path, layout: Layout, shapes: dict[str, torch.Size], which: str | None = None
+) -> dict[str, Tensor]:
+    """The fp32 weights in a checkpoint of whatever layout, by name.
+
+    Args:
+        shapes: of the model's parameters, in the optimizer's order.
+        which: a tensor of the optimizer's state that runs along with the weights, instead of those.
 
     Raises:
         UserError: if the files are not what that layout writes, or lack some of the parameters.
     """
     with _as_written(folder, layout):
-        places = _places(_saved(folder, layout, [*shapes]))
-        return {
-            name: _copied(shape.numel(), [Piece(name, 0, shape.numel(), 0)], places, {}).weights.view(shape)
-            for name, shape in shapes.items()
-        }
+        saved = _saved(folder, layout, [*shapes])
+        places, found = _places(saved), {}
+        for name, shape in shapes.items():
+            flat = _copied(shape.numel(), [Piece(name, 0, shape.numel(), 0)], places, saved[0])
+            found[name] = (flat.state[which] if which else flat.weights).view(shape)
+        return found
 
 
 @contextlib.contextmanager
@@ -125,12 +132,11 @@ def _places(saved: Sequence[Flat]) -> dict[str, list[tuple[Flat, Piece]]]:
     return places
 
 
-def _copied(
-    numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, Piece]]], example: dict[str, Any]
-) -> Flat:
-    """`example` is the state of a saved tensor: its keys and types; a tensor of padding alone has moments too."""
+def _copied(numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, Piece]]], example: Flat) -> Flat:
+    """A tensor of padding alone has moments too, with the keys and types of `example`."""
+    example = next((flat for piece in pieces if piece.numel for flat, _ in places[piece.name]), example)
     weights = torch.zeros(numel)
-    state = {k: torch.zeros(numel, dtype=v.dtype) if _runs_along(v) else v for k, v in example.items()}
+    state = {k: torch.zeros(numel, dtype=v.dtype) if _runs_along(v) else v for k, v in example.state.items()}
     for piece in pieces:
         missing = piece.numel
         for flat, source in places[piece.name]:
@@ -156,7 +162,6 @@ def take_over(engine: Any, gathered: Sequence[Flat]) -> None:
         engine: DeepSpeed's engine, before its first step.
         gathered: one for each of those tensors.
     """
-    optimizer, stage = engine.optimizer, engine.zero_optimization_stage()
     for (tensor, _), flat in zip(live_pieces(engine), gathered, strict=True):
         tensor.data.view(-1).copy_(flat.weights)
         engine.basic_optimizer.state[tensor] = {
@@ -165,10 +170,28 @@ def take_over(engine: Any, gathered: Sequence[Flat]) -> None:
             else value
             for key, value in flat.state.items()
         }
-    # The weights that the model computes with follow from the fp32 ones.
+    _follow(engine)
+
+
+def exchange_weights(engine: Any, key: str) -> None:
+    """Exchange the fp32 weights and the tensors `key` of the optimizer's state that are like them; a collective."""
+    for tensor, _ in live_pieces(engine):
+        other = engine.basic_optimizer.state[tensor][key]
+        weights = tensor.detach().clone()
+        tensor.data.copy_(other)
+        other.copy_(weights)
+    _follow(engine)
+
+
+def _follow(engine: Any) -> None:
+    """Bring the weights that the model computes with to the fp32 ones, which they follow."""
+    optimizer, stage = engine.optimizer, engine.zero_optimization_stage()
     if stage == 3:
+        optimizer._partition_all_parameters()
         for number in range(len(optimizer.fp16_groups)):
             optimizer._reassign_or_swap_out_partitioned_parameters(number)
+        if small := optimizer.persistent_parameters:  # those that stay whole on every rank
+            small[0].all_gather(small)
     elif stage > 0:
         optimizer.update_lp_params()
 

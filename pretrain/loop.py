@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -259,9 +259,11 @@ class Loop:
             return
         self._finish(self.late.drain())
         self._last_end = None
-        batches = (self._feed(batch).wait() for batch in self.valid.held_out(step, self.config.eval.rows))
-        loss, correct, predictions = self.engine.evaluate(batches).tolist()
+        loss, correct, predictions = self.engine.evaluate(self._held_out(step)).tolist()
         metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
+        if self.config.optim.ema is not None:
+            loss, _, predictions = self.engine.evaluate(self._held_out(step), averaged=True).tolist()
+            metrics["eval/ema_loss"] = loss / max(predictions, 1)
         self._report(step, metrics)
 
     def _new_saver(self, steps_done: int) -> Saver:
@@ -270,6 +272,10 @@ class Loop:
         saver = Saver(self.folder.checkpoints, settings, self.engine.snapshot, self._report, remote)
         saver.saved_step = steps_done
         return saver
+
+    def _held_out(self, step: int) -> Iterator[DeviceBatch]:
+        assert self.valid is not None
+        return (self._feed(batch).wait() for batch in self.valid.held_out(step, self.config.eval.rows))
 
     def _checkpoint(self, step: int, position: MixturePosition) -> None:
         self._finish(self.late.drain())  # with what it says of the save in flight

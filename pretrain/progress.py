@@ -13,6 +13,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "train/loss": lambda value: f"loss {value:.4f}",
     "train/masked_accuracy": lambda value: f"masked accuracy {value:.1%}",
     "eval/loss": lambda value: f"eval loss {value:.4f}",
+    "eval/ema_loss": lambda value: f"eval loss of averaged weights {value:.4f}",
     "eval/masked_accuracy": lambda value: f"eval masked accuracy {value:.1%}",
     "train/learning_rate": lambda value: f"lr {value:.2e}",
     "train/grad_norm": lambda value: f"grad norm {value:.2f}",

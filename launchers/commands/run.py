@@ -92,6 +92,7 @@ def export(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="folder to write; RUN/exports/step-N by default")] = None,
     step: Annotated[int | None, typer.Option(help="the newest checkpoint by default")] = None,
+    ema: Annotated[bool, typer.Option("--ema", help="the averaged weights of optim.ema")] = False,
 ) -> None:
     """Write a checkpoint as a Hugging Face model folder.
 
@@ -100,7 +101,9 @@ def export(
         maskwright export runs/demo
 
         maskwright export runs/demo --step 400 --out models/demo
+
+        maskwright export runs/demo --ema
     """
     from pretrain.export import export_run
 
-    print(export_run(run, step, out))
+    print(export_run(run, step, out, averaged=ema))

@@ -1,9 +1,9 @@
 """How a run trains: optimizer, schedule, batches, precision, ZeRO."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pretrain.config.data import SeqLen
 from pretrain.config.section import Section
@@ -11,13 +11,34 @@ from pretrain.config.section import Section
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
+class MuonConfig(Section):
+    momentum: Beta = 0.95
+    newton_schulz_steps: int = Field(5, ge=1, le=20, description="of the iteration that orthogonalises")
+
+
 class OptimConfig(Section):
-    name: Literal["adamw"] = "adamw"
+    name: Literal["adamw", "lamb", "stable_adamw", "muon"] = "adamw"
     lr: float = Field(5e-4, gt=0)
     betas: tuple[Beta, Beta] = (0.9, 0.98)
     eps: float = Field(1e-6, gt=0)
     weight_decay: float = Field(0.01, ge=0, description="not applied to norms, biases and embeddings")
+    decay_embeddings: bool = Field(False, description="apply weight_decay to embeddings too")
     grad_clip: float = Field(1.0, ge=0, description="largest global gradient norm; 0 for none")
+    muon: MuonConfig | None = Field(None, description="settings of name muon alone")
+    ema: float | None = Field(None, gt=0, lt=1, description="decay of an average of the weights over the steps")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_muon(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("name") == "muon" and values.get("muon") is None:
+            return values | {"muon": {}}
+        return values
+
+    @model_validator(mode="after")
+    def _of_no_other(self) -> "OptimConfig":
+        if self.muon is not None and self.name != "muon":
+            raise ValueError(f"muon has settings of name muon, which {self.name} does not read; remove them")
+        return self
 
 
 class ScheduleConfig(Section):

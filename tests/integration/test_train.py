@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -239,11 +238,11 @@ def test_a_second_trainer_is_refused_and_disturbs_nothing(data, folder):
 
 def native(run: Path, step: int, data: Path) -> Encoder:
     """The trained model, rebuilt from its checkpoint."""
-    path = run / "checkpoints" / f"step-{step:08d}"
-    config = Config.model_validate(checkpoint.read(path).state["config"])
+    saved = checkpoint.read(run / "checkpoints" / f"step-{step:08d}")
+    config = Config.model_validate(saved.state["config"])
     shape = encoder_shape(config, Dataset(data / "train").manifest.tokenizer)
     encoder = Encoder(shape)
-    encoder.load_state_dict(native_state(path, asdict(shape)))
+    encoder.load_state_dict(native_state(saved))
     return encoder.eval()
 
 

@@ -62,7 +62,10 @@ OPTIONS = {
     "optim.betas": [0.9, 0.98],
     "optim.eps": 1e-6,
     "optim.weight_decay": 0.01,
+    "optim.decay_embeddings": False,
     "optim.grad_clip": 1.0,
+    "optim.muon": None,
+    "optim.ema": None,
     "schedule.kind": "wsd",
     "schedule.warmup_steps": 0,
     "schedule.decay_fraction": 0.2,
@@ -168,6 +171,7 @@ def test_shipped_config_parses(path):
         ("masking.replacement.masks=0.5", "did you mean masking.replacement.mask?"),
         ("model.size={layers: 2, hidden: 32, head: 2, heads: 2}", "did you mean model.size.heads?"),
         ("checkpoint.evry_steps=5", "did you mean checkpoint.every_steps?"),
+        ("optim={name: muon, muon: {momentun: 0.9}}", "did you mean optim.muon.momentum?"),
     ],
 )
 def test_unknown_key_names_the_nearest(write, override, wanted):
@@ -189,6 +193,10 @@ def test_unknown_key_names_the_nearest(write, override, wanted):
         ("optim.lr=.nan", "optim.lr is nan"),
         ("optim.lr=.inf", "optim.lr is inf"),
         ("optim.betas=0.9", "optim.betas is 0.9"),
+        ("optim.name=adam", "optim.name is 'adam', but it must be 'adamw', 'lamb', 'stable_adamw' or 'muon'"),
+        ("optim.ema=1", "optim.ema is 1, but it must be less than 1"),
+        ("optim.ema=true", "optim.ema is True, but it must be a number"),
+        ("optim={name: muon, muon: {momentum: 1}}", "optim.muon.momentum is 1, but it must be less than 1"),
         ("optim.betas=[0.9]", "optim.betas.1 is missing"),
         ("optim.betas=[0.9, 1.5]", "optim.betas.1 is 1.5, but it must be less than 1"),
         ("zero.stage=4", "zero.stage is 4, but it must be 0, 1, 2 or 3"),
@@ -224,6 +232,7 @@ def test_missing_required_key_is_named(write, name):
         (["masking.collocations=c"], "masking: collocations is a list for strategy collocation; set masking.strategy"),
         (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
         (["objective=clm", "masking.device=gpu"], "masking.device gpu is for objective mlm, not clm"),
+        (["optim.muon.momentum=0.9"], "optim: muon has settings of name muon, which adamw does not read; remove them"),
         (["model.arch=auto"], "arch auto and config go together"),
         (["model.config={model_type: electra}"], "arch auto and config go together"),
         (["model={arch: auto, config: x, init: y}"], "init is for the native encoder"),
@@ -320,6 +329,14 @@ def test_save_and_load_round_trip(write, tmp_path):
     save_config(config, tmp_path / "saved.yaml")
     assert load_config(tmp_path / "saved.yaml") == config
     assert set(flat("", yaml.safe_load((tmp_path / "saved.yaml").read_text()))) >= set(OPTIONS) - {"deepspeed"}
+
+
+@pytest.mark.parametrize("muon", ["", "optim.muon.momentum=0.9"])
+def test_muon_has_settings_of_its_own(write, tmp_path, muon):
+    config = load_config(write(LEAST), ["optim.name=muon", *filter(None, [muon])])
+    assert config.optim.muon.model_dump() == {"momentum": 0.9 if muon else 0.95, "newton_schulz_steps": 5}
+    save_config(config, tmp_path / "saved.yaml")
+    assert load_config(tmp_path / "saved.yaml") == config
 
 
 def test_a_config_cannot_be_changed(write):

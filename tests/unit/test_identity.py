@@ -52,6 +52,9 @@ DECIDING = {
     "optim__eps": 1e-8,
     "optim__weight_decay": 0.1,
     "optim__grad_clip": 0.5,
+    "optim__name": "lamb",
+    "optim__decay_embeddings": True,
+    "optim__ema": 0.99,
     "schedule__kind": "linear",
     "schedule__warmup_steps": 3,
     "schedule__decay_fraction": 0.5,
@@ -111,6 +114,11 @@ def test_a_deciding_setting_is_named(key, value):
     said = f"{name} was {before[name]} and is {now[name]}"
     assert said in changed(before, now)
     assert [other for other in changed(before, now) if "max_positions" not in other] == [said] or "max_pos" in name
+
+
+def test_muon_s_settings_are_named():
+    slow, fast = (identity(optim={"name": "muon", "muon": {"momentum": momentum}}) for momentum in (0.95, 0.9))
+    assert changed(slow, fast) == ["optim.muon.momentum was 0.95 and is 0.9"]
 
 
 def test_the_objective_decides_batches():

@@ -1,47 +1,315 @@
-"""Parameter groups of the real encoder."""
+"""Parameter groups and optimizers of real encoders, each in one piece."""
 
+import copy
 import re
 
+import numpy as np
+import pytest
 import torch
+from torch import nn
 
 from pretrain.config import OptimConfig
 from pretrain.model.encoder import Encoder
+from pretrain.model.head import LossOptions
+from pretrain.model.padded import padded_model
 from pretrain.model.shape import EncoderShape
-from pretrain.optim import build_optimizer, parameter_groups
+from pretrain.optim import build_optimizer, described, parameter_groups
+from pretrain.optim.muon import newton_schulz, orthogonalize_
+from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
 
-SHAPE = EncoderShape(vocab_size=70, layers=2, hidden=16, heads=2, intermediate=24, max_positions=12, pad_id=0)
-MATRICES = r"layers\.\d+\.(qkv|attention_out|mlp_in|mlp_out)\.weight|head_dense\.weight"
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 70}
+SMALL |= {"pad_token_id": 0, "max_position_embeddings": 16}
 
 
-def test_every_parameter_is_in_one_group_and_matrices_alone_decay():
-    encoder = Encoder(SHAPE)
-    decayed, plain = parameter_groups(encoder, 0.1)
-    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
-    names = {id(parameter): name for name, parameter in encoder.named_parameters()}
-    grouped = [names[id(parameter)] for group in (decayed, plain) for parameter in group["params"]]
+def encoder(arch: str = "bert") -> Encoder:
+    shape = {"vocab_size": 70, "layers": 2, "hidden": 16, "heads": 2, "intermediate": 24, "max_positions": 12}
+    found = Encoder(EncoderShape(**shape, pad_id=0, arch=arch))
+    found.initialize(3)
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.mul_(3)
+    return found
+
+
+def kinds(model: nn.Module, kind: str) -> set[str]:
+    return {part.name for part in described(model) if part.kind == kind}
+
+
+@pytest.mark.parametrize("decay_embeddings", [False, True])
+@pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
+def test_every_parameter_is_in_one_group_and_matrices_alone_decay(arch, decay_embeddings):
+    model = encoder(arch)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    groups = parameter_groups(model, OptimConfig(weight_decay=0.1, decay_embeddings=decay_embeddings))
+    grouped = [names[parameter] for group in groups for parameter in group["params"]]
     assert sorted(grouped) == sorted(names.values())
-    assert len(set(grouped)) == len(grouped)
-    decayed_names = {names[id(parameter)] for parameter in decayed["params"]}
-    assert decayed_names == {name for name in names.values() if re.fullmatch(MATRICES, name)}
-    assert len(decayed_names) == 4 * SHAPE.layers + 1
+    decays = {names[parameter]: group["weight_decay"] for group in groups for parameter in group["params"]}
+    matrices = {name for name in decays if re.fullmatch(MATRIX, name)}
+    embeddings = {name for name in decays if re.fullmatch(EMBEDDING, name)}
+    assert len(matrices) == 4 * 2 + 1
+    assert len(embeddings) == (1 if arch == "modernbert" else 3)
+    assert {name for name, decay in decays.items() if decay} == matrices | (embeddings if decay_embeddings else set())
+    assert set(decays.values()) == {0.0, 0.1}
+    assert kinds(model, "matrix") == matrices
+    assert kinds(model, "embedding") == embeddings
 
 
-def test_decay_moves_matrices_and_nothing_else():
-    encoder = Encoder(SHAPE)
-    encoder.initialize(3)
-    for parameter in encoder.parameters():
-        parameter.data.add_(0.5)
-        parameter.grad = torch.zeros_like(parameter)
-    before = {name: parameter.detach().clone() for name, parameter in encoder.named_parameters()}
-    build_optimizer(encoder, OptimConfig(lr=0.1, weight_decay=0.2)).step()
-    for name, parameter in encoder.named_parameters():
-        factor = 1 - 0.1 * 0.2 if re.fullmatch(MATRICES, name) else 1.0
-        torch.testing.assert_close(parameter.detach(), before[name] * factor, msg=name)
+def test_the_configuration_does_not_decide_which_parameters_make_a_group():
+    model = encoder()
+    found = [
+        [group["params"] for group in parameter_groups(model, OptimConfig(**values))]
+        for values in ({}, {"name": "muon"}, {"decay_embeddings": True, "weight_decay": 0.0})
+    ]
+    assert all([[*map(id, group)] for group in each] == [[*map(id, group)] for group in found[0]] for each in found)
+
+
+@pytest.mark.parametrize(
+    ("config", "matrices", "embeddings", "filters"),
+    [
+        (
+            {"model_type": "distilbert", "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24},
+            r"(.*(q_lin|k_lin|v_lin|out_lin|lin1|lin2)|model\.vocab_transform)\.weight",
+            r".*(word|position)_embeddings\.weight",
+            None,
+        ),
+        (  # the projection of its embeddings is a linear layer; its output is tied
+            {"model_type": "electra", "embedding_size": 8, **SMALL},
+            r".*(query|key|value|dense|embeddings_project)\.weight",
+            r".*(word|position|token_type)_embeddings\.weight",
+            None,
+        ),
+        (  # an output of its own
+            {"model_type": "bert", "tie_word_embeddings": False, **SMALL},
+            r".*(query|key|value|dense)\.weight",
+            r".*((word|position|token_type)_embeddings|predictions\.decoder)\.weight",
+            None,
+        ),
+        (
+            {"model_type": "modernbert", **SMALL, "cls_token_id": 1, "sep_token_id": 2},
+            r".*(Wqkv|Wo|Wi|dense)\.weight",
+            r".*tok_embeddings\.weight",
+            None,
+        ),
+        (  # convolutions, and a bias with two dimensions
+            {"model_type": "convbert", "embedding_size": 16, "head_ratio": 1, **SMALL},
+            r".*(query|key|value|dense|conv_kernel_layer|conv_out_layer|embeddings_project)\.weight",
+            r".*(word|position|token_type)_embeddings\.weight",
+            r".*(depthwise|pointwise)\.weight",
+        ),
+    ],
+    ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
+)
+def test_groups_of_other_architectures(config, matrices, embeddings, filters):
+    model = padded_model({"vocab_size": 70, "pad_token_id": 0, **config}, LossOptions(), seed=0)
+    names = {name for name, _ in model.named_parameters()}
+    assert sum(len(group["params"]) for group in parameter_groups(model, OptimConfig())) == len(names)
+    for kind, pattern in (("matrix", matrices), ("embedding", embeddings), ("filter", filters)):
+        assert kinds(model, kind) == {name for name in names if pattern and re.fullmatch(pattern, name)}, kind
+        assert kinds(model, kind) or not pattern
+    assert all(re.search(r"norm|bias", name, re.IGNORECASE) for name in kinds(model, "vector"))
+
+
+@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+def test_merged_matrices_are_known(arch):
+    blocks = {part.name: part.blocks for part in described(encoder(arch)) if part.blocks > 1}
+    merged = ("qkv", 3), *([("mlp_in", 2)] if arch == "modernbert" else [])
+    assert blocks == {f"layers.{layer}.{name}.weight": count for layer in range(2) for name, count in merged}
+
+
+def test_merged_matrices_of_transformers_are_known():
+    values = {"model_type": "modernbert", **SMALL, "cls_token_id": 1, "sep_token_id": 2}
+    parts = described(padded_model(values, LossOptions(), seed=0))
+    assert {part.name.split(".")[-2]: part.blocks for part in parts if part.blocks > 1} == {"Wqkv": 3, "Wi": 2}
+
+
+def draw(model: nn.Module, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Random gradients, which the parameters then have."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        found[name] = rng.standard_normal(parameter.shape).astype(np.float32) * np.float32(rng.choice([0.01, 1, 5]))
+        parameter.grad = torch.from_numpy(found[name].copy())
+    return found
+
+
+def weights(model: nn.Module) -> dict[str, np.ndarray]:
+    return {name: parameter.detach().numpy().copy() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_are_those_of_the_paper(name, arch):
+    model, rng = encoder(arch), np.random.default_rng(1)
+    reference = Reference(name, weights(model), gated=arch == "modernbert")
+    optimizer = build_optimizer(model, OptimConfig(**settings(name)))
+    for _ in range(5):
+        reference.step(draw(model, rng))
+        optimizer.step()
+    for key, found in weights(model).items():
+        np.testing.assert_allclose(found, reference.weights[key], rtol=1e-5, atol=2e-4 * LR, err_msg=key)
+
+
+def test_trust_ratios_and_clipping_matter_here():
+    """Otherwise the test before would hold for AdamW as well."""
+    ends = []
+    for name in NAMES:
+        model, rng = encoder(), np.random.default_rng(1)
+        optimizer = build_optimizer(model, OptimConfig(**settings(name)))
+        for _ in range(5):
+            draw(model, rng)
+            optimizer.step()
+        ends.append(weights(model))
+    for number, end in enumerate(ends):
+        for other in ends[number + 1 :]:
+            assert max(np.abs(end[key] - other[key]).max() for key in end) > 0.1 * LR
+
+
+def test_adamw_is_pytorch_s_own():
+    model, rng = encoder(), np.random.default_rng(1)
+    other = copy.deepcopy(model)
+    config = OptimConfig(lr=3e-3, betas=(0.7, 0.8), eps=1e-5, weight_decay=0.2)
+    decayed = [p for name, p in other.named_parameters() if re.fullmatch(MATRIX, name)]
+    plain = [p for name, p in other.named_parameters() if not re.fullmatch(MATRIX, name)]
+    groups = [{"params": decayed, "weight_decay": 0.2}, {"params": plain, "weight_decay": 0.0}]
+    theirs = torch.optim.AdamW(groups, lr=3e-3, betas=(0.7, 0.8), eps=1e-5, fused=True)
+    ours = build_optimizer(model, config)
+    for _ in range(3):
+        gradients = draw(model, rng)
+        for name, parameter in other.named_parameters():
+            parameter.grad = torch.from_numpy(gradients[name])
+        ours.step()
+        theirs.step()
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_muon_is_pytorch_s_own_for_each_matrix():
+    """PyTorch's works in bf16."""
+    model, rng = encoder("modernbert"), np.random.default_rng(1)
+    blocks = {
+        part.name: [nn.Parameter(block.detach().clone()) for block in part.parameter.chunk(part.blocks)]
+        for part in described(model)
+        if part.kind == "matrix"
+    }
+    assert [len(blocks[f"layers.0.{name}.weight"]) for name in ("qkv", "attention_out", "mlp_in")] == [3, 1, 2]
+    start = {name: torch.cat(parts).detach().clone() for name, parts in blocks.items()}
+    config = OptimConfig(name="muon", lr=0.02, weight_decay=0.1, muon={"momentum": 0.9})
+    theirs = torch.optim.Muon(
+        [block for parts in blocks.values() for block in parts],
+        lr=0.02,
+        weight_decay=0.1,
+        momentum=0.9,
+        nesterov=True,
+        ns_steps=5,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    ours = build_optimizer(model, config)
+    for _ in range(3):
+        gradients = draw(model, rng)
+        for name, parts in blocks.items():
+            for block, gradient in zip(parts, torch.from_numpy(gradients[name]).chunk(len(parts)), strict=True):
+                block.grad = gradient.clone()
+        ours.step()
+        theirs.step()
+    for name, parameter in model.named_parameters():
+        if name in blocks:
+            moved, wanted = parameter - start[name], torch.cat(blocks[name]) - start[name]
+            assert (moved - wanted).norm() < 0.03 * wanted.norm(), name
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (64, 16), (16, 64)])
+def test_singular_values_become_one_nearly(shape):
+    """And singular vectors stay; the scale is that of AdamW's steps, whose RMS is about 0.2."""
+    torch.manual_seed(0)
+    u, _, v = torch.linalg.svd(torch.randn(3, *shape), full_matrices=False)
+    values = torch.linspace(0.2, 1, min(shape)) * torch.tensor([1e-4, 1, 1e3])[:, None]
+    matrices = u * values[:, None, :] @ v
+    found = torch.diagonal(u.mT @ newton_schulz(matrices, steps=5) @ v.mT, dim1=1, dim2=2)
+    assert found.min() > 0.6
+    assert found.max() < 1.3
+    assert not newton_schulz(torch.zeros(1, *shape), steps=5).any()
+    parts = [each.clone() for each in matrices]
+    orthogonalize_(parts, steps=5)
+    torch.testing.assert_close(torch.stack(parts), newton_schulz(matrices, 5) * 0.2 * max(shape) ** 0.5)
+    assert 0.15 < torch.stack(parts).square().mean().sqrt() < 0.25
+
+
+def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[bytes]:
+    values = [*model.parameters(), *(v for p in model.parameters() for _, v in sorted(optimizer.state[p].items()))]
+    return [value.detach().numpy().tobytes() for value in values]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_skipped_step_leaves_no_trace(name, bad):
+    """Whatever the gradients are, and were it the first; what follows is as if it had never been."""
+    ends = []
+    for skips in ((), (0, 2)):
+        model, rng = encoder(), np.random.default_rng(1)
+        model.decoder_bias.data[0] = -0.0
+        optimizer = build_optimizer(model, OptimConfig(**settings(name)))
+        for step in range(4):
+            if step in skips:
+                for parameter in model.parameters():
+                    parameter.grad = torch.full_like(parameter, bad)
+                before = (
+                    everything(model, optimizer) if step else [p.detach().numpy().tobytes() for p in model.parameters()]
+                )
+                optimizer.found_inf = torch.tensor(1.0)
+                optimizer.step()
+                assert everything(model, optimizer)[: len(before)] == before
+            optimizer.found_inf = torch.tensor(0.0) if skips else None
+            draw(model, rng)
+            optimizer.step()
+        ends.append(everything(model, optimizer))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_average_has_its_closed_form(name):
+    """d**n times the first weights, and (1 - d) * d**(n - k) times those after step k."""
+    model, rng = encoder(), np.random.default_rng(1)
+    optimizer = build_optimizer(model, OptimConfig(**settings(name)))
+    seen = [weights(model)]
+    for _ in range(4):
+        draw(model, rng)
+        optimizer.step()
+        seen.append(weights(model))
+    for key, parameter in model.named_parameters():
+        later = sum(AVERAGING ** (4 - k) * seen[k][key].astype(np.float64) for k in range(1, 5))
+        wanted = AVERAGING**4 * seen[0][key] + (1 - AVERAGING) * later
+        np.testing.assert_allclose(optimizer.state[parameter]["ema"].numpy(), wanted, rtol=2e-6, atol=1e-6)
+
+
+def test_no_average_unless_asked():
+    model = encoder()
+    optimizer = build_optimizer(model, OptimConfig())
+    draw(model, np.random.default_rng(0))
+    optimizer.step()
+    assert all(set(state) == {"step", "exp_avg", "exp_avg_sq"} for state in optimizer.state.values())
+
+
+@pytest.mark.parametrize(("before", "after"), [("adamw", "muon"), ("muon", "adamw"), ("adamw", "lamb")])
+def test_an_optimizer_takes_over_from_another(before, after):
+    """It keeps the moments that it knows, begins the others, and drops what it does not read."""
+    model, rng = encoder(), np.random.default_rng(1)
+    first = build_optimizer(model, OptimConfig(name=before, ema=0.9))
+    draw(model, rng)
+    first.step()
+    second = build_optimizer(model, OptimConfig(name=after))
+    second.load_state_dict(first.state_dict())
+    draw(model, rng)
+    second.step()
+    for part in described(model):
+        state = second.state[part.parameter]
+        if after == "muon" and part.kind == "matrix":
+            assert set(state) == {"momentum_buffer"}
+        else:
+            assert set(state) == {"step", "exp_avg", "exp_avg_sq"}
+            assert state["step"] == (1 if before == "muon" and part.kind == "matrix" else 2)
 
 
 def test_optimizer_has_the_config_s_settings():
-    config = OptimConfig(lr=3e-3, betas=(0.7, 0.8), eps=1e-5, weight_decay=0.2)
-    optimizer = build_optimizer(Encoder(SHAPE), config)
-    for group, decay in zip(optimizer.param_groups, [0.2, 0.0], strict=True):
-        assert (group["lr"], tuple(group["betas"]), group["eps"]) == (3e-3, (0.7, 0.8), 1e-5)
+    optimizer = build_optimizer(encoder(), OptimConfig(lr=3e-3, betas=BETAS, eps=EPS, weight_decay=0.2))
+    for group, decay in zip(optimizer.param_groups, [0.2, 0.0, 0.0], strict=True):
+        assert (group["lr"], tuple(group["betas"]), group["eps"]) == (3e-3, BETAS, EPS)
         assert group["weight_decay"] == decay

@@ -1,0 +1,34 @@
+"""Optimizers that know which parts of which parameters they hold: see pretrain.optim.sharded."""
+
+from torch import nn
+
+from pretrain.config import OptimConfig
+from pretrain.optim.adamw import AdamW
+from pretrain.optim.groups import Described, described, optimizer_order, parameter_groups
+from pretrain.optim.lamb import Lamb
+from pretrain.optim.muon import Muon
+from pretrain.optim.sharded import AVERAGE, ShardedOptimizer
+from pretrain.optim.stable_adamw import StableAdamW
+
+__all__ = [
+    "AVERAGE",
+    "OPTIMIZERS",
+    "Described",
+    "ShardedOptimizer",
+    "build_optimizer",
+    "described",
+    "optimizer_order",
+    "parameter_groups",
+]
+
+OPTIMIZERS: dict[str, type[ShardedOptimizer]] = {
+    "adamw": AdamW,
+    "lamb": Lamb,
+    "stable_adamw": StableAdamW,
+    "muon": Muon,
+}
+
+
+def build_optimizer(model: nn.Module, config: OptimConfig) -> ShardedOptimizer:
+    """The optimizer of a run, for whole parameters until `place` says otherwise."""
+    return OPTIMIZERS[config.name](described(model), config)

@@ -1,0 +1,112 @@
+"""Whole matrices from their pieces on several ranks, dealt out over the ranks, and back."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pretrain.layout import Piece
+from pretrain.optim.shares import Share, group_device, view
+
+Place = tuple[int, Piece]  # a piece, and the number of the tensor that holds it
+
+
+class Exchange:
+    """Who works on which matrix, and what has to travel for that: the pieces of matrices that are cut, no others.
+
+    A matrix that is whole on a rank (on every rank without ZeRO) is worked on there. Cut ones are dealt out so that
+    all ranks have about as much to do.
+
+    Args:
+        shares: of the tensors of a step, in their order.
+        shapes: [rows, columns] of each parameter.
+        blocks: matrices that each parameter consists of.
+    """
+
+    def __init__(self, shares: Sequence[Share], shapes: Mapping[str, torch.Size], blocks: Mapping[str, int]):
+        rank, ranks = shares[0].rank, len(shares[0].by_rank)
+        self._shapes, self._rank = shapes, rank
+        held: dict[str, list[tuple[int, Place]]] = defaultdict(list)
+        for number, share in enumerate(shares):
+            for holder, pieces in enumerate(share.by_rank):
+                for piece in pieces:
+                    held[piece.name].append((holder, (number, piece)))
+        load = [0] * ranks
+        cost = {name: _cost(shapes[name], blocks[name]) for name in held}
+        cut: list[str] = []
+        self._whole: dict[str, Place] = {}
+        for name, places in held.items():
+            if places[0][1][1].numel < shapes[name].numel():
+                cut.append(name)
+                continue
+            for holder, place in places:
+                load[holder] += cost[name]
+                if holder == rank:
+                    self._whole[name] = place
+        self.anything_cut = bool(cut)
+        self._mine: list[str] = []
+        self._stay: list[Place] = []
+        self._leave: list[list[Place]] = [[] for _ in range(ranks)]  # by destination
+        self._come: list[list[Piece]] = [[] for _ in range(ranks)]  # by source
+        for name in sorted(cut, key=lambda name: (-cost[name], name)):
+            worker = min(range(ranks), key=lambda each: load[each])
+            load[worker] += cost[name]
+            if worker == rank:
+                self._mine.append(name)
+            for holder, place in held[name]:
+                if holder == rank == worker:
+                    self._stay.append(place)
+                elif holder == rank:
+                    self._leave[worker].append(place)
+                elif worker == rank:
+                    self._come[holder].append(place[1])
+
+    def collect(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The matrices [rows, columns] that this rank works on, by parameter; a collective if any are cut.
+
+        Those that lie in one of `tensors` are views of it.
+        """
+        whole = {name: view(tensors[number], piece) for name, (number, piece) in self._whole.items()}
+        if self.anything_cut:
+            example = tensors[0]
+            parts = {name: example.new_empty(self._shapes[name].numel()) for name in self._mine}
+            for number, piece in self._stay:
+                _part(parts, piece).copy_(view(tensors[number], piece))
+            leaving = [[view(tensors[number], piece) for number, piece in places] for places in self._leave]
+            _send(leaving, [[_part(parts, piece) for piece in pieces] for pieces in self._come], example)
+            whole |= parts
+        return {name: matrix.view(self._shapes[name]) for name, matrix in whole.items()}
+
+    def hand_back(self, matrices: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> None:
+        """Put what has become of the matrices in the tensors that they were collected from; a collective likewise."""
+        if not self.anything_cut:
+            return
+        parts = {name: matrices[name].view(-1) for name in self._mine}
+        for number, piece in self._stay:
+            view(tensors[number], piece).copy_(_part(parts, piece))
+        arriving = [[view(tensors[number], piece) for number, piece in places] for places in self._leave]
+        _send([[_part(parts, piece) for piece in pieces] for pieces in self._come], arriving, tensors[0])
+
+
+def _cost(shape: torch.Size, blocks: int) -> int:
+    """Multiplications of a Newton-Schulz step, but for a factor."""
+    rows, columns = shape[0] // blocks, shape[1]
+    return blocks * rows * columns * min(rows, columns)
+
+
+def _part(parts: Mapping[str, Tensor], piece: Piece) -> Tensor:
+    return parts[piece.name].narrow(0, piece.start, piece.numel)
+
+
+def _send(leaving: list[list[Tensor]], arriving: list[list[Tensor]], example: Tensor) -> None:
+    """Send to each rank the tensors [n] that are for it, and fill those that await what it sends; a collective."""
+    device = group_device(example)
+    sent = torch.cat([example.new_empty(0), *(part for parts in leaving for part in parts)]).to(device)
+    counts = [sum(part.numel() for part in parts) for parts in arriving]
+    received = sent.new_empty(sum(counts))
+    dist.all_to_all_single(received, sent, counts, [sum(part.numel() for part in parts) for parts in leaving])
+    waiting = [part for parts in arriving for part in parts]
+    for part, values in zip(waiting, received.split([part.numel() for part in waiting]), strict=True):
+        part.copy_(values)

@@ -1,0 +1,57 @@
+"""A run with averaged weights: evaluated, resumed and exported."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from data_prep.errors import UserError
+from pretrain import checkpoint
+from pretrain.export import export_run, native_state
+from pretrain.journal import read_journal
+from pretrain.model.build import build
+from tests.integration.test_train import held_out_loss
+from tests.support import runs, text_data
+
+STEPS, DECAY = 4, 0.6
+
+
+@pytest.mark.slow
+def test_averaged_weights_are_evaluated_and_exported(tmp_path):
+    """The average of the weights in all checkpoints, over a resume, under ZeRO 2 on two processes."""
+    data, run = text_data.text_data(tmp_path), tmp_path / "run"
+    every = {"checkpoint__every_steps": 1, "checkpoint__keep": 9, "eval__every_steps": 2}
+    optim = {"name": "muon", "lr": 0.02, "ema": DECAY}
+    values = runs.tiny_config(data, run, **every, optim=optim, train__steps=STEPS, zero__stage=2)
+    config = runs.write_config(tmp_path / "run.yaml", values)
+    for steps in (2, STEPS):  # the schedule follows; what matters here are the weights that came of it
+        result = runs.maskwright("train", config, f"train.steps={steps}", "--procs", "2")
+        assert result.returncode == 0, result.stderr
+    path = run / "checkpoints" / f"step-{STEPS:08d}"
+    saved = checkpoint.read(path)
+    wanted = {name: value.double() for name, value in build(saved.state["shape"], seed=7).state_dict().items()}
+    for step in range(1, STEPS + 1):
+        now = native_state(checkpoint.read(path.with_name(f"step-{step:08d}")))
+        wanted = {name: DECAY * wanted[name] + (1 - DECAY) * now[name].double() for name in now}
+    found = native_state(saved, averaged=True)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
+    encoder = build(saved.state["shape"], seed=0)
+    encoder.load_state_dict(found)
+    loss = held_out_loss(encoder, data)
+    journal = {entry.step: entry.metrics for entry in read_journal(run / "journal.jsonl")}
+    assert journal[STEPS]["eval/ema_loss"] == pytest.approx(loss, rel=1e-5)
+    assert journal[STEPS]["eval/loss"] != pytest.approx(loss, rel=1e-4)
+    plain, averaged = export_run(run, None, None), export_run(run, None, None, averaged=True)
+    assert (plain.name, averaged.name) == (path.name, f"{path.name}-ema")
+    assert f"EMA, decay {DECAY}" in (averaged / "README.md").read_text()
+    name = "bert.encoder.layer.1.output.dense.weight"
+    weights = [load_file(folder / "model.safetensors")[name] for folder in (plain, averaged)]
+    assert torch.equal(weights[1], found["layers.1.mlp_out.weight"])
+    assert not torch.equal(weights[0], weights[1])
+
+
+def test_a_run_without_averages_is_said_to_have_none(tmp_path):
+    found = checkpoint.Checkpoint(tmp_path / "step-00000001", 1, {"config": {"optim": {"ema": None}}}, {})
+    with pytest.raises(UserError, match=r"step-00000001 has no averaged weights.*export it without --ema"):
+        native_state(found, averaged=True)
