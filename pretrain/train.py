@@ -40,7 +40,7 @@ from pretrain.guards.watchdog import Watchdog
 from pretrain.identity import batch_settings
 from pretrain.kernels import operations
 from pretrain.loop import Loop, Report
-from pretrain.model.build import Description, Model, build, describe, flops_of
+from pretrain.model.build import Description, Model, build, choose_ways, describe, flops_of
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.initial import digest_of, initial_state
@@ -204,21 +204,13 @@ def _model(config: Config, description: Description, data: Sources, init: Path |
         tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None
         model.load_state_dict(initial_state(init, model.shape, tokenizer, _say_once))
         model.neutralize_padding()
-    _ways(config, model)
+    choose_ways(model, config)
     return model
 
 
 def _say_once(line: str) -> None:
     if dist.get_rank() == 0:
         print(line, file=sys.stderr, flush=True)
-
-
-def _ways(config: Config, model: Model) -> None:
-    """What changes how a native encoder computes, not what."""
-    if isinstance(model, Encoder) and config.train.activation_checkpointing:
-        model.checkpoint_layers()
-    if isinstance(model, Encoder) and config.train.compile:
-        model.compile_graph(shapes=len(config.stages))
 
 
 def _lock(folder: RunFolder) -> IO[str]:

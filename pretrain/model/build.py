@@ -61,6 +61,14 @@ def build(
     return encoder
 
 
+def choose_ways(model: Model, config: Config) -> None:
+    """What changes how a native encoder computes, not what."""
+    if isinstance(model, Encoder) and config.train.activation_checkpointing:
+        model.checkpoint_layers()
+    if isinstance(model, Encoder) and config.train.compile:
+        model.compile_graph(shapes=len(config.stages))
+
+
 def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedModel":
     """A model of transformers with these weights, by native name, in evaluation mode."""
     if description["arch"] != "auto":

@@ -24,7 +24,7 @@ def _captured_alone(monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     torch._dynamo.reset()
     counters.clear()
-    with torch._dynamo.config.patch(recompile_limit=8):
+    with torch._dynamo.config.patch(recompile_limit=2):
         yield
     torch._dynamo.reset()
 
@@ -79,9 +79,9 @@ def test_one_graph_to_train_and_one_to_evaluate(arch, checkpointing):
 
 
 def test_each_stage_of_a_curriculum_is_compiled_once():
-    """More stages than torch compiles a function for by itself."""
+    """More of them than torch would compile a function for by itself."""
     model, found = encoder("bert", layers=1), []
-    stages = [[16], [8, 8, 16], [16] * 3, [16] * 4, [16] * 5]
+    stages = [[16], [8, 8, 16], [16] * 3]
     model.compile_graph(shapes=len(stages))
     for rows in stages:
         for lengths in (rows, [*rows[:-1], 7, 9], rows):
@@ -89,4 +89,4 @@ def test_each_stage_of_a_curriculum_is_compiled_once():
             with torch.no_grad():
                 model(**stream(lengths), seq_len=SEQ_LEN, n_documents=len(lengths))
         found.append(counters["stats"]["unique_graphs"])
-    assert found == [2, 4, 6, 8, 10]
+    assert found == [2, 4, 6]
