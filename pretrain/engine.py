@@ -17,6 +17,7 @@ from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
+from pretrain.flat_gradients import FlatGradients
 from pretrain.layout import gather, layout_of, live_pieces, take_over
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
@@ -79,8 +80,8 @@ def deepspeed_config(config: Config) -> dict[str, Any]:
         "bf16": {"enabled": config.train.precision == "bf16"},
         "zero_optimization": {
             "stage": config.zero.stage,
-            "contiguous_gradients": True,
-            "overlap_comm": get_accelerator().device_name() == "cuda",
+            "contiguous_gradients": config.zero.stage > 1,
+            "overlap_comm": config.zero.stage > 1 and get_accelerator().device_name() == "cuda",
             "reduce_bucket_size": 500_000_000,
             "allgather_bucket_size": 500_000_000,
         },
@@ -105,6 +106,10 @@ class Engine:
         self._names = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
         self.device = self._engine.device
+        self._flat: FlatGradients | None = None
+        if config.zero.stage == 1:
+            self._flat = FlatGradients(self._engine.optimizer)
+            self._engine.enable_backward_allreduce = False
 
     def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
         """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
@@ -123,7 +128,8 @@ class Engine:
         """One optimizer step over the global batch.
 
         The loss is the sum of cross-entropies over all predictions of the global batch divided by their number.
-        DeepSpeed averages gradients over ranks, so each micro-batch's sum is scaled up by the number of ranks.
+        DeepSpeed averages gradients over ranks, so each micro-batch's sum is scaled up by the number of ranks, but not
+        where FlatGradients sums them.
 
         Args:
             batches: this rank's micro-batches, as many on every rank; their number and shapes may differ from the
@@ -137,7 +143,7 @@ class Engine:
         """
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
-        scale = dist.get_world_size() / predictions.clamp(min=1)
+        scale = (1 if self._flat else dist.get_world_size()) / predictions.clamp(min=1)
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches, start=1):
             # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
@@ -146,6 +152,10 @@ class Engine:
             prediction = self._forward(batch)
             sums += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self._engine.backward(prediction.loss * scale.to(prediction.loss.dtype))
+            if self._flat:
+                self._flat.add()
+        if self._flat:
+            self._flat.reduce()
         norm = self._plain_grad_norm()
         self._engine.step()
         dist.all_reduce(sums)
