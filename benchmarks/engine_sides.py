@@ -1,4 +1,4 @@
-"""One rank of benchmarks/engine.py: the engine under each ZeRO stage and plain PyTorch DDP take turns on the same batches.
+"""One rank of benchmarks/engine.py: the engine under each ZeRO stage, and plain DDP, take turns on the same batches.
 
 `python -m benchmarks.engine_sides SETTINGS RESULT`, with the launcher's variables set; rank 0 writes RESULT.
 """

@@ -1,10 +1,12 @@
-"""DeepSpeed behind a small surface: one optimizer step over a global batch. The only importer of deepspeed."""
+"""DeepSpeed behind a small surface: one optimizer step over a global batch.
+
+With deepspeed_config.py the only importer of deepspeed.
+"""
 
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import deepspeed
 import torch
@@ -17,25 +19,15 @@ from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
+from pretrain.deepspeed_config import deepspeed_config, flat_gradients, refusal
 from pretrain.flat_gradients import FlatGradients
-from pretrain.layout import gather, layout_of, live_pieces, take_over
+from pretrain.layout import gather, layout_of, live_pieces, take_over, take_over_loss_scale
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
 from pretrain.optim import build_optimizer
 from pretrain.philox import derive_key, draw
 
 _TAG = "deepspeed"
-_OURS = (
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps",
-    "managed_gradient_accumulation",
-    "gradient_clipping",
-    "optimizer",
-    "scheduler",
-    "bf16",
-    "fp16",
-)
 
 
 def init_distributed() -> None:
@@ -59,36 +51,11 @@ def _unlink_shared_memory() -> None:
     Path("/dev/shm/deepspeed_allreduce_buffer_{}_{}_{}_{}".format(*names)).unlink(missing_ok=True)
 
 
-def deepspeed_config(config: Config) -> dict[str, Any]:
-    """The DeepSpeed configuration of a run.
-
-    The two batch sizes only satisfy DeepSpeed's checks: the engine tells it at each micro-batch whether a step ends
-    there, so their number and shape may vary from step to step.
-
-    Raises:
-        UserError: if `deepspeed:` sets a key that Maskwright derives from its own sections.
-    """
-    for key in _OURS:
-        if key in config.deepspeed:
-            raise UserError(f"deepspeed.{key} is derived from train: and optim:; remove it and set those instead")
-    if "stage" in config.deepspeed.get("zero_optimization", {}):
-        raise UserError("deepspeed.zero_optimization.stage is derived from zero:; remove it and set zero.stage instead")
-    ours: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": config.optim.grad_clip,
-        "bf16": {"enabled": config.train.precision == "bf16"},
-        "zero_optimization": {
-            "stage": config.zero.stage,
-            "contiguous_gradients": config.zero.stage > 1,
-            "overlap_comm": config.zero.stage > 1 and get_accelerator().device_name() == "cuda",
-            "reduce_bucket_size": 500_000_000,
-            "allgather_bucket_size": 500_000_000,
-        },
-        "steps_per_print": 2**31,
-        "wall_clock_breakdown": False,
-    }
-    return _merged(ours, config.deepspeed)
+def make_deterministic() -> None:
+    """Demand of PyTorch operations that give the same bits each time, as on a CPU all do; before the first on a GPU."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 class Engine:
@@ -104,10 +71,14 @@ class Engine:
         names = {parameter: name for name, parameter in model.named_parameters()}
         self._config = config
         self._names = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
-        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
+        settings = deepspeed_config(config, sum(p.numel() for p in names), get_accelerator().device_name())
+        try:
+            self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+        except (AssertionError, NotImplementedError, ValueError) as error:
+            raise refusal(error) from error
         self.device = self._engine.device
         self._flat: FlatGradients | None = None
-        if config.zero.stage == 1:
+        if flat_gradients(config):
             self._flat = FlatGradients(self._engine.optimizer)
             self._engine.enable_backward_allreduce = False
 
@@ -151,11 +122,7 @@ class Engine:
             self._seed(number)
             prediction = self._forward(batch)
             sums += torch.stack([prediction.cross_entropy, prediction.correct]).double()
-            self._engine.backward(prediction.loss * scale.to(prediction.loss.dtype))
-            if self._flat:
-                self._flat.add()
-        if self._flat:
-            self._flat.reduce()
+            self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         norm = self._plain_grad_norm()
         self._engine.step()
         dist.all_reduce(sums)
@@ -194,6 +161,7 @@ class Engine:
         wanted = [(tensor.numel(), pieces) for tensor, pieces in live_pieces(self._engine)]
         folder, layout = start.path / _TAG, start.state["layout"]
         take_over(self._engine, together(lambda: gather(folder, layout, self._names, wanted)))
+        take_over_loss_scale(self._engine, folder, layout)
         self._engine.global_steps = start.step
 
     def _load_as_saved(self, folder: Path) -> None:
@@ -221,6 +189,14 @@ class Engine:
             n_documents=batch.n_documents,
         )
 
+    def _backward(self, loss: Tensor, last: bool) -> None:
+        """Add the gradients of a micro-batch; after the `last`, those of all ranks are there for the step."""
+        self._engine.backward(loss)
+        if self._flat:
+            self._flat.add()
+            if last:
+                self._flat.reduce()
+
     def _seed(self, number: int) -> None:
         """Key what the model draws, as dropout does, by step, rank and micro-batch: a resumed run draws the same."""
         model = self._config.model
@@ -235,11 +211,3 @@ class Engine:
             return None
         gradients = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
         return torch.nn.utils.get_total_norm(gradients)
-
-
-def _merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(ours)
-    for key, value in theirs.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged

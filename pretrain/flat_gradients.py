@@ -1,9 +1,9 @@
-"""ZeRO stage 1's gradients: summed in fp32 in one flat tensor a parameter group, and reduced to each rank's part of it.
+"""ZeRO stage 1's gradients: summed in fp32 in a flat tensor for each parameter group, then over the ranks.
 
-DeepSpeed's own path for stage 1 copies each gradient up to five times between backward and optimizer, sums micro-batches
-in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once, to where its
-rank's part of the flat tensor can be handed to DeepSpeed's optimizer as it is, which then measures its norm, clips it
-and steps on it. (DeepSpeed offers this door to its compiler's passes: a gradient group with a `flat_partition`.)
+DeepSpeed's own path for stage 1 copies a gradient up to five times between backward pass and optimizer, sums
+micro-batches in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once,
+and the rank's part of the flat tensor handed to DeepSpeed's optimizer as it is, which then measures its norm, clips it
+and steps on it. (DeepSpeed has this door for its compiler's passes: gradients with a `flat_partition`.)
 """
 
 from typing import Any

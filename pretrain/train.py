@@ -26,7 +26,7 @@ from pretrain.data.sources import (
     open_sources,
     training_loader,
 )
-from pretrain.engine import Engine, init_distributed
+from pretrain.engine import Engine, init_distributed, make_deterministic
 from pretrain.environment import describe_environment
 from pretrain.identity import batch_settings
 from pretrain.kernels import operations
@@ -72,6 +72,8 @@ def main() -> int:
 
 def train(config: Config, folder: RunFolder) -> State:
     """Set a run up, or take it up again, and train it; a collective."""
+    if config.run.deterministic:
+        make_deterministic()
     stages = together(lambda: stages_of(config, dist.get_world_size()))
     data, valid = together(lambda: _open_data(config))
     lock = on_main(lambda: _lock(folder))

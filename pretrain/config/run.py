@@ -16,6 +16,7 @@ class RunConfig(Section):
         False, description="load a checkpoint of another run, which can run its maker's code"
     )
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
+    deterministic: bool = Field(False, description="on a GPU, only operations that give the same bits each time")
 
 
 class CheckpointConfig(Section):

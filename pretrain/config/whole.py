@@ -74,7 +74,10 @@ class Config(Section):
         if self.train.fused_kernels and self.model.arch == "auto":
             raise ValueError("train.fused_kernels is for the native encoder; set it to false with model.arch auto")
         if self.zero.stage == 0 and self.train.precision != "fp32":
-            raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
+            raise ValueError(
+                f"zero.stage 0 is for train.precision fp32; write zero.stage 1 for {self.train.precision}, which sums "
+                "gradients in fp32 and needs less memory"
+            )
         if self.model.max_positions and self.model.max_positions < self.longest_row:
             raise ValueError(
                 f"model.max_positions ({self.model.max_positions}) must be at least the longest data.seq_len "

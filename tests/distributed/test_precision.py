@@ -1,0 +1,7 @@
+"""Gradients in 16 bits are summed in fp32, and fp16's loss scale is lowered and resumed."""
+
+from tests.support.ranks import run_ranks
+
+
+def test_sums_of_gradients_and_loss_scales(tmp_path):
+    run_ranks("tests.distributed.precision_worker", 2, str(tmp_path))
