@@ -12,6 +12,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
+from deepspeed.ops.op_builder.builder import OpBuilder
 from torch import Tensor
 
 from data_prep.errors import UserError
@@ -56,6 +57,11 @@ def make_deterministic() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def extensions() -> list[str]:
+    """DeepSpeed's compiled extensions that this process has loaded."""
+    return list(OpBuilder._loaded_ops)
 
 
 class Engine:
@@ -125,6 +131,7 @@ class Engine:
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         norm = self._plain_grad_norm()
         self._engine.step()
+        self._forget_overflow()
         dist.all_reduce(sums)
         if norm is None:
             norm = self._engine.get_global_grad_norm()
@@ -196,6 +203,12 @@ class Engine:
             self._flat.add()
             if last:
                 self._flat.reduce()
+
+    def _forget_overflow(self) -> None:
+        """Drop gradients that overflowed in fp16: offloaded ones DeepSpeed (0.19) keeps, and adds the next step's."""
+        optimizer, config = self._engine.optimizer, self._config
+        if config.train.precision == "fp16" and config.zero.stage < 3 and optimizer.overflow:
+            optimizer.averaged_gradients.update(dict.fromkeys(optimizer.averaged_gradients))
 
     def _seed(self, number: int) -> None:
         """Key what the model draws, as dropout does, by step, rank and micro-batch: a resumed run draws the same."""

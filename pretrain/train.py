@@ -7,12 +7,12 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch.distributed as dist
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, write_json
+from data_prep.files import atomic_writer
 from data_prep.reader import Dataset
 from pretrain import checkpoint
 from pretrain.agree import check_equal, on_main, together
@@ -26,8 +26,8 @@ from pretrain.data.sources import (
     open_sources,
     training_loader,
 )
-from pretrain.engine import Engine, init_distributed, make_deterministic
-from pretrain.environment import describe_environment
+from pretrain.engine import Engine, extensions, init_distributed, make_deterministic
+from pretrain.environment import gather_environment, record_environment
 from pretrain.identity import batch_settings
 from pretrain.kernels import operations
 from pretrain.loop import Loop
@@ -93,7 +93,8 @@ def train(config: Config, folder: RunFolder) -> State:
     engine = Engine(config, model)
     if start:
         engine.load(start)
-    on_main(lambda: _record(config, folder, data, progress.steps_done))
+    environment = gather_environment(extensions())
+    on_main(lambda: _record(config, folder, data, progress.steps_done, environment))
     reporting = Reporting(config, folder, data, progress.steps_done) if dist.get_rank() == 0 else None
     report = reporting.report if reporting else lambda step, metrics, batch: None
     loop = Loop(config, folder, data, engine, loader, held_out, flops_of(description), report)
@@ -145,11 +146,11 @@ def _lock(folder: RunFolder) -> IO[str]:
     return lock
 
 
-def _record(config: Config, folder: RunFolder, data: Sources, steps_done: int) -> None:
+def _record(config: Config, folder: RunFolder, data: Sources, steps_done: int, environment: dict[str, Any]) -> None:
     checkpoint.set_aside(folder.checkpoints, steps_done)
     _copy_tokenizer(data.datasets[0], folder)
     save_config(config, folder.config)
-    write_json(folder.environment, describe_environment(dist.get_world_size()))
+    record_environment(folder.environment, environment, steps_done)
 
 
 def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:

@@ -103,7 +103,7 @@ if __name__ == "__main__":
     # PyTorch computes in fp16 on every CPU; DeepSpeed asks for one that does so fast.
     get_accelerator().is_fp16_supported = lambda: True
     check_sums()
-    for zero, other in (("1", "2"), ("2", "3-cpu"), ("3", "1"), ("1-cpu", "3")):
+    for zero, other in zip(ZERO, ("2", "3-cpu", "1", "3", "1", "2"), strict=True):
         check_scale(Path(sys.argv[1]), zero, other)
     dist.barrier()
     leave(0)
