@@ -78,7 +78,6 @@ def config_of(settings: dict[str, Any], stage: int) -> Config:
             "data": {"train": "unused", "seq_len": settings["seq_len"]},
             "train": {"steps": 1, "precision": settings["precision"]},
             "zero": {"stage": stage},
-            "deepspeed": settings["deepspeed"],
         }
     )
 
@@ -137,10 +136,10 @@ def seconds_of(side: Side, batches: list[DeviceBatch], predictions: Tensor, step
 
 def main(settings: dict[str, Any]) -> dict[str, Any]:
     """Seconds a step of each side, round by round; and of each side the loss and norm of its last step."""
-    first = Engine(config_of(settings, settings["stages"][0]), model_of(settings))
+    engines = {f"zero-{stage}": Engine(config_of(settings, stage), model_of(settings)) for stage in settings["stages"]}
+    first = next(iter(engines.values()))
     sides: dict[str, Side] = {"ddp": Plain(model_of(settings), OptimConfig(), first.device, settings["precision"])}
-    for stage in settings["stages"]:
-        sides[f"zero-{stage}"] = Engine(config_of(settings, stage), model_of(settings)) if len(sides) > 1 else first
+    sides |= engines
     feed = DeviceFeed(first.device)
     batches = [feed(batch_of(settings, number)).wait() for number in range(settings["accumulation"])]
     predictions = first.total([sum(len(batch.labels) for batch in batches)])[0]
