@@ -1,4 +1,7 @@
-"""DeepSpeed behind a small surface: one optimizer step over a global batch. The only importer of deepspeed."""
+"""DeepSpeed behind a small surface: one optimizer step over a global batch.
+
+With deepspeed_config.py the only importer of deepspeed.
+"""
 
 import functools
 import gc
@@ -12,6 +15,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
+from deepspeed.ops.op_builder.builder import OpBuilder
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
@@ -23,9 +27,19 @@ from pretrain.checkpoint.host_copy import HostCopies
 from pretrain.checkpoint.write import Parts, Sink
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
+from pretrain.deepspeed_config import deepspeed_config, flat_gradients, refusal
+from pretrain.flat_gradients import FlatGradients
 from pretrain.guards.own_time import OwnTime
 from pretrain.guards.pulse import Pulse
-from pretrain.layout import exchange_weights, gather, layout_of, live_pieces, load_file, take_over
+from pretrain.layout import (
+    exchange_weights,
+    gather,
+    layout_of,
+    live_pieces,
+    load_file,
+    take_over,
+    take_over_loss_scale,
+)
 from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
@@ -35,17 +49,6 @@ from pretrain.philox import derive_key, draw
 ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
 _TAG = "deepspeed"
 _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # of DeepSpeed's engine
-_OURS = (
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps",
-    "managed_gradient_accumulation",
-    "gradient_clipping",
-    "optimizer",
-    "scheduler",
-    "bf16",
-    "fp16",
-)
 
 
 def init_distributed() -> None:
@@ -69,37 +72,16 @@ def _unlink_shared_memory() -> None:
     Path("/dev/shm/deepspeed_allreduce_buffer_{}_{}_{}_{}".format(*names)).unlink(missing_ok=True)
 
 
-def deepspeed_config(config: Config) -> dict[str, Any]:
-    """The DeepSpeed configuration of a run.
+def make_deterministic() -> None:
+    """Demand of PyTorch operations that give the same bits each time, as on a CPU all do; before the first on a GPU."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
-    The two batch sizes only satisfy DeepSpeed's checks: the engine tells it at each micro-batch whether a step ends
-    there, so their number and shape may vary from step to step.
 
-    Raises:
-        UserError: if `deepspeed:` sets a key that Maskwright derives from its own sections.
-    """
-    for key in _OURS:
-        if key in config.deepspeed:
-            raise UserError(f"deepspeed.{key} is derived from train: and optim:; remove it and set those instead")
-    if "stage" in config.deepspeed.get("zero_optimization", {}):
-        raise UserError("deepspeed.zero_optimization.stage is derived from zero:; remove it and set zero.stage instead")
-    ours: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": config.optim.grad_clip,
-        # The engine looks itself whether gradients are finite, for every precision and stage.
-        "bf16": {"enabled": config.train.precision == "bf16", "check_grad_overflow": False},
-        "zero_optimization": {
-            "stage": config.zero.stage,
-            "contiguous_gradients": True,
-            "overlap_comm": get_accelerator().device_name() == "cuda",
-            "reduce_bucket_size": 500_000_000,
-            "allgather_bucket_size": 500_000_000,
-        },
-        "steps_per_print": 2**31,
-        "wall_clock_breakdown": False,
-    }
-    return _merged(ours, config.deepspeed)
+def extensions() -> list[str]:
+    """DeepSpeed's compiled extensions that this process has loaded."""
+    return list(OpBuilder._loaded_ops)
 
 
 class Engine:
@@ -112,15 +94,23 @@ class Engine:
     """
 
     def __init__(self, config: Config, model: Model, pulse: Pulse | None = None):
-        self._optimizer = optimizer = build_optimizer(model, config.optim)
+        optimizer = build_optimizer(model, config.optim)
         self._config = config
         self._names = optimizer_order(model)
-        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(config))
-        self._optimizer.place(live_pieces(self._engine))
+        settings = deepspeed_config(config, sum(p.numel() for p in model.parameters()), get_accelerator().device_name())
+        try:
+            self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+        except (AssertionError, NotImplementedError, ValueError) as error:
+            raise refusal(error) from error
+        optimizer.place(live_pieces(self._engine))
         self._engine.checkpoint_engine = self._states = _States()
         self._engine._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
         self.device, self.pulse = self._engine.device, pulse or Pulse()
         self.own_time = OwnTime(self.device)
+        self._flat: FlatGradients | None = None
+        if flat_gradients(config):
+            self._flat = FlatGradients(self._engine.optimizer)
+            self._engine.enable_backward_allreduce = False
 
     def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
         """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
@@ -139,7 +129,8 @@ class Engine:
         """One optimizer step over the global batch.
 
         The loss is the sum of cross-entropies over all predictions of the global batch divided by their number.
-        DeepSpeed averages gradients over ranks, so each micro-batch's sum is scaled up by the number of ranks.
+        DeepSpeed averages gradients over ranks, so each micro-batch's sum is scaled up by the number of ranks, but not
+        where FlatGradients sums them.
 
         Args:
             batches: this rank's micro-batches, as many on every rank; their number and shapes may differ from the
@@ -154,7 +145,7 @@ class Engine:
         """
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
-        scale = dist.get_world_size() / predictions.clamp(min=1)
+        scale = (1 if self._flat else dist.get_world_size()) / predictions.clamp(min=1)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches, start=1):
             # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
@@ -165,7 +156,7 @@ class Engine:
                 prediction = self._forward(batch)
             sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self.pulse.enter("backward")
-            self._engine.backward(prediction.loss * scale.to(prediction.loss.dtype))
+            self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.pulse.enter("step")
         sums[2] = ~all_finite(reduced_gradients(self._engine), self.device)
         dist.all_reduce(sums)
@@ -181,16 +172,22 @@ class Engine:
         """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1."""
         self._engine.basic_optimizer.found_inf = skipped
         self._engine.step()
+        self._forget_overflow()
 
     def rehearse(self, batch: DeviceBatch) -> None:
         """Do all that a step does, on one micro-batch, and leave weights, optimizer state and counts as they were."""
         counts = {name: getattr(self._engine, name) for name in _COUNTS}
+        scaler = getattr(self._engine.optimizer, "loss_scaler", None)  # fp16
+        scale = dict(vars(scaler)) if scaler else {}
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             self._engine.set_gradient_accumulation_boundary(True)
-            self._engine.backward(self._forward(batch).loss)
+            prediction = self._forward(batch)
+            self._backward(prediction.loss / prediction.predictions.clamp(min=1), last=True)
             self._optimize(torch.ones((), device=self.device))
         for name, value in counts.items():
             setattr(self._engine, name, value)
+        if scaler:
+            scaler.__dict__.update(scale)
 
     def weights_finite(self) -> bool:
         """Whether no weight of any rank is infinite or not a number; a collective, for which the host waits."""
@@ -264,6 +261,7 @@ class Engine:
         wanted = [(tensor.numel(), pieces) for tensor, pieces in live_pieces(self._engine)]
         folder, layout = start.path / _TAG, start.state["layout"]
         take_over(self._engine, together(lambda: gather(folder, layout, self._names, wanted)))
+        take_over_loss_scale(self._engine, folder, layout)
         self._engine.global_steps = start.step
 
     def _load_as_saved(self, folder: Path) -> None:
@@ -297,6 +295,20 @@ class Engine:
             seq_len=batch.seq_len,
             n_documents=batch.n_documents,
         )
+
+    def _backward(self, loss: Tensor, last: bool) -> None:
+        """Add the gradients of a micro-batch; after the `last`, those of all ranks are there for the step."""
+        self._engine.backward(loss)
+        if self._flat:
+            self._flat.add()
+            if last:
+                self._flat.reduce()
+
+    def _forget_overflow(self) -> None:
+        """Drop gradients that overflowed in fp16: offloaded ones DeepSpeed (0.19) keeps, and adds the next step's."""
+        optimizer, config = self._engine.optimizer, self._config
+        if config.train.precision == "fp16" and config.zero.stage < 3 and optimizer.overflow:
+            optimizer.averaged_gradients.update(dict.fromkeys(optimizer.averaged_gradients))
 
     def _seed(self, number: int) -> None:
         """Key what the model draws, as dropout does, by step, rank and micro-batch: a resumed run draws the same."""
@@ -339,11 +351,3 @@ class _States(TorchCheckpointEngine):
 
 def _save(state: Any, sink: Sink) -> None:
     torch.save(state, cast(IO[bytes], sink))
-
-
-def _merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(ours)
-    for key, value in theirs.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged

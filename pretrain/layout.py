@@ -56,6 +56,8 @@ def layout_of(config: Config) -> Layout:
     return {
         "processes": dist.get_world_size(),
         "zero.stage": config.zero.stage,
+        "zero.offload": config.zero.offload,
+        "zero.offload_parameters": config.zero.offload_parameters,
         "train.precision": config.train.precision,
         "deepspeed": config.deepspeed,
     }
@@ -194,6 +196,14 @@ def _follow(engine: Any) -> None:
             small[0].all_gather(small)
     elif stage > 0:
         optimizer.update_lp_params()
+
+
+def take_over_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
+    """Go on with the loss scale of the checkpoint in DeepSpeed's `folder`, where both train in fp16."""
+    if engine.fp16_enabled() and layout["train.precision"] == "fp16":
+        saved = load_file(_of_rank(folder, 0, "optim"))["optimizer_state_dict"]["loss_scaler"]
+        for name in ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"):
+            setattr(engine.optimizer.loss_scaler, name, getattr(saved, name))
 
 
 def live_pieces(engine: Any) -> list[tuple[Tensor, list[Piece]]]:

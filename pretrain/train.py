@@ -9,12 +9,12 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch.distributed as dist
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, write_json
+from data_prep.files import atomic_writer
 from data_prep.reader import Dataset
 from pretrain import checkpoint
 from pretrain.agree import check_equal, host_names, on_main, together
@@ -30,8 +30,8 @@ from pretrain.data.sources import (
     open_sources,
     training_loader,
 )
-from pretrain.engine import Engine, init_distributed
-from pretrain.environment import describe_environment
+from pretrain.engine import Engine, extensions, init_distributed, make_deterministic
+from pretrain.environment import gather_environment, record_environment
 from pretrain.guards.dry_run import dry_run
 from pretrain.guards.history import History
 from pretrain.guards.pulse import Pulse
@@ -86,6 +86,8 @@ def main() -> int:
 
 def train(config: Config, folder: RunFolder) -> State:
     """Set a run up, or take it up again, and train it; a collective."""
+    if config.run.deterministic:
+        make_deterministic()
     stages = together(lambda: stages_of(config, dist.get_world_size()))
     data, valid = together(lambda: _open_data(config))
     lock = on_main(lambda: _lock(folder))
@@ -128,7 +130,8 @@ class _Session:
         engine = self.engine(start)
         if config.guard.dry_run:
             dry_run(engine, loader, progress, config.longest_row)
-        on_main(lambda: _record(config, folder, self.data, progress.steps_done))
+        environment = gather_environment(extensions())
+        on_main(lambda: _record(config, folder, self.data, progress.steps_done, environment))
         reporting = Reporting(config, folder, self.data, progress.steps_done) if rank == 0 else None
         report = reporting.report if reporting else lambda step, metrics, batch: None
         stop = StopRequest(folder.stop)
@@ -220,11 +223,11 @@ def _lock(folder: RunFolder) -> IO[str]:
     return lock
 
 
-def _record(config: Config, folder: RunFolder, data: Sources, steps_done: int) -> None:
+def _record(config: Config, folder: RunFolder, data: Sources, steps_done: int, environment: dict[str, Any]) -> None:
     checkpoint.set_aside(folder.checkpoints, steps_done)
     _copy_tokenizer(data.datasets[0], folder)
     save_config(config, folder.config)
-    write_json(folder.environment, describe_environment(dist.get_world_size()))
+    record_environment(folder.environment, environment, steps_done)
 
 
 def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:

@@ -17,6 +17,7 @@ class RunConfig(Section):
         False, description="go on from a checkpoint of another run, so from weights of whoever made it"
     )
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
+    deterministic: bool = Field(False, description="on a GPU, only operations that give the same bits each time")
 
 
 class CheckpointConfig(Section):

@@ -42,16 +42,29 @@ class OptimConfig(Section):
 
 
 class ScheduleConfig(Section):
-    kind: Literal["wsd", "linear"] = "wsd"
+    kind: Literal["wsd", "cosine", "linear", "constant"] = "wsd"
     warmup_steps: int = Field(0, ge=0)
-    decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, decayed to zero")
+    decay: Literal["linear", "cosine", "1-sqrt"] = Field("linear", description="wsd: how the rate falls at the end")
+    decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, in which it falls")
+    decay_steps: int | None = Field(None, ge=0, description="wsd: the last steps, instead of decay_fraction")
+    min_ratio: float = Field(0.0, ge=0, lt=1, description="share of the peak rate at the end of the decay")
+
+    @model_validator(mode="after")
+    def _falls(self) -> "ScheduleConfig":
+        if self.kind != "wsd":
+            for name in ("decay", "decay_steps"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} is for kind wsd, not {self.kind}; remove it")
+        if self.kind == "constant" and self.min_ratio:
+            raise ValueError("min_ratio is for rates that fall, and kind constant does not; remove it")
+        return self
 
 
 class TrainConfig(Section):
     steps: int = Field(ge=1, description="optimizer steps of the whole run")
     global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
     micro_batch_size: int | None = Field(None, ge=1, description="rows a rank and pass; by default no accumulation")
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
@@ -78,3 +91,13 @@ class StageSettings:
 
 class ZeroConfig(Section):
     stage: Literal[0, 1, 2, 3] = 1
+    offload: Literal["none", "cpu"] = Field("none", description="where optimizer state and fp32 weights are kept")
+    offload_parameters: bool = Field(False, description="stage 3: keep the parameters in the host's memory too")
+
+    @model_validator(mode="after")
+    def _offloads(self) -> "ZeroConfig":
+        if self.offload != "none" and self.stage == 0:
+            raise ValueError("offload needs the optimizer state of one process apart: write stage 1, 2 or 3")
+        if self.offload_parameters and (self.stage != 3 or self.offload == "none"):
+            raise ValueError("offload_parameters is for stage 3 with offload cpu")
+        return self

@@ -82,7 +82,10 @@ class Config(Section):
                 "train.activation_checkpointing is for the native encoder; set it to false with model.arch auto"
             )
         if self.zero.stage == 0 and self.train.precision != "fp32":
-            raise ValueError("zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16")
+            raise ValueError(
+                f"zero.stage 0 is for train.precision fp32; write zero.stage 1 for {self.train.precision}, which sums "
+                "gradients in fp32 and needs less memory"
+            )
         if self.guard.rollback and self.checkpoint.keep < 2:
             raise ValueError(
                 "guard.rollback needs a checkpoint from before the spike; set checkpoint.keep to 2 or more"

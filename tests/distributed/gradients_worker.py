@@ -1,4 +1,4 @@
-"""One rank: the gradients of one global batch under every ZeRO stage and accumulation, written by rank 0."""
+"""One rank: the gradients of a global batch under every ZeRO stage, offload and accumulation, written by rank 0."""
 
 import sys
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
 
 SEQ_LEN, GLOBAL_ROWS = 32, 8
 ACCUMULATIONS = (1, 2, 4)
+ZERO = [(stage, "none") for stage in range(4)] + [(stage, "cpu") for stage in (1, 2, 3)]
 SHAPE = EncoderShape(vocab_size=101, layers=2, hidden=32, heads=2, intermediate=64, max_positions=SEQ_LEN, pad_id=0)
 VOCABULARY = Vocabulary(size=101, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
 # Few rows are full, so predictions differ from row to row, and a mean of means differs from the mean.
@@ -41,7 +42,7 @@ def model() -> Encoder:
     return encoder
 
 
-def config(stage: int, accumulation: int, world_size: int) -> Config:
+def config(stage: int, accumulation: int, world_size: int, offload: str) -> Config:
     return Config.model_validate(
         {
             "run": {"dir": "unused"},
@@ -52,7 +53,7 @@ def config(stage: int, accumulation: int, world_size: int) -> Config:
                 "micro_batch_size": max(1, GLOBAL_ROWS // world_size // accumulation),
                 "precision": "fp32",
             },
-            "zero": {"stage": stage},
+            "zero": {"stage": stage, "offload": offload, "offload_parameters": stage == 3 and offload == "cpu"},
         }
     )
 
@@ -85,9 +86,9 @@ def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str,
     return found
 
 
-def gradients(stage: int, accumulation: int) -> dict[str, np.ndarray]:
+def gradients(stage: int, accumulation: int, offload: str) -> dict[str, np.ndarray]:
     world_size, rank = dist.get_world_size(), dist.get_rank()
-    settings = config(stage, accumulation, world_size)
+    settings = config(stage, accumulation, world_size, offload)
     shape = BatchShape.divide(GLOBAL_ROWS, settings.train.micro_batch_size, world_size)
     engine = Engine(settings, model())
     batches = loader(shape, rank)
@@ -99,12 +100,12 @@ def gradients(stage: int, accumulation: int) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     init_distributed()
     torch.set_num_threads(1)
-    for stage in range(4):
+    for stage, offload in ZERO:
         for accumulation in ACCUMULATIONS:
             if GLOBAL_ROWS % (dist.get_world_size() * accumulation):
                 continue
-            result = gradients(stage, accumulation)
+            result = gradients(stage, accumulation, offload)
             if dist.get_rank() == 0:
-                np.savez(Path(sys.argv[1]) / f"zero{stage}-accumulation{accumulation}.npz", **result)
+                np.savez(Path(sys.argv[1]) / f"zero{stage}-{offload}-accumulation{accumulation}.npz", **result)
     dist.barrier()
     leave(0)

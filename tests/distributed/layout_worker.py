@@ -52,8 +52,8 @@ def record(engine: Engine) -> dict[str, np.ndarray]:
     return {name: value.detach().float().numpy().copy() for name, value in found.items()}
 
 
-def start(precision: str, stage: int) -> Engine:
-    return Engine(varying.config(precision, stage), model())
+def start(precision: str, zero: str) -> Engine:
+    return Engine(varying.config(precision, zero), model())
 
 
 def step(engine: Engine, batches: list[Batch]) -> None:
@@ -67,11 +67,11 @@ def step_all_alike(engine: Engine) -> dict[str, np.ndarray]:
 
 
 def save(folder: Path) -> None:
-    for precision, stage in varying.RUNS:
-        engine = start(precision, stage)
+    for precision, zero in varying.RUNS:
+        engine = start(precision, zero)
         for number in range(2):
             step(engine, varying.global_batches(number, dist.get_world_size())[dist.get_rank()])
-        path = folder / f"{dist.get_world_size()}-{precision}-{stage}"
+        path = folder / f"{dist.get_world_size()}-{precision}-{zero}"
         write_parts(path, engine.snapshot(path, copy=False))
         dist.barrier()
         found = record(engine) | step_all_alike(engine)
@@ -81,26 +81,26 @@ def save(folder: Path) -> None:
     dist.barrier()
 
 
-def load(path: Path, before: Layout, precision: str, stage: int) -> None:
+def load(path: Path, before: Layout, precision: str, zero: str) -> None:
     wanted = np.load(path / "record.npz")
-    engine = start(precision, stage)
+    engine = start(precision, zero)
     engine.load(Checkpoint(path, 2, {"layout": before}, {}))
     found = record(engine)
     for name, value in found.items():
-        assert np.array_equal(value, wanted[name]), f"{path.name} -> {precision} {stage}: {name} differs"
+        assert np.array_equal(value, wanted[name]), f"{path.name} -> {precision} {zero}: {name} differs"
     after = step_all_alike(engine)
     assert set(found) | set(after) == set(wanted.files)
     tolerance = 1e-5 if precision == before["train.precision"] == "fp32" else 0.05
     for name, value in after.items():
         difference = np.abs(value - wanted[name]).max()
-        assert difference <= tolerance * np.abs(wanted[name]).max(), f"{path.name} -> {precision} {stage}: {name}"
+        assert difference <= tolerance * np.abs(wanted[name]).max(), f"{path.name} -> {precision} {zero}: {name}"
     engine._engine.destroy()
 
 
 def load_each(folder: Path, processes: int, everywhere: bool) -> None:
-    for number, (precision, stage) in enumerate(varying.RUNS):
-        path = folder / f"{processes}-{precision}-{stage}"
-        before = layout_of(varying.config(precision, stage)) | {"processes": processes}
+    for number, (precision, zero) in enumerate(varying.RUNS):
+        path = folder / f"{processes}-{precision}-{zero}"
+        before = layout_of(varying.config(precision, zero)) | {"processes": processes}
         targets = varying.RUNS if everywhere else [varying.RUNS[(number + 1) % len(varying.RUNS)]]
         for target in targets:
             load(path, before, *target)

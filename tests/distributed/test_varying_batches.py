@@ -21,7 +21,7 @@ def reference(world_size: int) -> dict[str, np.ndarray]:
     """Plain PyTorch in one process: the same steps, each over all micro-batches of all ranks."""
     torch.set_num_threads(1)
     encoder = worker.model()
-    config = worker.config("fp32", 0).optim
+    config = worker.config("fp32", "0").optim
     optimizer = build_optimizer(encoder, config.model_copy(update={"lr": worker.LR}))
     found: dict[str, np.ndarray] = {}
     for step in range(len(worker.STEPS)):
@@ -40,11 +40,11 @@ def reference(world_size: int) -> dict[str, np.ndarray]:
 def test_steps_of_varying_micro_batches_are_the_plain_steps(world_size, tmp_path):
     run_ranks("tests.distributed.varying_worker", world_size, str(tmp_path))
     wanted = reference(world_size)
-    for precision, stage in worker.RUNS:
+    for precision, zero in worker.RUNS:
         # Of the largest entry of each tensor: rounding of fp32, and of bf16 in weights, activations and sums.
         tolerance = {"fp32": 2e-5, "bf16": 0.06}[precision]
-        found = np.load(tmp_path / f"{precision}-zero{stage}.npz")
+        found = np.load(tmp_path / f"{precision}-zero{zero}.npz")
         assert set(found.files) == set(wanted)
         for name, value in wanted.items():
             difference = np.abs(found[name] - value).max()
-            assert difference <= tolerance * np.abs(value).max(), f"{precision}, ZeRO {stage}, {name}: {difference}"
+            assert difference <= tolerance * np.abs(value).max(), f"{precision}, ZeRO {zero}, {name}: {difference}"

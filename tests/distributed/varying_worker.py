@@ -21,17 +21,20 @@ from tests.distributed.gradients_worker import VOCABULARY, model, step_gradients
 LR = 1e-2
 # (rows, seq_len) of each micro-batch of a rank, step by step.
 STEPS = [[(2, 32)], [(1, 16), (3, 8), (2, 16)], [(2, 24), (1, 32)], [(4, 8)]]
-RUNS = [("fp32", stage) for stage in range(4)] + [("bf16", stage) for stage in (1, 2, 3)]
+# Precision, and ZeRO's stage with what is offloaded.
+RUNS = [("fp32", f"{stage}") for stage in range(4)] + [("bf16", f"{stage}") for stage in (1, 2, 3)]
+RUNS += [("fp32", "2-cpu"), ("bf16", "1-cpu"), ("bf16", "3-cpu")]
 
 
-def config(precision: str, stage: int) -> Config:
+def config(precision: str, zero: str) -> Config:
+    offload = "cpu" if zero.endswith("cpu") else "none"
     return Config.model_validate(
         {
             "run": {"dir": "unused"},
             "data": {"train": "unused"},
             "optim": {"eps": 1e-3, "grad_clip": 0.5},  # a large eps: updates follow gradients without jumps
             "train": {"steps": 1, "precision": precision},
-            "zero": {"stage": stage},
+            "zero": {"stage": int(zero[0]), "offload": offload, "offload_parameters": zero == "3-cpu"},
         }
     )
 
@@ -65,22 +68,22 @@ def _batch(rng: np.random.Generator, rows: int, seq_len: int) -> Batch:
     )
 
 
-def weights(encoder: torch.nn.Module, stage: int) -> dict[str, np.ndarray]:
+def weights(encoder: torch.nn.Module, zero: str) -> dict[str, np.ndarray]:
     found = {}
     for name, parameter in encoder.named_parameters():
-        full = parameter if stage == 0 else safe_get_full_fp32_param(parameter)
+        full = parameter if zero == "0" else safe_get_full_fp32_param(parameter)
         found[f"after {name}"] = full.detach().numpy().copy()
     return found
 
 
-def train(precision: str, stage: int) -> dict[str, np.ndarray]:
+def train(precision: str, zero: str) -> dict[str, np.ndarray]:
     encoder: Encoder = model()
-    engine = Engine(config(precision, stage), encoder)
+    engine = Engine(config(precision, zero), encoder)
     found = {}
     for step in range(len(STEPS)):
         batches = global_batches(step, dist.get_world_size())[dist.get_rank()]
         found |= {f"{step} {name}": value for name, value in step_gradients(engine, batches, LR).items()}
-    found |= weights(encoder, stage)
+    found |= weights(encoder, zero)
     engine._engine.destroy()
     return found
 
@@ -88,9 +91,9 @@ def train(precision: str, stage: int) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     init_distributed()
     torch.set_num_threads(1)
-    for precision, stage in RUNS:
-        result = train(precision, stage)
+    for precision, zero in RUNS:
+        result = train(precision, zero)
         if dist.get_rank() == 0:
-            np.savez(Path(sys.argv[1]) / f"{precision}-zero{stage}.npz", **result)
+            np.savez(Path(sys.argv[1]) / f"{precision}-zero{zero}.npz", **result)
     dist.barrier()
     leave(0)

@@ -1,0 +1,64 @@
+"""environment.json: hosts and their ranks, earlier starts, nothing secret."""
+
+import json
+import sys
+
+import pytest
+import torch.distributed as dist
+
+from pretrain import environment
+from pretrain.environment import by_host, describe_host, record_environment
+
+
+@pytest.fixture
+def one_rank(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_a_host_is_described_once_with_its_ranks():
+    ranks = [{"host": "a", "gpus": ["x"]}, {"host": "a"}, {"host": "b"}, {"host": "b", "gpus": ["y"]}]
+    assert by_host(ranks) == [
+        {"host": "a", "ranks": [0, 1], "gpus": ["x"]},
+        {"host": "b", "ranks": [2, 3], "gpus": ["y"]},
+    ]
+
+
+def test_this_host():
+    found = describe_host(first=True)
+    assert found["memory_gb"] > 0
+    assert found["threads"] >= found["cores"] >= 1
+    assert found["processor"]
+
+
+def test_the_start_is_described_without_secrets(one_rank, monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "x", "track.uri=http://me:hush@host"])
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hush")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    found = environment.gather_environment(["b", "a"])
+    text = json.dumps(found)
+    assert "hush" not in text
+    assert found["command"].startswith("python -m x ")
+    assert found["slurm"]["SLURM_JOB_ID"] == "17"
+    assert found["deepspeed_extensions"] == ["a", "b"]
+    assert found["processes"] == 1
+    assert found["hosts"][0]["ranks"] == [0]
+
+
+def test_earlier_starts_are_kept(tmp_path):
+    path = tmp_path / "environment.json"
+    for number in range(25):
+        record_environment(path, {"processes": number}, number * 10)
+    found = json.loads(path.read_text())
+    assert (found["after_step"], found["processes"]) == (240, 24)
+    assert [start["processes"] for start in found["earlier_starts"]] == [*range(23, 3, -1)]
+    assert not any("earlier_starts" in start for start in found["earlier_starts"])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '"x"'])
+def test_a_damaged_record_is_replaced(tmp_path, content):
+    path = tmp_path / "environment.json"
+    path.write_text(content)
+    record_environment(path, {"processes": 1}, 0)
+    assert json.loads(path.read_text()) == {"after_step": 0, "processes": 1, "earlier_starts": []}
