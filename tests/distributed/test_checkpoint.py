@@ -11,7 +11,8 @@ import pytest
 from data_prep.errors import UserError
 from pretrain import checkpoint
 from tests.support import kill_commit
-from tests.support.ranks import ROOT, run_ranks
+from tests.support.forked import ROOT
+from tests.support.ranks import run_ranks
 
 MODEL = "deepspeed/model.pt"
 OPTIMIZER = "deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt"

@@ -28,12 +28,19 @@ from typing import NoReturn
 
 from pretrain.signals import die_with_parent
 
+# What a training run imports, much of it late: in DeepSpeed's initialize, in MLflow's first store, for the loss curve.
 MODULES = (
+    "alembic.command",
+    "deepspeed.launcher.launch",
+    "deepspeed.module_inject.auto_ep_layer",
+    "deepspeed.runtime.zero.muon.muon_optimizer",
     "launchers.local",
     "matplotlib.backends.backend_agg",
-    "mlflow.store.tracking.sqlalchemy_store",
+    "matplotlib.figure",
+    "mlflow.store.tracking.sqlalchemy_workspace_store",
     "pretrain.export",
     "pretrain.train",
+    "sqlalchemy.dialects.sqlite",
     "transformers.models.bert.modeling_bert",
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)

@@ -28,8 +28,9 @@ Completed = subprocess.CompletedProcess[str]
 
 
 def fits(environment: dict[str, str]) -> bool:
-    """Whether a process with this environment can be forked. With GPUs none can: CUDA does not survive it."""
-    return not gpu_count() and all(environment.get(name) == value for name, value in _AT_IMPORT.items())
+    """Whether a process with this environment can be forked; on GPUs none can, as CUDA does not survive it."""
+    on_cpu = not gpu_count() or environment.get("DS_ACCELERATOR") == "cpu"
+    return on_cpu and all(environment.get(name) == value for name, value in _AT_IMPORT.items())
 
 
 class Forked:

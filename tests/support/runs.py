@@ -1,10 +1,14 @@
 """Real training runs on a tiny data set, through the command line."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -59,8 +63,21 @@ def tiny_config(data: Path, run: Path, **overrides: Any) -> dict[str, Any]:
 
 
 def write_config(path: Path, config: dict[str, Any]) -> Path:
-    """The config as a YAML file."""
+    """The config as a YAML file, and an empty MLflow database where it wants one: making that takes seconds a run."""
     path.write_text(yaml.safe_dump(config))
+    database = Path(config["track"]["uri"].removeprefix("sqlite:///"))
+    if fits(environment()) and not database.exists():
+        shutil.copy(_empty_store(), database)
+    return path
+
+
+@functools.cache
+def _empty_store() -> Path:
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = Path(folder.name) / "mlflow.db"
+    made = run_forked(["tests.support.empty_store", str(path)], environment(), ROOT, timeout=120)
+    assert made.returncode == 0, made.stderr
     return path
 
 
