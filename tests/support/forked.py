@@ -139,6 +139,6 @@ def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL
         )
-    atexit.register(process.kill)
+    atexit.register(lambda: (process.kill(), process.wait()))
     assert mine.recv(100) == b"ready", "the fork server did not start"
     return process, mine
