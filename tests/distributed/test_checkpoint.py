@@ -16,7 +16,8 @@ from pretrain.checkpoint.choose import newest_verified
 from pretrain.checkpoint.write import Parts, Sink
 from tests.support import checkpoints
 from tests.support.checkpoints import MODEL, OPTIMIZER
-from tests.support.ranks import ROOT, run_ranks
+from tests.support.forked import ROOT
+from tests.support.ranks import run_ranks
 
 STATE = {"position": [1, 2, 3], "identity": {"optim.lr": 5e-4, "data": "ä"}}
 

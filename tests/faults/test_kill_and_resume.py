@@ -2,12 +2,17 @@
 
 import random
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
+from pretrain import checkpoint
 from pretrain.journal import read_journal
 from tests.support import runs
+
+EVERY_STEPS = 8
+LAYOUTS = {"zero-1": (1, "fp32"), "zero-2": (2, "bf16"), "zero-3": (3, "fp32")}
 
 
 @pytest.fixture(scope="module")
@@ -15,40 +20,59 @@ def data(tmp_path_factory):
     return runs.tiny_data(tmp_path_factory.mktemp("data"))
 
 
-@pytest.mark.parametrize(
-    ("stage", "precision", "victim", "seed"),
-    [
-        (2, "bf16", 0, 1),
-        pytest.param(1, "fp32", 1, 0, marks=pytest.mark.slow),
-        pytest.param(3, "fp32", 1, 2, marks=pytest.mark.slow),
-    ],
-)
-def test_sigkill_of_a_rank_then_resume_is_bitwise(data, tmp_path, stage, precision, victim, seed):
-    settings = {"zero__stage": stage, "train__precision": precision}
-    reference = runs.write_config(tmp_path / "a.yaml", runs.tiny_config(data, tmp_path / "a", **settings))
-    unbroken = runs.maskwright("train", reference, "--procs", "2")
-    assert unbroken.returncode == 0, unbroken.stdout + unbroken.stderr
+def config_of(data: Path, run: Path, layout: str, asynchronous: bool = False) -> Path:
+    stage, precision = LAYOUTS[layout]
+    saving = {"every_steps": EVERY_STEPS, "asynchronous": asynchronous}
+    settings = {"zero__stage": stage, "train__precision": precision, "checkpoint": saving}
+    return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **settings))
 
-    config = runs.write_config(tmp_path / "b.yaml", runs.tiny_config(data, tmp_path / "b", **settings))
-    step = random.Random(seed).randint(9, 22)
-    process = runs.start_maskwright(tmp_path / "b.log", "train", config, "--procs", "2")
-    runs.wait_for_step(tmp_path / "b", step)
-    runs.wait_for((tmp_path / "b/checkpoints/step-00000008").exists)
+
+@pytest.fixture(scope="module")
+def unbroken(data, tmp_path_factory):
+    """The losses of a run that nobody kills, by layout."""
+    found: dict[str, dict[int, float]] = {}
+
+    def losses_of(layout: str) -> dict[int, float]:
+        if layout not in found:
+            run = tmp_path_factory.mktemp(layout) / "run"
+            done = runs.maskwright("train", config_of(data, run, layout), "--procs", "2")
+            assert done.returncode == 0, done.stdout + done.stderr
+            found[layout] = runs.losses(run)
+            assert sorted(found[layout]) == list(range(1, 25))
+        return found[layout]
+
+    return losses_of
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "layout", ["zero-2", pytest.param("zero-1", marks=pytest.mark.slow), pytest.param("zero-3", marks=pytest.mark.slow)]
+)
+def test_sigkill_of_a_rank_then_resume_is_bitwise(data, unbroken, tmp_path, layout, seed):
+    run, wanted = tmp_path / "run", unbroken(layout)
+    asynchronous = seed % 2 == 0
+    config = config_of(data, run, layout, asynchronous)
+    rng = random.Random(f"{layout} {seed}")
+    victim, step = rng.randrange(2), rng.randint(1, 22)
+    process = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2")
+    runs.wait_for_step(run, step)
     ranks = runs.ranks_of(config)
     assert set(ranks) == {0, 1}
     runs.kill(ranks[victim])
-    assert process.wait(timeout=60) != 0
-    assert runs.status(tmp_path / "b")["state"] == "failed"
+    assert process.wait(timeout=60) == 1
+    assert runs.status(run)["state"] == "failed"
     psutil.wait_procs(list(ranks.values()), timeout=10)
     assert not runs.ranks_of(config)
+    last = max(runs.losses(run))
+    kept = max((found for found, _ in checkpoint.committed(run / "checkpoints")), default=0)
+    # One that is being written does not count yet, but the next is not begun before it does.
+    assert last - kept <= EVERY_STEPS * (2 if asynchronous else 1)
 
     resumed = runs.maskwright("train", config, "--procs", "2")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    assert runs.status(tmp_path / "b")["state"] == "completed"
-    assert "resumed after step" in resumed.stderr
-    wanted = runs.losses(tmp_path / "a")
-    assert sorted(wanted) == list(range(1, 25))
-    assert runs.losses(tmp_path / "b") == wanted
+    assert runs.status(run)["state"] == "completed"
+    assert (f"resumed after step {kept}" in resumed.stderr) == (kept > 0)
+    assert runs.losses(run) == wanted
 
 
 def write_seconds(run) -> list[float]:
@@ -56,23 +80,31 @@ def write_seconds(run) -> list[float]:
     return [found for entry in entries if (found := entry.metrics.get("checkpoint/write_seconds")) is not None]
 
 
-def test_sigkill_of_the_launcher_leaves_no_orphan(data, tmp_path):
-    config = runs.write_config(tmp_path / "c.yaml", runs.tiny_config(data, tmp_path / "c", train__steps=100000))
-    process = runs.start_maskwright(tmp_path / "c.log", "train", config, "--procs", "2")
-    runs.wait_for_step(tmp_path / "c", 3)
-    process.kill()
-    process.wait()
+@pytest.mark.parametrize("victim", ["maskwright", "deepspeed"])
+def test_sigkill_of_a_launcher_is_a_failure_and_leaves_no_orphan(data, tmp_path, victim):
+    """Of the command, or of the process that it starts, which starts the ranks."""
+    run = tmp_path / "run"
+    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, train__steps=100_000))
+    process = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2", real=True)
+    runs.wait_for_step(run, 3)
+    (launcher,) = psutil.Process(process.pid).children()
+    assert "deepspeed.launcher.launch" in launcher.cmdline()
+    (launcher if victim == "deepspeed" else process).kill()
+    assert process.wait(timeout=60) == (1 if victim == "deepspeed" else -9)
     deadline = time.monotonic() + 60
     while runs.ranks_of(config) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not runs.ranks_of(config)
+    told = runs.maskwright("status", run, "--exit-code")
+    assert told.returncode == (1 if victim == "deepspeed" else 75), told.stdout  # DeepSpeed passes on that it dies
+    assert ("failed" if victim == "deepspeed" else "stopped") in told.stdout
 
 
 def test_checkpoints_by_minutes_and_one_at_a_stop_which_exits_75(data, tmp_path):
     run, minutes = tmp_path / "d", 0.05
     settings = {"train__steps": 100_000, "checkpoint": {"every_steps": 100_000, "every_minutes": minutes}}
     config = runs.write_config(tmp_path / "d.yaml", runs.tiny_config(data, run, **settings))
-    process = runs.start_maskwright(tmp_path / "d.log", "train", config, "--procs", "2")
+    process = runs.start_maskwright(tmp_path / "d.log", "train", config, "--procs", "2", real=True)
     runs.wait_for_step(run, 3)
     runs.wait_for(lambda: len(write_seconds(run)) > 1)
     assert min(write_seconds(run)) < minutes * 60, "committed when it was written, not when the next one was due"

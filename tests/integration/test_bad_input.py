@@ -10,9 +10,9 @@ from pretrain.run_folder import RunFolder
 from tests.support import runs, text_data
 
 
-def refused(*arguments: str | Path) -> str:
+def refused(*arguments: str | Path, real: bool = False) -> str:
     """The one line with which a command refuses."""
-    result = runs.maskwright(*arguments)
+    result = runs.maskwright(*arguments, real=real)
     assert result.returncode == 1, result.stdout + result.stderr
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr
@@ -48,7 +48,7 @@ def test_missing_config(tmp_path):
 
 
 def test_unknown_key(write):
-    assert "train.step is not a key; did you mean train.steps?" in refused("train", write(train__step=5))
+    assert "train.step is not a key; did you mean train.steps?" in refused("train", write(train__step=5), real=True)
 
 
 def test_wrong_type(write, tmp_path):
@@ -123,7 +123,7 @@ def test_damaged_shard(write, data, tmp_path):
 
 
 def test_valid_from_another_tokenizer(write, data, tmp_path):
-    message = refused("train", write(data__valid=str(data.parent / "foreign")), "--procs", "2")
+    message = refused("train", write(data__valid=str(data.parent / "foreign")), "--procs", "2", real=True)
     assert f"{data.parent}/foreign was made with another tokenizer than {data}/train" in message
     assert not (tmp_path / "run" / "status.json").exists()
 

@@ -7,7 +7,7 @@ from tests.support import runs
 
 def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path):
     few = ("train.steps=6", "eval.every_steps=6", "checkpoint.every_steps=6")
-    result = runs.maskwright("demo", "--dir", tmp_path, *few)
+    result = runs.maskwright("demo", "--dir", tmp_path, *few, real=True)
     assert result.returncode == 0, result.stdout + result.stderr
     run = tmp_path / "runs/demo"
     assert runs.status(run)["state"] == "completed"

@@ -24,6 +24,8 @@ from pretrain.journal import parse_entry, read_journal
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import encoder_shape
 from pretrain.replay import replay
+from pretrain.run_folder import RunFolder
+from tests.soak.soak import assert_same_checkpoint
 from tests.support import runs, text_data
 
 STEPS = 12
@@ -58,8 +60,8 @@ def config_of(data: Path, run: Path, **overrides) -> Path:
     return runs.write_config(run.with_suffix(".yaml"), values)
 
 
-def train(config: Path, *overrides: str, processes: int = 2) -> str:
-    result = runs.maskwright("train", config, *overrides, "--procs", str(processes))
+def train(config: Path, *overrides: str, processes: int = 2, real: bool = False) -> str:
+    result = runs.maskwright("train", config, *overrides, "--procs", str(processes), real=real)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stderr
 
@@ -74,8 +76,8 @@ def refused(*arguments: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def reference(data, folder) -> Path:
-    """A run of two processes with the default ZeRO stage."""
-    train(config_of(data, folder / "reference"))
+    """A run of two processes with the default ZeRO stage, by the real command; other runs' processes are forked."""
+    train(config_of(data, folder / "reference"), real=True)
     return folder / "reference"
 
 
@@ -152,11 +154,13 @@ def test_mlflow_has_every_step_once(reference, data):
 
 
 def test_same_config_same_numbers_and_allowed_changes_go_on(reference, data, folder):
+    """Forked processes compute what those of the real command do, weights and optimizer state included."""
     again = folder / "again"
     config = config_of(data, again)
     train(config)
     assert numbers(again, *EXACT) == numbers(reference, *EXACT)
     assert batches(again) == batches(reference)
+    assert_same_checkpoint(RunFolder(reference), RunFolder(again), STEPS)
     output = train(config, "train.steps=15", "optim.lr=1e-4", "run.allow_changes=true", "run.resume=required")
     assert f"resumed after step {STEPS}" in output
     found = runs.losses(again)

@@ -1,10 +1,14 @@
 """Real training runs on a tiny data set, through the command line."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +20,7 @@ import yaml
 
 from pretrain.journal import read_journal
 from tests.datasets import make_dataset
-from tests.support.ranks import ROOT
+from tests.support.forked import ROOT, Completed, Forked, fits, run_forked
 
 VOCAB_SIZE = 200
 
@@ -60,8 +64,21 @@ def tiny_config(data: Path, run: Path, **overrides: Any) -> dict[str, Any]:
 
 
 def write_config(path: Path, config: dict[str, Any]) -> Path:
-    """The config as a YAML file."""
+    """The config as a YAML file, and an empty MLflow database where it wants one: making that takes seconds a run."""
     path.write_text(yaml.safe_dump(config))
+    database = Path(config["track"]["uri"].removeprefix("sqlite:///"))
+    if fits(environment()) and not database.exists():
+        shutil.copy(_empty_store(), database)
+    return path
+
+
+@functools.cache
+def _empty_store() -> Path:
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = Path(folder.name) / "mlflow.db"
+    made = run_forked(["tests.support.empty_store", str(path)], environment(), ROOT, timeout=120)
+    assert made.returncode == 0, made.stderr
     return path
 
 
@@ -70,16 +87,22 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
-def maskwright(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
-    command = [sys.executable, "-m", "launchers.cli", *map(str, arguments)]
+def maskwright(*arguments: str | Path, cwd: Path | None = None, real: bool = False) -> Completed:
+    """Run the command line to its end, in forked processes where that makes no difference, or in `real` ones."""
+    words = ["launchers.cli", *map(str, arguments)]
+    if fits(environment()) and not real:
+        return run_forked(words, environment(), cwd or ROOT, timeout=300)
+    command = [sys.executable, "-m", *words]
     return subprocess.run(command, env=environment(), cwd=cwd or ROOT, capture_output=True, text=True, timeout=300)
 
 
-def start_maskwright(log: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
-    """Start the command line, its output going to `log`."""
-    command = [sys.executable, "-m", "launchers.cli", *map(str, arguments)]
+def start_maskwright(log: Path, *arguments: str | Path, real: bool = False) -> Forked | subprocess.Popen[bytes]:
+    """Start the command line, its output going to `log`; forked or `real` as above."""
+    words = ["launchers.cli", *map(str, arguments)]
+    if fits(environment()) and not real:
+        return Forked(words, environment(), ROOT, log)
     with open(log, "ab") as output:
+        command = [sys.executable, "-m", *words]
         return subprocess.Popen(command, env=environment(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.support.ranks import ROOT
+from tests.support.forked import ROOT
 
 
 def test_the_benchmarks_load():

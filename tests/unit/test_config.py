@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from data_prep.errors import UserError
 from pretrain.config import PRESETS, Config, SizeConfig, load_config, save_config
-from tests.support.ranks import ROOT
+from tests.support.forked import ROOT
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
 

@@ -18,7 +18,7 @@ from pretrain.model.encoder import Encoder
 from pretrain.model.families import hugging_face_config, hugging_face_model
 from pretrain.model.initial import digest_of, initial_state
 from pretrain.model.shape import EncoderShape
-from tests.support.ranks import ROOT
+from tests.support.forked import ROOT
 from tests.support.runs import environment
 from tests.support.wordpiece_set import wordpiece_set
 

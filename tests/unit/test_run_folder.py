@@ -10,7 +10,7 @@ import pytest
 
 from data_prep.errors import UserError
 from pretrain.run_folder import EXIT_CODES, RunFolder
-from tests.support.ranks import ROOT
+from tests.support.forked import ROOT
 
 HOLD = """
 import sys, time

@@ -1,0 +1,16 @@
+"""A run interrupted at random moments until it completes is the run left alone, to the last bit; see tests/soak."""
+
+import pytest
+
+from tests.soak.soak import soak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("faults", "seed", "settings"), [(10, 0, {}), (24, 1, {"zero__stage": 2, "train__precision": "bf16"})]
+)
+def test_soak(faults, seed, settings, tmp_path):
+    report = soak(tmp_path, faults, seed, **settings)
+    assert report.faults.total() == faults
+    assert len({moment for _, moment in report.faults}) == 4, "kills at every kind of moment"
+    assert report.repeated > 0, "nothing was lost, so nothing was made good"

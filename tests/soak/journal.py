@@ -1,0 +1,46 @@
+"""What the journal of a run that is killed and taken up says, line by line."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pretrain.journal import Entry, parse_entry
+
+EXACT = ("train/loss", "train/grad_norm", "train/masked_accuracy", "train/learning_rate", "eval/loss")
+_TAIL_BYTES = 8192
+
+
+def last_step(journal: Path, since: float = 0.0) -> int:
+    """The last training step whose whole line was written after `since` (Unix seconds); 0 if there is none."""
+    try:
+        with open(journal, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            lines = file.read().splitlines(keepends=True)
+    except FileNotFoundError:
+        return 0
+    found = [parse_entry(line) for line in lines if line.endswith(b"\n")]
+    return max((entry.step for entry in found if entry and entry.batch and entry.time >= since), default=0)
+
+
+def read_lines(journal: Path) -> list[Entry]:
+    """Every line that is whole, repeated steps included."""
+    if not journal.exists():
+        return []
+    lines = journal.read_bytes().splitlines(keepends=True)
+    found = [parse_entry(line) for line in lines if line.endswith(b"\n")]
+    assert None not in found, f"{journal} has a line that is no entry"
+    return [entry for entry in found if entry]
+
+
+def training_steps(entries: Iterable[Entry]) -> list[int]:
+    return [entry.step for entry in entries if entry.batch]
+
+
+def results(entries: Iterable[Entry]) -> dict[tuple[int, str], Any]:
+    """Of (step, name), what must be the same to the last bit however often a run was interrupted."""
+    found: dict[tuple[int, str], Any] = {}
+    for entry in entries:
+        values: dict[str, Any] = {name: entry.metrics[name] for name in EXACT if name in entry.metrics}
+        for name, value in (values | ({"batch": entry.batch} if entry.batch else {})).items():
+            assert found.setdefault((entry.step, name), value) == value, f"step {entry.step} has two values of {name}"
+    return found

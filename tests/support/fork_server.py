@@ -1,0 +1,214 @@
+"""A process that has imported what is slow to import, and forks processes that run Python modules from there.
+
+`python -u -m tests.support.fork_server SOCKET PADDING` answers on the socket of that descriptor; tests.support.forked
+is its other side. A request starts `python -m MODULE ARGUMENTS...` as a process in a session of its own. What the
+command line starts, the launcher, and what that starts, the ranks, are forked likewise, each by the process that would
+have started it: parents, sessions, signals, environments and exit codes are those of the command. PADDING makes room
+for the command line that `ps` and psutil show of a forked process.
+"""
+
+import atexit
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from select import select
+from types import SimpleNamespace
+from typing import NoReturn
+
+from pretrain.signals import die_with_parent
+
+# What a training run imports, much of it late: in DeepSpeed's initialize, in MLflow's first store, for the loss curve.
+MODULES = (
+    "alembic.command",
+    "deepspeed.launcher.launch",
+    "deepspeed.module_inject.auto_ep_layer",
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+    "launchers.local",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "mlflow.store.tracking.sqlalchemy_workspace_store",
+    "pretrain.export",
+    "pretrain.train",
+    "sqlalchemy.dialects.sqlite",
+    "transformers.models.bert.modeling_bert",
+)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
+_LAUNCHER_POLL_SECONDS = 0.05
+
+
+class ForkedModule:
+    """`subprocess.Popen` for `python [-u] -m MODULE ARGUMENTS...`: a fork of this process."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: dict[str, str] | None = None,
+        start_new_session: bool = False,
+        preexec_fn: Callable[[], None] | None = None,
+    ):
+        words = [word for word in command if word != "-u"]
+        if words[:2] != [sys.executable, "-m"]:
+            raise ValueError(f"not a Python module: {command}")
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            if start_new_session:
+                os.setsid()
+            if preexec_fn:
+                preexec_fn()
+            be_module(words[2:], dict(os.environ) if env is None else env)
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        """The exit code, once the process has ended."""
+        return self._reap(0)
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def be_module(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
+    """Be `python -m MODULE ARGUMENTS...` from here to the end of this process."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    _show(command)
+    sys.argv = list(command)
+    code = 1
+    try:
+        if command[0] == "deepspeed.launcher.launch":
+            _launch()
+        else:
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _launch() -> None:
+    """DeepSpeed's launcher, its ranks forked, and looked after more often than once a second."""
+    from deepspeed.launcher import launch
+
+    launch.subprocess = SimpleNamespace(Popen=ForkedModule)
+    launch.time = SimpleNamespace(sleep=lambda seconds: time.sleep(_LAUNCHER_POLL_SECONDS))
+    launch.main()
+
+
+def _show(command: Sequence[str]) -> None:
+    """Make /proc/PID/cmdline this command's (proc(5): arg_start and arg_end are fields 48 and 49 of stat)."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    shown = b"\0".join(word.encode() for word in (sys.executable, "-m", *command))[: end - start - 1]
+    ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
+
+
+class Server:
+    """Forks what is asked for on a socket, and answers with pids and exit codes."""
+
+    def __init__(self, requests: socket.socket):
+        self._requests = requests
+        self._answers: dict[int, socket.socket] = {}
+        self._ended, wakeup = socket.socketpair()
+        wakeup.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakeup.detach())
+
+    def serve(self) -> None:
+        """Until the other side closes the socket."""
+        while True:
+            ready, _, _ = select([self._requests, self._ended], [], [])
+            if self._ended in ready:
+                self._ended.recv(1000)
+                self._reap()
+            elif not self._answer():
+                return
+
+    def _answer(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._requests, 1 << 20, 4)
+        if not message:
+            return False
+        request = json.loads(message)
+        pid = os.fork()
+        if pid == 0:
+            self._become(request, descriptors)
+        for descriptor in descriptors[:3]:
+            os.close(descriptor)
+        self._answers[pid] = socket.socket(fileno=descriptors[3])
+        self._answers[pid].send(b"%d" % pid)
+        return True
+
+    def _become(self, request: dict, descriptors: list[int]) -> NoReturn:
+        os.close(signal.set_wakeup_fd(-1))
+        for mine in (self._requests, self._ended, *self._answers.values()):
+            mine.close()
+        for standard, descriptor in enumerate(descriptors[:3]):
+            os.dup2(descriptor, standard)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        os.setsid()
+        die_with_parent()
+        os.chdir(request["cwd"])
+        be_module(request["command"], request["environment"])
+
+    def _reap(self) -> None:
+        """Of processes that have ended, those asked for, and those whose own parents were killed."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if answers := self._answers.pop(pid, None):
+                with answers:
+                    answers.send(b"%d" % os.waitstatus_to_exitcode(status))
+
+
+def main() -> None:
+    """Import, then serve."""
+    die_with_parent()
+    become_subreaper = 36
+    ctypes.CDLL(None).prctl(become_subreaper, 1)
+    for name in MODULES:
+        importlib.import_module(name)
+    from deepspeed.comm.torch import build_shm_op
+
+    build_shm_op()
+    del sys.modules["pretrain.train"]  # what runs as __main__ has not been imported before
+    local = importlib.import_module("launchers.local")
+    local.subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
+    gc.collect()
+    gc.freeze()
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"a fork would lose {threads - 1} threads"
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    requests.send(b"ready")
+    Server(requests).serve()
+
+
+if __name__ == "__main__":
+    main()

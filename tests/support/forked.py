@@ -1,0 +1,144 @@
+"""Python modules as processes of their own, started within milliseconds by a process that has imported everything.
+
+Imports take ten seconds of every training run; see tests.support.fork_server. What is decided while modules are
+imported cannot be asked of a forked process: `fits` says whether an environment asks for nothing of the kind.
+"""
+
+import atexit
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from select import select
+
+import psutil
+
+from launchers.local import gpu_count
+
+ROOT = Path(__file__).resolve().parents[2]
+# What libraries read when they are imported.
+_AT_IMPORT = {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": None, "PYTHONWARNINGS": None}
+Completed = subprocess.CompletedProcess[str]
+
+
+def fits(environment: dict[str, str]) -> bool:
+    """Whether a process with this environment can be forked; on GPUs none can, as CUDA does not survive it."""
+    on_cpu = not gpu_count() or environment.get("DS_ACCELERATOR") == "cpu"
+    return on_cpu and all(environment.get(name) == value for name, value in _AT_IMPORT.items())
+
+
+class Forked:
+    """What subprocess.Popen is for a started one: a process of the fork server.
+
+    Args:
+        command: module and arguments of `python -m`.
+        output: a file to which stdout and stderr are appended, or one for each.
+    """
+
+    def __init__(self, command: list[str], environment: dict[str, str], cwd: Path, output: Path | tuple[Path, Path]):
+        assert fits(environment)
+        files = output if isinstance(output, tuple) else (output, output)
+        self.returncode: int | None = None
+        self._answers, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        request = {"command": command, "environment": environment, "cwd": str(cwd)}
+        with open(os.devnull) as nothing, open(files[0], "ab") as out, open(files[1], "ab") as err, theirs:
+            descriptors = [nothing.fileno(), out.fileno(), err.fileno(), theirs.fileno()]
+            socket.send_fds(_server()[1], [json.dumps(request).encode()], descriptors)
+        self.pid = self._receive()
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        return self._end(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once the process has ended; raises subprocess.TimeoutExpired."""
+        code = self._end(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _end(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select([self._answers], [], [], timeout)[0]:
+            self.returncode = self._receive()
+            self._answers.close()
+        return self.returncode
+
+    def _receive(self) -> int:
+        answer = self._answers.recv(100)
+        assert answer, "the fork server has died"
+        return int(answer)
+
+
+def run_forked(command: list[str], environment: dict[str, str], cwd: Path, timeout: float) -> Completed:
+    """`subprocess.run` with its output captured."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder) / "stdout", Path(folder) / "stderr"
+        process = Forked(command, environment, cwd, files)
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return Completed(command, code, *(file.read_text() for file in files))
+
+
+def processes() -> list[psutil.Process]:
+    """Whatever the fork server started, and what that started, that has not ended."""
+    if not _server.cache_info().currsize:
+        return []
+    return [process for process in psutil.Process(_server()[0].pid).children(recursive=True) if _lives(process)]
+
+
+def assert_none_left(seconds: float = 10) -> None:
+    """No process may outlive what started it by more than that."""
+    deadline = time.monotonic() + seconds
+    while left := processes():
+        if time.monotonic() > deadline:
+            told = [f"{process.pid} {' '.join(process.cmdline())[:300]}" for process in left]
+            for process in left:
+                process.kill()
+            raise AssertionError(f"processes are left: {told}")
+        time.sleep(0.02)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@functools.cache
+def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The fork server, which dies with this process, and the socket that it listens on."""
+    environment = {name: value for name, value in os.environ.items() if name not in _AT_IMPORT}
+    environment |= {name: value for name, value in _AT_IMPORT.items() if value is not None}
+    # The second, of pyarrow's allocator, ends the one thread that the imports would start.
+    environment |= {"DS_ACCELERATOR": "cpu", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+    mine, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-u", "-m", "tests.support.fork_server", str(theirs.fileno()), "-" * 4000]
+    with theirs:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL
+        )
+    atexit.register(lambda: (process.kill(), process.wait()))
+    assert mine.recv(100) == b"ready", "the fork server did not start"
+    return process, mine
