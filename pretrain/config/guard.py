@@ -17,7 +17,7 @@ class GuardConfig(Section):
     skip_steps: int = Field(100, ge=0, description="steps whose batches are left out after the spike's first one")
     max_rollbacks: int = Field(3, ge=1, description="rollbacks of a run; later spikes are only told")
     hang_seconds: float = Field(
-        600.0, ge=0, description="without progress for so long, the run ends; 0: never. Start and checkpoints: x 3"
+        600.0, ge=0, description="without progress for so long, the run ends; 0: never. Longer at the start"
     )
     slow_factor: float = Field(1.5, ge=0, description="times the others' own time that makes a rank slow; 0: off")
     replica_check_steps: int = Field(1000, ge=0, description="steps between comparisons of the ranks' weights; 0: off")

@@ -20,7 +20,8 @@ from data_prep.errors import UserError
 from pretrain.guards.pulse import PHASES, At, Phase, Pulse
 from pretrain.run_folder import RunFolder
 
-_PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints
+_PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints, and then at least:
+_LEAST_PATIENCE = 300.0  # seconds
 _LONGEST_INTERVAL = 10.0  # seconds between heartbeats
 _LOOKS = 4  # heartbeats that a living rank has made between two looks
 
@@ -116,7 +117,8 @@ class Watchdog:
     def _is_overdue(self, at: At) -> bool:
         self._first_step = self._first_step or at.step
         patient = at.phase in ("start", "checkpoint") or at.step == self._first_step
-        return time.monotonic() - max(at.since, self._awake) > self._seconds * (_PATIENCE if patient else 1)
+        limit = max(_PATIENCE * self._seconds, _LEAST_PATIENCE) if patient else self._seconds
+        return time.monotonic() - max(at.since, self._awake) > limit
 
     def _judge(self, at: At) -> None:
         """Look twice; end the process, unless training goes on meanwhile."""
