@@ -62,7 +62,7 @@ def write_manifest(folder: Path, step: int, state: dict[str, Any], files: Files)
         "format": "maskwright-checkpoint",
         "version": 1,
         "step": step,
-        "time": time.time(),
+        "time": round(time.time(), 3),
         "state": state,
         "files": files,
     }

@@ -1,6 +1,7 @@
 """One rank of test_checkpoint: saves while steps go on, lost ranks, full disks."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -74,7 +75,9 @@ def full_disk(folder: Path, small: Path) -> None:
     _train(used)
     _no_commit(used, small, 1)
     assert used.problem is not None
-    assert used.problem.startswith("the checkpoint of step 1 was not saved (rank 1: ")
+    assert re.match(
+        r"the checkpoint of step 1 was not saved \(rank [01]: ", used.problem
+    )  # they share what room there is
     assert f"{_file_of(1)}: No space left on device" in used.problem
     if dist.get_rank() == 0:
         filler = fill(small)

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from pretrain.engine import Engine, init_distributed
 from pretrain.layout import Piece, exchange_weights, layout_of, live_pieces
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
-from pretrain.optim import Described, ShardedOptimizer, build_optimizer, described
+from pretrain.optim import Described, build_optimizer, described
 from pretrain.signals import leave
 from tests.distributed.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.distributed.varying_worker import global_batches
@@ -101,15 +102,13 @@ def batches(number: int) -> Any:
 
 def train(name: str, precision: str, stage: int) -> dict[str, np.ndarray]:
     engine = start(name, precision, stage)
-    optimizer: ShardedOptimizer = engine._engine.basic_optimizer
     found = {f"start {key}": value for key, value in state(engine, None).items()}
     for step in range(STEPS):
         if step == 1:
-            optimizer.found_inf = torch.tensor(1.0)
             before = snapshot(engine)
-            take_step(engine, batches(3), LR)
+            with patch.object(engine, "_optimize", lambda skipped, whole=engine._optimize: whole(skipped + 1)):
+                take_step(engine, batches(3), LR)
             assert same(before, snapshot(engine)), f"{name} {precision} {stage}: a skipped step has left its mark"
-            optimizer.found_inf = torch.tensor(0.0)
         found |= {f"{step} {key}": value for key, value in step_gradients(engine, batches(step), LR).items()}
         found |= {f"after {step} {key}": value for key, value in state(engine, None).items()}
     before, average = snapshot(engine), state(engine, "ema")

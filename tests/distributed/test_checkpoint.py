@@ -89,7 +89,7 @@ def test_a_flip_in_any_byte_of_the_manifest_is_found(folder):
     for place in range(manifest.stat().st_size - 1):  # the last is the newline, which says nothing
         flip(manifest, place)
         problem = checkpoint.verify(path)
-        assert problem is not None, place
+        assert problem is not None, manifest.read_bytes()[place - 20 : place + 20]
         assert str(manifest) in problem
         flip(manifest, place)
     assert checkpoint.verify(path) is None
