@@ -50,31 +50,31 @@ class _AddNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_normed: Tensor | None, of_total: Tensor | None) -> tuple[Tensor | None, ...]:
-        total, weight, center, scale = ctx.saved_tensors
-        n_rows, columns = total.shape
-        of_normed = torch.zeros_like(total) if of_normed is None else of_normed.contiguous()
-        of_total = None if of_total is None else of_total.contiguous()
-        of_x = torch.empty_like(total)
-        sizes = whole_rows(columns)
-        programs = min(triton.cdiv(n_rows, sizes["ROWS"]), _PROGRAMS)
-        parts = torch.empty(1 + ctx.has_bias, programs, columns, dtype=torch.float32, device=total.device)
-        of_bias = parts[1] if ctx.has_bias else None
-        _backward[(programs,)](
-            total,
-            weight,
-            center,
-            scale,
-            of_normed,
-            of_total,
-            of_x,
-            parts[0],
-            of_bias,
-            n_rows,
-            COLUMNS=columns,
-            **sizes,
-        )
-        of_weights = parts.sum(1).to(weight.dtype)
-        return of_x, of_x if ctx.has_residual else None, of_weights[0], of_weights[1] if ctx.has_bias else None, None
+        of_x, of_weight, of_bias = norm_gradients(ctx.saved_tensors, of_normed, of_total, ctx.has_bias)
+        return of_x, of_x if ctx.has_residual else None, of_weight, of_bias, None
+
+
+def norm_gradients(
+    kept: tuple[Tensor, Tensor, Tensor, Tensor], of_normed: Tensor | None, of_total: Tensor | None, has_bias: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of what was normed, `total` [N, D], of weight and of bias [D], from those of the norm and of `total`.
+
+    Args:
+        kept: total, weight, and the center and scale of each row [N].
+    """
+    total, weight, center, scale = kept
+    n_rows, columns = total.shape
+    of_normed = torch.zeros_like(total) if of_normed is None else of_normed.contiguous()
+    of_total = None if of_total is None else of_total.contiguous()
+    of_x = torch.empty_like(total)
+    sizes = whole_rows(columns)
+    programs = min(triton.cdiv(n_rows, sizes["ROWS"]), _PROGRAMS)
+    parts = torch.empty(1 + has_bias, programs, columns, dtype=torch.float32, device=total.device)
+    of_bias = parts[1] if has_bias else None
+    inputs = total, weight, center, scale, of_normed, of_total
+    _backward[(programs,)](*inputs, of_x, parts[0], of_bias, n_rows, COLUMNS=columns, **sizes)
+    of_weights = parts.sum(1).to(weight.dtype)
+    return of_x, of_weights[0], of_weights[1] if has_bias else None
 
 
 @triton.jit(do_not_specialize=["n_rows"])
@@ -103,6 +103,13 @@ def _forward(
         other = tl.load(residual + row.to(tl.int64) * stride + column, mask=inside, other=0.0)
         value = (value.to(tl.float32) + other.to(tl.float32)).to(value.dtype)
         tl.store(total + at, value, mask=inside)
+    store_normed(value, row, column, inside, weight, bias, normed, centers, scales, n_rows, eps, COLUMNS)
+
+
+@triton.jit
+def store_normed(value, row, column, inside, weight, bias, normed, centers, scales, n_rows, eps, COLUMNS: tl.constexpr):
+    """Norm rows that a program holds, and store them with what the backward pass needs of them."""
+    at = row.to(tl.int64) * COLUMNS + column
     value = value.to(tl.float32)
     center = tl.sum(value, 1, keep_dims=True) / COLUMNS
     off = tl.where(inside, value - center, 0.0)

@@ -22,6 +22,25 @@ def add_norm(
     return F.layer_norm(total, weight.shape, weight, bias, eps), total
 
 
+def embed_norm(
+    tokens: Tensor,
+    words: Tensor,
+    positions: Tensor | None,
+    table: Tensor | None,
+    kind: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """LayerNorm of embeddings: rows of words [V, D] by tokens [N], plus rows of table [P, D] by positions [N], plus kind
+    [D]. The last three go together: all or none.
+    """
+    total = F.embedding(tokens, words)
+    if positions is not None and table is not None and kind is not None:
+        total = total + F.embedding(positions, table) + kind
+    return F.layer_norm(total, weight.shape, weight, bias, eps)
+
+
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The exact GELU (Hendrycks & Gimpel, 2016) of a linear layer: x [N, D], weight [I, D], bias [I] to [N, I]."""
     return F.gelu(F.linear(x, weight, bias))
@@ -74,6 +93,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, 
 class Operations(NamedTuple):
     """One way to do all of them; see the functions of this module."""
 
+    embed_norm: Callable[..., Tensor]
     add_norm: Callable[[Tensor, Tensor | None, Tensor, Tensor | None, float], tuple[Tensor, Tensor]]
     linear_gelu: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     geglu: Callable[[Tensor], Tensor]
@@ -81,4 +101,4 @@ class Operations(NamedTuple):
     cross_entropy: Callable[[Tensor, Tensor, int, float, float, bool], Tensor]
 
 
-PLAIN = Operations(add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy)
+PLAIN = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy)

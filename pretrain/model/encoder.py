@@ -17,7 +17,7 @@ from pretrain.masking.rows import IGNORED
 from pretrain.model.attention import Backend, Documents, backend_for
 from pretrain.model.head import LossOptions, VocabularyLoss
 from pretrain.model.initialize import draw_weights
-from pretrain.model.layers import AddNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
+from pretrain.model.layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 from pretrain.model.prediction import Prediction
 from pretrain.model.rotary import Rotation, rotation
 from pretrain.model.shape import EncoderShape
@@ -52,7 +52,7 @@ class Encoder(nn.Module):
         if not modern:
             self.position_embedding = nn.Parameter(torch.empty(shape.first_position + shape.max_positions, d))
             self.type_embedding = nn.Parameter(torch.empty(shape.type_rows, d))
-        self.embedding_norm = AddNorm(shape, operations, bias=not modern)
+        self.embedding_norm = EmbedNorm(shape, operations, bias=not modern)
         layer = PreNormLayer if modern else PostNormLayer
         self.layers = nn.ModuleList(layer(shape, number, operations) for number in range(shape.layers))
         self.final_norm = AddNorm(shape, operations, bias=False) if modern else None
@@ -123,11 +123,10 @@ class Encoder(nn.Module):
         return self.final_norm(x_ND)[0] if self.final_norm else x_ND
 
     def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        x_ND, type_ND = F.embedding(tokens, self.word_embedding), None
-        if not self.shape.rotary:
-            x_ND = x_ND + F.embedding(positions + self.shape.first_position, self.position_embedding)
-            type_ND = self.type_embedding[0].expand_as(x_ND)
-        return self.embedding_norm(x_ND, type_ND)[0]
+        if self.shape.rotary:
+            return self.embedding_norm(tokens, self.word_embedding, None, None, None)
+        places = positions + self.shape.first_position
+        return self.embedding_norm(tokens, self.word_embedding, places, self.position_embedding, self.type_embedding[0])
 
     def _rotations(self, positions: Tensor, reaches: tuple[int | None, ...]) -> dict[int | None, Rotation]:
         shape = self.shape

@@ -10,17 +10,25 @@ from pretrain.model.rotary import Rotation
 from pretrain.model.shape import EncoderShape
 
 
-class AddNorm(nn.Module):
-    """LayerNorm of x + residual, [N, D], or of x alone; and the sum itself.
-
-    A module of its own, as LinearGelu is: ZeRO-3 gathers weights for the forward pass of the module that has them.
-    """
+class _Norm(nn.Module):
+    """A module of its own, as LinearGelu is: ZeRO-3 gathers weights for the forward pass of what has them."""
 
     def __init__(self, shape: EncoderShape, operations: Operations, bias: bool = True):
         super().__init__()
         self.eps, self.operations = shape.norm_eps, operations
         self.weight = nn.Parameter(torch.ones(shape.hidden))
         self.bias = nn.Parameter(torch.zeros(shape.hidden)) if bias else None
+
+
+class EmbedNorm(_Norm):
+    """LayerNorm of embeddings, see pretrain.kernels.plain.embed_norm."""
+
+    def forward(self, *rows: Tensor | None) -> Tensor:
+        return self.operations.embed_norm(*rows, self.weight, self.bias, self.eps)
+
+
+class AddNorm(_Norm):
+    """LayerNorm of x + residual, [N, D], or of x alone; and the sum itself."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self.operations.add_norm(x, residual, self.weight, self.bias, self.eps)

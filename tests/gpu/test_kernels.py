@@ -52,9 +52,10 @@ def test_loss_over_the_vocabulary(n, n_ids, smoothing, z_loss, dtype):
 
 
 @both_precisions
+@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_whole_encoder(form, dtype):
-    check(encoder_errors(form, dtype, "cuda"), ENCODER_BOUNDS[dtype])
+def test_a_whole_encoder(form, checkpointing, dtype):
+    check(encoder_errors(form, dtype, "cuda", checkpointing), ENCODER_BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("operation", ["gelu", "geglu"])
@@ -73,11 +74,13 @@ def results():
     labels = torch.randint(0, 30_522, (300,))
     labels[::7] = IGNORED
     labels = labels.cuda()
+    rows = (torch.arange(3000) * 7 % 900).cuda()  # several times each
     using = operations(True)
 
     def call() -> list[torch.Tensor]:
         x, weight, bias, halves, qkv = leaves = [tensor.clone().requires_grad_() for tensor in weights]
         made = [
+            using.embed_norm(rows, x, rows, x, weight, weight, bias, 1e-5),
             *using.add_norm(x, x * 2, weight, bias, 1e-5),
             using.linear_gelu(x, halves[:768, :768] * 1, bias),
             *using.rotate_qkv(qkv * 1, 12, (cos, sin)),

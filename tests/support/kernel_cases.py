@@ -28,6 +28,8 @@ BOUNDS = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
 ENCODER_BOUNDS = {torch.float32: 5e-6, torch.bfloat16: 4e-2}  # of a whole encoder
 
 OPERATIONS = {
+    "words embed": {"positions": False},
+    "words and positions embed": {"positions": True},
     "norm": {"residual": None, "bias": False},
     "norm with bias": {"residual": None, "bias": True},
     "sum and norm": {"residual": "matrix", "bias": False},
@@ -46,7 +48,7 @@ def errors(operation: str, n: int, hidden: int, dtype: torch.dtype, device: str,
     Args:
         programs: how many may sum up a weight's gradient; as on a GPU by default.
     """
-    make = {"gelu": _gelu, "geglu": _geglu, "rotary": _rotary}.get(operation.split()[-1], _norm)
+    make = {"gelu": _gelu, "geglu": _geglu, "rotary": _rotary, "embed": _embed}.get(operation.split()[-1], _norm)
     torch.manual_seed(0)
     inputs, call = make(n, hidden, **OPERATIONS[operation])
     inputs = {name: tensor.to(dtype) for name, tensor in inputs.items()}
@@ -89,6 +91,20 @@ def _norm(n: int, hidden: int, residual: str | None, bias: bool) -> Made:
 
     def call(using: Operations, x, weight, residual=None, bias=None) -> tuple[Tensor, ...]:
         return using.add_norm(x, None if residual is None else residual.expand_as(x), weight, bias, 1e-5)
+
+    return inputs, call
+
+
+def _embed(n: int, hidden: int, positions: bool) -> Made:
+    """Some words and positions come often, others never."""
+    tokens, places = torch.randint(3, 20, (n,)), torch.arange(n) % 7 + 2
+    inputs = {"words": torch.randn(23, hidden), "weight": 1 + 0.1 * torch.randn(hidden)}
+    if positions:
+        inputs |= {"table": torch.randn(11, hidden), "kind": torch.randn(hidden), "bias": torch.randn(hidden)}
+
+    def call(using: Operations, words, weight, table=None, kind=None, bias=None) -> tuple[Tensor, ...]:
+        at = places.to(words.device) if positions else None
+        return (using.embed_norm(tokens.to(words.device), words, at, table, kind, weight, bias, 1e-5),)
 
     return inputs, call
 
@@ -166,8 +182,8 @@ FORMS = {
 }
 
 
-def encoder_errors(form: str, dtype: torch.dtype, device: str) -> Errors:
-    """As `errors`, of the loss and of every gradient of a whole encoder."""
+def encoder_errors(form: str, dtype: torch.dtype, device: str, checkpointing: bool = False) -> Errors:
+    """As `errors`, of the loss and of every gradient of a whole encoder; checkpointed where it has the kernels."""
     shape = EncoderShape(101, layers=3, hidden=72, heads=4, max_positions=24, pad_id=0, **FORMS[form])
     options = LossOptions(0.1, 1e-3)
     torch.manual_seed(0)
@@ -189,10 +205,12 @@ def encoder_errors(form: str, dtype: torch.dtype, device: str) -> Errors:
         parameter.data.add_(0.05 * torch.randn_like(parameter))
     weights.neutralize_padding()
     state = {name: tensor.to(dtype) for name, tensor in weights.state_dict().items()}
-    found = []
-    for using, to in ((operations(True), dtype), (PLAIN, dtype), (_exact(), torch.float64)):
+    found, exact = [], _exact()
+    for using, to in ((operations(True), dtype), (PLAIN, dtype), (exact, torch.float64)):
         encoder = Encoder(shape, options, "sdpa", using).to(device, to)
         encoder.load_state_dict(state)
+        if checkpointing and using not in (PLAIN, exact):
+            encoder.checkpoint_layers()
         prediction = encoder(*batch, 24, len(lengths))
         prediction.loss.backward()
         gradients = {name: parameter.grad for name, parameter in encoder.named_parameters()}

@@ -65,9 +65,10 @@ def test_loss_over_a_large_vocabulary(interpreter, dtype):
     assert same_choices
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_whole_encoder(interpreter, form):
-    check(interpreter(encoder_errors, form, torch.float32, "cpu"), ENCODER_BOUNDS[torch.float32])
+def test_a_whole_encoder(interpreter, form, checkpointing):
+    check(interpreter(encoder_errors, form, torch.float32, "cpu", checkpointing), ENCODER_BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("operation", ["gelu", "geglu"])
@@ -82,7 +83,7 @@ def test_they_compile_for_gpus(tmp_path, monkeypatch):
         for architecture in (80, 90):
             made = process.submit(compiled_operations, architecture).result()
             assert {name for name, *_ in made} == {
-                *("norm._forward", "norm._backward", "rotary._rotate", "cross_entropy._row"),
+                *("embedding._forward", "norm._forward", "norm._backward", "rotary._rotate", "cross_entropy._row"),
                 *("activation._bias_gelu", "activation._bias_gelu_backward"),
                 *("activation._geglu", "activation._geglu_backward"),
             }
