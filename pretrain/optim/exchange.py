@@ -26,42 +26,39 @@ class Exchange:
     """
 
     def __init__(self, shares: Sequence[Share], shapes: Mapping[str, torch.Size], blocks: Mapping[str, int]):
-        rank, ranks = shares[0].rank, len(shares[0].by_rank)
-        self._shapes, self._rank = shapes, rank
+        self._shapes, self._rank = shapes, shares[0].rank
+        ranks = len(shares[0].by_rank)
         held: dict[str, list[tuple[int, Place]]] = defaultdict(list)
         for number, share in enumerate(shares):
             for holder, pieces in enumerate(share.by_rank):
                 for piece in pieces:
                     held[piece.name].append((holder, (number, piece)))
-        load = [0] * ranks
-        cost = {name: _cost(shapes[name], blocks[name]) for name in held}
-        cut: list[str] = []
+        costs = {name: _cost(shapes[name], blocks[name]) for name in held}
         self._whole: dict[str, Place] = {}
+        load = [0] * ranks
         for name, places in held.items():
-            if places[0][1][1].numel < shapes[name].numel():
-                cut.append(name)
-                continue
-            for holder, place in places:
-                load[holder] += cost[name]
-                if holder == rank:
-                    self._whole[name] = place
-        self.anything_cut = bool(cut)
-        self._mine: list[str] = []
+            for holder, (number, piece) in places:
+                if piece.numel == shapes[name].numel():
+                    load[holder] += costs.pop(name, 0)
+                    if holder == self._rank:
+                        self._whole[name] = (number, piece)
+        workers = deal(costs, load)
+        self.anything_cut = bool(workers)
+        self._mine = [name for name, worker in workers.items() if worker == self._rank]
         self._stay: list[Place] = []
         self._leave: list[list[Place]] = [[] for _ in range(ranks)]  # by destination
         self._come: list[list[Piece]] = [[] for _ in range(ranks)]  # by source
-        for name in sorted(cut, key=lambda name: (-cost[name], name)):
-            worker = min(range(ranks), key=lambda each: load[each])
-            load[worker] += cost[name]
-            if worker == rank:
-                self._mine.append(name)
+        for name, worker in workers.items():
             for holder, place in held[name]:
-                if holder == rank == worker:
-                    self._stay.append(place)
-                elif holder == rank:
-                    self._leave[worker].append(place)
-                elif worker == rank:
-                    self._come[holder].append(place[1])
+                self._route(holder, worker, place)
+
+    def _route(self, holder: int, worker: int, place: Place) -> None:
+        if holder == worker == self._rank:
+            self._stay.append(place)
+        elif holder == self._rank:
+            self._leave[worker].append(place)
+        elif worker == self._rank:
+            self._come[holder].append(place[1])
 
     def collect(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
         """The matrices [rows, columns] that this rank works on, by parameter; a collective if any are cut.
@@ -88,6 +85,20 @@ class Exchange:
             view(tensors[number], piece).copy_(_part(parts, piece))
         arriving = [[view(tensors[number], piece) for number, piece in places] for places in self._leave]
         _send([[_part(parts, piece) for piece in pieces] for pieces in self._come], arriving, tensors[0])
+
+
+def deal(costs: Mapping[str, int], load: Sequence[int]) -> dict[str, int]:
+    """A rank for each job, so that all have about as much to do: the dearest first, to whoever has least.
+
+    Args:
+        costs: of the jobs.
+        load: what each rank has to do before.
+    """
+    total, found = list(load), {}
+    for name in sorted(costs, key=lambda name: (-costs[name], name)):
+        found[name] = min(range(len(total)), key=total.__getitem__)
+        total[found[name]] += costs[name]
+    return found
 
 
 def _cost(shape: torch.Size, blocks: int) -> int:

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pretrain.model.head import LossOptions
 from pretrain.model.padded import padded_model
 from pretrain.model.shape import EncoderShape
 from pretrain.optim import build_optimizer, described, parameter_groups
+from pretrain.optim.exchange import deal
 from pretrain.optim.muon import newton_schulz, orthogonalize_
 from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
 
@@ -214,6 +216,14 @@ def test_muon_is_pytorch_s_own_for_each_matrix():
         if name in blocks:
             moved, wanted = parameter - start[name], torch.cat(blocks[name]) - start[name]
             assert (moved - wanted).norm() < 0.03 * wanted.norm(), name
+
+
+def test_work_is_dealt_out_evenly():
+    assert deal({"a": 4, "b": 2, "c": 2, "d": 1}, [0, 0, 0]) == {"a": 0, "b": 1, "c": 2, "d": 1}
+    assert deal({"a": 4, "b": 2}, [5, 0]) == {"a": 1, "b": 1}, "those who have matrices of their own get fewer"
+    even = deal({str(number): 1 for number in range(12)}, [0] * 4)
+    assert sorted(Counter(even.values()).values()) == [3, 3, 3, 3]
+    assert deal({}, [1, 2]) == {}
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (64, 16), (16, 64)])
