@@ -120,7 +120,7 @@ def test_journal_holds_every_step_with_its_metrics(reference):
         assert set(entry.metrics) >= METRICS
         assert extra == (
             ({"eval/loss", "eval/masked_accuracy"} if entry.step in (6, 12) else set())
-            | ({"checkpoint/seconds"} if entry.step in (4, 8, 12) else set())
+            | ({"checkpoint/seconds", "checkpoint/write_seconds"} if entry.step in (4, 8, 12) else set())
         )
         assert all(np.isfinite(value) for value in entry.metrics.values())
         assert 0 <= entry.metrics["train/masked_accuracy"] <= 1
