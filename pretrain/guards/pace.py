@@ -72,6 +72,6 @@ class Pace:
         if before or not self._waiting:
             return []
         return [
-            f"{waited / seconds:.0%} of the last {len(self._waits)} steps was waiting for data (speed/data_wait); put the "
-            "data on a faster disk, lower data.window_blocks, or leave more cores to each process"
+            f"{waited / seconds:.0%} of the last {len(self._waits)} steps was waiting for data (speed/data_wait); put "
+            "the data on a faster disk, lower data.window_blocks, or leave more cores to each process"
         ]
