@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-slow test-all check
+.PHONY: install demo test test-slow test-all soak check
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -13,14 +13,17 @@ demo: install
 	$(BIN)/maskwright demo
 
 test: install
-	$(BIN)/python -m pytest -m 'not slow' --ignore tests/unit
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n 2 tests/unit
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow and not alone' -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow and alone'
 
 test-slow: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadscope
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
 test-all: install
 	$(BIN)/python -m pytest
+
+soak: install
+	$(BIN)/python benchmarks/soak.py
 
 check: install
 	$(BIN)/ruff check .

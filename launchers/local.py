@@ -12,8 +12,10 @@ from pathlib import Path
 
 from pretrain.config import Config
 from pretrain.run_folder import EXIT_CODES, RunFolder
+from pretrain.shared_memory import unlink_segments
 from pretrain.signals import die_with_parent
 
+_ADDRESS = "127.0.0.1"
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -39,9 +41,11 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
     # it does not pass signals on, so that killing it would leave the ranks behind.
     ranks = base64.urlsafe_b64encode(json.dumps({"localhost": _devices(processes)}).encode()).decode()
     command = [sys.executable, "-m", "deepspeed.launcher.launch", "--log_level", "critical", f"--world_info={ranks}"]
-    command += [f"--master_port={free_port()}", "--module", "pretrain.train"]
+    port = free_port()
+    command += [f"--master_addr={_ADDRESS}", f"--master_port={port}", "--module", "pretrain.train"]
     command += ["--config", str(config_path), *overrides]
     code = _run(command, _environment(processes), on_stop=lambda: _ask_to_stop(folder))
+    unlink_segments(_ADDRESS, port)  # of ranks that were killed before they could
     if not folder.status.exists() or folder.status.stat().st_mtime_ns == before:
         if code != EXIT_CODES["failed"]:  # otherwise a process said why
             print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
@@ -63,7 +67,7 @@ def _devices(processes: int) -> list[int | str]:
 def free_port() -> int:
     """A TCP port that was free a moment ago."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((_ADDRESS, 0))
         return int(probe.getsockname()[1])
 
 

@@ -45,6 +45,7 @@ from pretrain.model.build import Model
 from pretrain.model.prediction import Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
+from pretrain.shared_memory import unlink_segments
 
 ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
 _TAG = "deepspeed"
@@ -60,16 +61,7 @@ def init_distributed() -> None:
         accelerator.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
     dist.barrier()  # every rank has mapped every other's segment
-    _unlink_shared_memory()
-
-
-def _unlink_shared_memory() -> None:
-    """Take away the names of the segments (69 MB a rank) by which DeepSpeed's ranks of one machine sum on CPU.
-
-    DeepSpeed leaves them in /dev/shm for good; without a name they go with the last process, however that ends.
-    """
-    names = (os.getuid(), os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
-    Path("/dev/shm/deepspeed_allreduce_buffer_{}_{}_{}_{}".format(*names)).unlink(missing_ok=True)
+    unlink_segments(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
 
 
 def make_deterministic() -> None:

@@ -23,6 +23,8 @@ from pretrain import tracking
 from pretrain.journal import Journal, parse_entry
 from pretrain.tracking import Tracker, load_record, sync
 
+pytestmark = pytest.mark.alone  # some of these tests bound how long others may wait
+
 
 @pytest.fixture(autouse=True)
 def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
