@@ -32,8 +32,8 @@ def embed_norm(
     bias: Tensor | None,
     eps: float,
 ) -> Tensor:
-    """LayerNorm of embeddings: rows of words [V, D] by tokens [N], plus rows of table [P, D] by positions [N], plus kind
-    [D]. The last three go together: all or none.
+    """LayerNorm of embeddings: rows of words [V, D] by tokens [N], plus rows of table [P, D] by positions [N], plus
+    kind [D]. The last three go together: all or none.
     """
     total = F.embedding(tokens, words)
     if positions is not None and table is not None and kind is not None:
