@@ -33,7 +33,7 @@ def embed_norm(
     eps: float,
 ) -> Tensor:
     """LayerNorm of embeddings: rows of words [V, D] by tokens [N], plus rows of table [P, D] by positions [N], plus kind
-    [D]. The last three go together: all or none.
+    kind [D]. The last three go together: all or none.
     """
     total = F.embedding(tokens, words)
     if positions is not None and table is not None and kind is not None:
