@@ -32,7 +32,7 @@ def embed_norm(
     bias: Tensor | None,
     eps: float,
 ) -> Tensor:
-    """LayerNorm of embeddings: rows of words [V, D] by tokens [N], plus rows of table [P, D] by positions [N], plus kind
+    """LayerNorm of embeddings: rows of words [V, D] by tokens [N], plus rows of table [P, D] by positions [N], plus
     kind [D]. The last three go together: all or none.
     """
     total = F.embedding(tokens, words)
