@@ -70,6 +70,8 @@ def table() -> str:
 
 def cases() -> list[tuple[str, str, Case]]:
     return [
+        ("embeddings + norm", "BERT", lambda using: embedding(using, 30_522, table=True)),
+        ("embeddings + norm", "ModernBERT", lambda using: embedding(using, 50_368, table=False)),
         ("residual + norm", "BERT", lambda using: norm(using, bias=True, residual=True, keeps_sum=False)),
         ("residual + norm, both kept", "ModernBERT", lambda using: norm(using, False, residual=True, keeps_sum=True)),
         ("norm", "ModernBERT", lambda using: norm(using, False, residual=False, keeps_sum=True)),
@@ -90,6 +92,19 @@ def norm(using: Operations, bias: bool, residual: bool, keeps_sum: bool) -> Call
         x, weight, *more = leaves
         normed, total = using.add_norm(x, more[0] if residual else None, weight, more[-1] if bias else None, 1e-5)
         return [normed, total] if keeps_sum else [normed]
+
+    return both_ways(forward, leaves)
+
+
+def embedding(using: Operations, n_ids: int, table: bool) -> Call:
+    leaves = [numbers(n_ids, HIDDEN), numbers(HIDDEN)]
+    leaves += [numbers(512, HIDDEN), numbers(1, HIDDEN), numbers(HIDDEN)] if table else []
+    tokens, positions = (torch.arange(TOKENS, device="cuda") * 7919 % limit for limit in (n_ids, 512))
+
+    def forward() -> list[Tensor]:
+        words, weight, *more = leaves
+        where, kind, bias = (more[0], more[1][0], more[2]) if table else (None, None, None)
+        return [using.embed_norm(tokens, words, positions if table else None, where, kind, weight, bias, 1e-5)]
 
     return both_ways(forward, leaves)
 

@@ -43,7 +43,7 @@ def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, floa
 
 
 def _marked(model: nn.Module) -> Iterator[Any]:
-    """Hooks that open and close the parts of an encoder; attention includes its projections."""
+    """Hooks that open and close the parts of an encoder; "embedding" has its norm, "attention" its projections."""
     opened: list[record_function] = []
 
     def open_(part: str) -> Callable[..., None]:
@@ -61,14 +61,14 @@ def _marked(model: nn.Module) -> Iterator[Any]:
         yield last.register_forward_hook(close)
 
     for name, module in model.named_modules():
-        if name.endswith("norm") and name != "head_norm" and not isinstance(module, nn.Identity):
+        if name.endswith("norm") and name not in ("embedding_norm", "head_norm"):
             yield from between(module, module, "norm")
         if name.endswith("qkv"):
             layer = model.get_submodule(name.rpartition(".")[0])
             yield from between(layer.qkv, layer.attention_out, "attention")  # type: ignore[arg-type]
             yield from between(layer.mlp_in, layer.mlp_out, "MLP")  # type: ignore[arg-type]
     yield model.register_forward_pre_hook(open_("embedding"))
-    yield model.embedding_norm.register_forward_pre_hook(close, prepend=True)  # type: ignore[union-attr]
+    yield model.embedding_norm.register_forward_hook(close)  # type: ignore[union-attr]
     yield model.head_dense.register_forward_pre_hook(open_("head"))  # type: ignore[union-attr]
     yield model.register_forward_hook(close)
 
