@@ -86,11 +86,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def _state(self, tensors: list[Tensor], name: str) -> list[Tensor]:
         return [self.state[tensor][name] for tensor in tensors]
 
-    def segments(self, tensors: list[Tensor], names: Callable[[torch.Size], bool] = lambda shape: True) -> Segments:
-        """The pieces in these tensors of the parameters whose shapes are wanted."""
+    def segments(self, tensors: list[Tensor]) -> Segments:
+        """The pieces of parameters in these tensors."""
         key = tuple(tensors)
         if key not in self._segments:
-            numels = {name: shape.numel() for name, shape in self._shapes.items() if names(shape)}
+            numels = {name: shape.numel() for name, shape in self._shapes.items()}
             self._segments[key] = Segments([self._shares[t] for t in tensors], numels, tensors[0].device)
         return self._segments[key]
 

@@ -42,22 +42,22 @@ def view(tensor: Tensor, piece: Piece) -> Tensor:
 
 
 class Segments:
-    """The pieces of some parameters in the tensors of a step, and sums over the whole parameters.
+    """The pieces of parameters in the tensors of a step, and sums over the whole parameters.
 
     Args:
         shares: of the tensors, in their order.
-        numels: elements of each parameter that counts; others are passed over.
+        numels: elements of each parameter.
         device: of the tensors.
     """
 
     def __init__(self, shares: Sequence[Share], numels: Mapping[str, int], device: torch.device):
-        self._places = [(n, piece) for n, share in enumerate(shares) for piece in share.own if piece.name in numels]
+        self._places = [(n, piece) for n, share in enumerate(shares) for piece in share.own]
         split = dict.fromkeys(
             piece.name
             for share in shares
             for held in share.by_rank
             for piece in held
-            if piece.name in numels and piece.numel < numels[piece.name]
+            if piece.numel < numels[piece.name]
         )
         self._n_split, column = len(split), {name: number for number, name in enumerate(split)}
         pieces = [piece for _, piece in self._places]
