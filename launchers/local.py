@@ -7,15 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from pretrain.config import Config
-from pretrain.run_folder import EXIT_CODES, RunFolder
+from pretrain.run_folder import EXIT_CODES, RunFolder, Status
 from pretrain.shared_memory import unlink_segments
 from pretrain.signals import die_with_parent
 
 _ADDRESS = "127.0.0.1"
+_END_SECONDS = 30.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -50,10 +52,18 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         if code != EXIT_CODES["failed"]:  # otherwise a process said why
             print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
         return EXIT_CODES["failed"]
-    status = folder.read_status()
+    status = _final_status(folder)
     if status.state == "failed" and folder.fail(status.reason, status.next_action):  # nobody was left to say so
         print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
     return EXIT_CODES[status.state]
+
+
+def _final_status(folder: RunFolder) -> Status:
+    """The status when the ranks have ended, which takes those of a killed launcher a moment."""
+    deadline = time.monotonic() + _END_SECONDS
+    while (status := folder.read_status()).state == "running" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return status
 
 
 def _devices(processes: int) -> list[int | str]:

@@ -149,7 +149,8 @@ class Soaked:
         status = self.folder.read_status()
         if fault.kind in HARD:
             assert code == 1, f"exit code {code}"
-            assert status.state == "failed" or fault.moment == "start", status
+            recorded = runs.status(self.folder.path)["state"]
+            assert recorded == "failed" or fault.moment == "start", f"status.json says {recorded}"
         elif fault.kind in SOFT:
             assert (code, status.state, status.step) == (75, "stopped", newest), (code, status)
         assert status.state in ("failed", "stopped"), status

@@ -119,8 +119,9 @@ def assert_none_left(seconds: float = 10) -> None:
 
 
 def _lives(process: psutil.Process) -> bool:
+    """A killed process whose threads are not all gone still holds its files and locks."""
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
     except psutil.NoSuchProcess:
         return False
 
