@@ -3,6 +3,8 @@
     python benchmarks/engine.py
     python benchmarks/engine.py --quick --out /tmp/engine.md
 
+And what a checkpoint costs: how long training stands still, until it is committed, on disk, and to load it again.
+
 Every rank holds both, and the ZeRO stages of the engine, in one process; they take turns in each round, so that what
 else the machine does hits all of them. On GPUs, one rank for each; on a CPU, --procs ranks of one thread, in fp32.
 Prints a table and writes it to --out.
@@ -37,7 +39,7 @@ def main() -> None:
     load = warn_if_busy()
     settings = settings_of(args)
     found = measure(settings, args.procs, args.device)
-    print(table_of(found))
+    print(table_of(found), saves_of(found["saves"]), sep="\n\n")
     with atomic_writer(args.out) as file:
         file.write(report_of(found, settings, args, load).encode())
 
@@ -112,8 +114,26 @@ def table_of(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def saves_of(saves: dict[str, float]) -> str:
+    """What a checkpoint costs."""
+    lines = ["| checkpoint | training stands still | committed after | a step meanwhile |", "|---|---:|---:|---:|"]
+    for kind in ("synchronous", "asynchronous"):
+        times = [1000 * saves[f"{kind} {name}"] for name in ("stall", "committed", "step meanwhile")]
+        lines.append(f"| {kind} | {' | '.join(f'{time:.1f} ms' if time else '-' for time in times)} |")
+    rest = {name: f"{1000 * saves[name]:.1f} ms" for name in ("copy", "step", "verify", "load")}
+    return (
+        "\n".join(lines)
+        + f"""
+
+The copy of the state to host memory alone takes {rest["copy"]}, a step while nothing is saved {rest["step"]}. A
+checkpoint has {saves["bytes"] / 1e6:,.1f} MB; to go on from it takes {rest["verify"]} to verify it and {rest["load"]}
+to load it, once the processes are there. Medians of rank 0.
+"""
+    )
+
+
 def report_of(found: dict[str, Any], settings: dict[str, Any], args: argparse.Namespace, load: float) -> str:
-    norms = {name: round(norm, 4) for name, (_, _, norm) in found["last"].items()}
+    norms = {name: round(norm, 4) for name, (_, _, norm, *_) in found["last"].items()}
     return f"""# The engine beside plain DDP
 
 Time of an optimizer step, medians over {settings["rounds"]} rounds of {settings["steps"]} steps with least and most. In
@@ -121,6 +141,7 @@ each round all sides take turns; a ratio compares two sides of one round. Above 
 
 {table_of(found)}
 
+{saves_of(found["saves"])}
 - Model: BERT, {settings["layers"]} layers x {settings["hidden"]}, {found["parameters"]:,} parameters,
   {settings["precision"]}; {args.procs} ranks on {found["device"].split(":")[0]}, each {settings["accumulation"]} x
   {settings["micro_batch_size"]} rows of {settings["seq_len"]} tokens a step, two documents in each row.

@@ -17,13 +17,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.engine_saves import saves_of
 from pretrain.config import Config, OptimConfig
 from pretrain.data.batch import Batch
 from pretrain.data.feed import DeviceBatch, DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
-from pretrain.optim import build_optimizer
+from pretrain.optim.groups import parameter_groups
 from pretrain.signals import leave
 
 SEED, LR, RATE = 7, 1e-4, 0.15
@@ -41,7 +42,8 @@ class Plain:
 
     def __init__(self, model: Encoder, config: OptimConfig, device: torch.device, precision: str):
         self.model = DistributedDataParallel(model.to(device), gradient_as_bucket_view=True)
-        self.optimizer = build_optimizer(model, config)
+        groups = parameter_groups(model, config)
+        self.optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
         self.device, self.grad_clip = device, config.grad_clip
         self.bf16 = precision == "bf16"
 
@@ -135,7 +137,7 @@ def seconds_of(side: Side, batches: list[DeviceBatch], predictions: Tensor, step
 
 
 def main(settings: dict[str, Any]) -> dict[str, Any]:
-    """Seconds a step of each side, round by round; and of each side the loss and norm of its last step."""
+    """Seconds a step of each side, round by round; of each side the values of its last step; and what saves cost."""
     engines = {f"zero-{stage}": Engine(config_of(settings, stage), model_of(settings)) for stage in settings["stages"]}
     first = next(iter(engines.values()))
     sides: dict[str, Side] = {"ddp": Plain(model_of(settings), OptimConfig(), first.device, settings["precision"])}
@@ -155,7 +157,16 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
             taken[name] = seconds / settings["steps"]
         rounds.append({name: taken[name] for name in sides})
     parameters = sum(p.numel() for p in model_of(settings).parameters())
-    return {"rounds": rounds, "last": last, "parameters": parameters, "device": str(first.device)}
+    saved = engines.get("zero-1", first)
+    fresh = Engine(saved._config, model_of(settings))
+    saves = saves_of(saved, lambda: fresh, lambda: saved.step(batches, predictions, LR).tolist())
+    return {
+        "rounds": rounds,
+        "last": last,
+        "parameters": parameters,
+        "device": str(first.device),
+        "saves": saves,
+    }
 
 
 if __name__ == "__main__":
