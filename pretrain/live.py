@@ -15,7 +15,7 @@ def reduced_gradients(engine: Any) -> list[Tensor]:
     if stage == 0:
         found = [parameter.grad for parameter in engine.module.parameters()]
     elif getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
-        found = list(optimizer.norm_for_param_grads.values())
+        found = [norm.float() for norm in optimizer.norm_for_param_grads.values()]
     else:
         found = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
     return [gradient for gradient in found if gradient is not None and gradient.numel()]
@@ -37,7 +37,10 @@ def own_weights(engine: Any) -> list[Tensor]:
 
 
 def all_finite(tensors: list[Tensor], device: torch.device) -> Tensor:
-    """Whether no element is infinite or not a number: bool [] on the device, without waiting for it."""
+    """Whether no element is infinite, not a number or beyond 1e19: bool [] on the device, without waiting for it.
+
+    By their norms, which one kernel finds for many tensors; on a CPU that is ten times as fast as their maxima.
+    """
     if not tensors:
         return torch.ones((), dtype=torch.bool, device=device)
-    return torch.nn.utils.get_total_norm(tensors, torch.inf).to(device).isfinite()
+    return torch.stack(torch._foreach_norm(tensors, 2, dtype=torch.float32)).isfinite().all().to(device)
