@@ -55,7 +55,7 @@ After each fault:
 - exit code and `maskwright status` said failed or stopped, whichever was right;
 - every committed checkpoint matched its checksums, and the newest was never older than before;
 - a partial checkpoint was left {report.leftovers} times, and removed by a later start;
-- shared memory was left {report.segments} times: only a command that is itself killed while its ranks start may leave some.
+- shared memory was left {report.segments} times; only a command killed while its ranks start may leave some.
 
 Steps that were lost, and done again: none after a request to stop; after a kill {report.most_lost} at most,
 {report.repeated:,} in all.
