@@ -75,7 +75,8 @@ def measure(settings: dict[str, Any], procs: int, device: str) -> dict[str, Any]
     """What benchmarks.engine_sides found on `procs` ranks of this machine."""
     with tempfile.TemporaryDirectory(prefix="engine-") as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        given, result = Path(folder) / "settings.json", Path(folder) / "result.json"
+        given, result, saves = (Path(folder) / name for name in ("settings.json", "result.json", "saves"))
+        saves.mkdir()
         given.write_text(json.dumps(settings))
         shared = {
             "WORLD_SIZE": str(procs),
@@ -86,7 +87,7 @@ def measure(settings: dict[str, Any], procs: int, device: str) -> dict[str, Any]
             "PYTHONWARNINGS": "ignore::FutureWarning",
         }
         probe.close()
-        command = [sys.executable, "-m", "benchmarks.engine_sides", str(given), str(result)]
+        command = [sys.executable, "-m", "benchmarks.engine_sides", str(given), str(result), str(saves)]
         ranks = []
         for rank in range(procs):
             environment = os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -145,8 +146,9 @@ each round all sides take turns; a ratio compares two sides of one round. Above 
 - Model: BERT, {settings["layers"]} layers x {settings["hidden"]}, {found["parameters"]:,} parameters,
   {settings["precision"]}; {args.procs} ranks on {found["device"].split(":")[0]}, each {settings["accumulation"]} x
   {settings["micro_batch_size"]} rows of {settings["seq_len"]} tokens a step, two documents in each row.
-- ddp: DistributedDataParallel with gradient_as_bucket_view, clip_grad_norm_, the same fused AdamW; in bf16 under
-  autocast, with weights in fp32. zero-N: pretrain.engine.Engine with zero.stage N.
+- ddp: DistributedDataParallel with gradient_as_bucket_view, clip_grad_norm_, the same fused AdamW; in bf16 as the
+  engine has it: weights and gradients in bf16, fp32 copies of the weights for the optimizer. zero-N:
+  pretrain.engine.Engine with zero.stage N.
 - Both sum the loss over the ranks at each step. Gradient norms of the last step: {norms}.
 
 {conditions("engine.py", ("torch", "deepspeed"), load)}"""

@@ -1,7 +1,6 @@
 """What a checkpoint of the engine costs: how long training stands still, seconds until it is there, bytes, resuming."""
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,18 +18,18 @@ from pretrain.layout import layout_of
 SAVES = 6  # of each kind; the first claims memory, and does not count
 
 
-def saves_of(engine: Engine, fresh: Callable[[], Engine], step: Callable[[], None]) -> dict[str, float]:
+def saves_of(
+    checkpoints: Path, engine: Engine, fresh: Callable[[], Engine], step: Callable[[], None]
+) -> dict[str, float]:
     """Medians on this rank, in seconds and bytes; a collective.
 
     Args:
+        checkpoints: an empty folder.
         engine: has trained.
         fresh: another engine of the same run, for a resume.
         step: takes one step of `engine`.
     """
     found: dict[str, float] = {}
-    folder = [tempfile.mkdtemp(prefix="saves-")]
-    dist.broadcast_object_list(folder)
-    checkpoints = Path(folder[0])
     state = {"layout": layout_of(engine._config)}
     for asynchronous in (False, True):
         taken = [_save(engine, checkpoints, number, asynchronous, state, step) for number in range(1, SAVES + 1)][1:]

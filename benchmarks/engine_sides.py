@@ -1,6 +1,7 @@
 """One rank of benchmarks/engine.py: the engine under each ZeRO stage, and plain DDP, take turns on the same batches.
 
-`python -m benchmarks.engine_sides SETTINGS RESULT`, with the launcher's variables set; rank 0 writes RESULT.
+`python -m benchmarks.engine_sides SETTINGS RESULT FOLDER`, with the launcher's variables set; rank 0 writes RESULT, and
+all of them checkpoints in FOLDER.
 """
 
 import json
@@ -18,7 +19,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.engine_saves import saves_of
-from pretrain.config import Config, OptimConfig
+from benchmarks.step_work import Weights
+from pretrain.config import Config
 from pretrain.data.batch import Batch
 from pretrain.data.feed import DeviceBatch, DeviceFeed
 from pretrain.engine import Engine, init_distributed
@@ -38,37 +40,33 @@ class Side(Protocol):
 
 
 class Plain:
-    """PyTorch's DistributedDataParallel as its documentation has it, with the engine's loss, optimizer and metrics."""
+    """PyTorch's DistributedDataParallel as its documentation has it, with the engine's loss, optimizer and metrics.
 
-    def __init__(self, model: Encoder, config: OptimConfig, device: torch.device, precision: str):
-        self.model = DistributedDataParallel(model.to(device), gradient_as_bucket_view=True)
-        groups = parameter_groups(model, config)
-        self.optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
-        self.device, self.grad_clip = device, config.grad_clip
-        self.bf16 = precision == "bf16"
+    In bf16 the model is, as the engine's, so that both have the same kernels; the optimizer then has fp32 copies.
+    """
+
+    def __init__(self, model: Encoder, config: Config, device: torch.device):
+        dtype = torch.bfloat16 if config.train.precision == "bf16" else torch.float32
+        self.model = DistributedDataParallel(model.to(device, dtype), gradient_as_bucket_view=True)
+        self.weights, self.device = Weights(parameter_groups(model, config.optim), config), device
 
     def step(self, batches: Sequence[DeviceBatch], predictions: Tensor, lr: float) -> Tensor:
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         scale = dist.get_world_size() / predictions.clamp(min=1)
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches, start=1):
             with nullcontext() if number == len(batches) else self.model.no_sync():
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                    found = self.model(
-                        batch.tokens,
-                        batch.positions,
-                        batch.cu_seqlens,
-                        batch.masked_positions,
-                        batch.labels,
-                        seq_len=batch.seq_len,
-                        n_documents=batch.n_documents,
-                    )
+                found = self.model(
+                    batch.tokens,
+                    batch.positions,
+                    batch.cu_seqlens,
+                    batch.masked_positions,
+                    batch.labels,
+                    seq_len=batch.seq_len,
+                    n_documents=batch.n_documents,
+                )
                 sums += torch.stack([found.cross_entropy, found.correct]).double()
                 (found.loss * scale.to(found.loss.dtype)).backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        norm = self.weights.step(lr)
         dist.all_reduce(sums)
         return torch.cat([sums, norm.double().reshape(1)])
 
@@ -136,11 +134,15 @@ def seconds_of(side: Side, batches: list[DeviceBatch], predictions: Tensor, step
     return time.perf_counter() - start, last
 
 
-def main(settings: dict[str, Any]) -> dict[str, Any]:
-    """Seconds a step of each side, round by round; of each side the values of its last step; and what saves cost."""
+def main(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Seconds a step of each side, round by round; of each side the values of its last step; and what saves cost.
+
+    Checkpoints go to `folder`.
+    """
     engines = {f"zero-{stage}": Engine(config_of(settings, stage), model_of(settings)) for stage in settings["stages"]}
     first = next(iter(engines.values()))
-    sides: dict[str, Side] = {"ddp": Plain(model_of(settings), OptimConfig(), first.device, settings["precision"])}
+    plain = Plain(model_of(settings), config_of(settings, stage=1), first.device)
+    sides: dict[str, Side] = {"ddp": plain}
     sides |= engines
     feed = DeviceFeed(first.device)
     batches = [feed(batch_of(settings, number)).wait() for number in range(settings["accumulation"])]
@@ -159,7 +161,7 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
     parameters = sum(p.numel() for p in model_of(settings).parameters())
     saved = engines.get("zero-1", first)
     fresh = Engine(saved._config, model_of(settings))
-    saves = saves_of(saved, lambda: fresh, lambda: saved.step(batches, predictions, LR).tolist())
+    saves = saves_of(folder, saved, lambda: fresh, lambda: saved.step(batches, predictions, LR).tolist())
     return {
         "rounds": rounds,
         "last": last,
@@ -172,7 +174,7 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     init_distributed()
-    found = main(json.loads(Path(sys.argv[1]).read_text()))
+    found = main(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[3]))
     if dist.get_rank() == 0:
         Path(sys.argv[2]).write_text(json.dumps(found))
     dist.barrier()

@@ -91,6 +91,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="of a round; as many as take some seconds if not given")
     parser.add_argument("--engine", action="store_true", help="also through Maskwright's engine, which is DeepSpeed")
     parser.add_argument("--compile", action="store_true", help="also Maskwright's model compiled")
+    parser.add_argument("--fused", action="store_true", help="also with its Triton kernels, which need a GPU")
     parser.add_argument("--micro", type=int, default=1, help="micro-batches of Maskwright's step")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/step.md")
@@ -133,6 +134,7 @@ def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     settings = [work.setting, *best]
     settings += [replace(ENGINE, micro=args.micro)] * args.engine
     settings += [replace(work.setting, compiled=True)] * args.compile
+    settings += [replace(work.setting, fused=True)] * args.fused
     rounds: dict[str, list[Round]] = {setting.title: [] for setting in settings}
     with ExitStack() as stack:
         sides = {s.title: stack.enter_context(process(replace(work, setting=s))) for s in settings}
@@ -178,7 +180,8 @@ def best_of_transformers(work: Work) -> tuple[list[Setting], dict[str, float | N
         if setting not in tried:
             tried[setting] = trial(replace(short, setting=setting))
 
-    for attention in ("sdpa", "eager"):
+    on_gpu = ["flash_attention_2"] if work.device == "cuda" else []  # which fails unless its package is there
+    for attention in ("sdpa", "eager", *on_gpu):
         attempt(Setting("transformers", attention=attention))
         attempt(Setting("transformers", attention=attention, by_length=True))
     attempt(Setting("transformers", padding="row"))

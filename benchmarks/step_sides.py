@@ -32,6 +32,7 @@ from pretrain.data.loader import Step
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.sources import open_sources, training_loader
+from pretrain.kernels import operations
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.encoder import Encoder
@@ -49,10 +50,10 @@ class Maskwright:
 
     def __init__(self, work: Work):
         self.work, self.device = work, torch.device(work.device)
-        self.model = Encoder(work.shape)
+        self.model = Encoder(work.shape, operations=operations(work.setting.fused))
         self.model.initialize(SEED)
         if work.setting.compiled:
-            self.model.compile()
+            self.model.compile_graph(shapes=1)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -86,13 +87,12 @@ class Maskwright:
             loss = self._loss(part.wait())
             (loss / batch.predictions).backward()
             total += loss.detach()
-        self.weights.step()
+        self.weights.step(self.work.config.optim.lr)
         return total
 
     def _loss(self, part: DeviceBatch) -> Tensor:
         stream = part.tokens, part.positions, part.cu_seqlens, part.masked_positions, part.labels
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.work.setting.autocast):
-            loss: Tensor = self.model(*stream, seq_len=part.seq_len, n_documents=part.n_documents).loss
+        loss: Tensor = self.model(*stream, seq_len=part.seq_len, n_documents=part.n_documents).loss
         return loss
 
 
@@ -164,7 +164,7 @@ class Transformers:
             loss = predictions * self._loss(part)  # its loss is a mean
             (loss / batch.predictions).backward()
             total += loss.detach()
-        self.weights.step()
+        self.weights.step(self.work.config.optim.lr)
         return total
 
     def _loss(self, part: dict[str, Tensor]) -> Tensor:

@@ -62,13 +62,16 @@ class Setting:
     side: maskwright, deepspeed (Maskwright's engine) or transformers.
     micro: micro-batches of a step.
     compiled: by torch.compile.
+    fused: with Maskwright's Triton kernels.
     attention, padding ("longest" of the batch or "row": all of seq_len), by_length: of transformers.
-    autocast: on a GPU, fp32 weights under bf16 autocast; otherwise bf16 weights, with fp32 ones in the optimizer.
+    autocast: of transformers on a GPU, fp32 weights under bf16 autocast; otherwise bf16 weights, with fp32 ones in the
+        optimizer.
     """
 
     side: str
     micro: int = 1
     compiled: bool = False
+    fused: bool = False
     attention: str = "sdpa"
     padding: str = "longest"
     by_length: bool = False
@@ -83,7 +86,7 @@ class Setting:
             words += [self.attention, f"padded to {to}", "sorted by length" if self.by_length else "any order"]
         if self.micro > 1:
             words.append(f"{self.micro} micro-batches")
-        words += ["compiled"] * self.compiled + ["autocast"] * self.autocast
+        words += ["compiled"] * self.compiled + ["fused kernels"] * self.fused + ["autocast"] * self.autocast
         return ", ".join(words)
 
 
@@ -190,16 +193,20 @@ class Weights:
         optim = config.optim
         self._adam = torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
 
-    def step(self) -> None:
-        """Clip, step, and forget the gradients."""
+    @torch.no_grad()
+    def step(self, lr: float) -> Tensor:
+        """Clip, step, and forget the gradients; their norm."""
+        for group in self._adam.param_groups:
+            group["lr"] = lr
         with record_function("part: clipping"):
             if self._half:
                 for kept, live in zip(self._kept, self._live, strict=True):
                     kept.grad = None if live.grad is None else live.grad.float()
-            torch.nn.utils.clip_grad_norm_(self._kept, GRAD_CLIP)
+            norm = torch.nn.utils.clip_grad_norm_(self._kept, GRAD_CLIP)
         with record_function("part: optimizer"):
             self._adam.step()
             if self._half:
                 torch._foreach_copy_(self._live, self._kept)
             for weight in (*self._kept, *self._live):
                 weight.grad = None
+        return norm

@@ -161,8 +161,11 @@ class Engine:
         return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1)])
 
     def _optimize(self, skipped: Tensor) -> None:
-        """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1."""
-        self._engine.basic_optimizer.found_inf = skipped
+        """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1.
+
+        An offloaded optimizer steps on the host, and PyTorch's own copy to there would be read before it has arrived.
+        """
+        self._engine.basic_optimizer.found_inf = skipped.cpu() if self._config.zero.offload == "cpu" else skipped
         self._engine.step()
         self._forget_overflow()
 
@@ -221,23 +224,13 @@ class Engine:
         """What this rank has to write of the weights and optimizer state; a collective.
 
         Args:
-            folder: where it will be written. An optimizer state offloaded to NVMe is copied there at once.
+            folder: where it will be written.
             copy: from a copy in host memory, good until the next snapshot, so that training may go on meanwhile.
-
-        Raises:
-            OSError: on this rank, if that copy from NVMe fails.
         """
         self._states.restart(copy)
-        try:
-            self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
-        except OSError:
-            dist.barrier()  # the one at the end of save_checkpoint, in which the other ranks wait
-            raise
-        offloaded = folder / _TAG / "offloaded_tensors" / f"rank{dist.get_rank():02d}"
-        parts: Parts = {str(path.relative_to(folder)): None for path in offloaded.rglob("*") if path.is_file()}
-        for path, state in self._states.found.items():
-            parts[str(Path(path).relative_to(folder))] = functools.partial(_save, state)
-        return parts
+        self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
+        found = self._states.found.items()
+        return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in found}
 
     def load(self, start: Checkpoint) -> None:
         """Take up what `save` wrote, under this or another layout; a collective, before the first step.

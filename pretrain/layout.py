@@ -199,11 +199,12 @@ def _follow(engine: Any) -> None:
 
 
 def take_over_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
-    """Go on with the loss scale of the checkpoint in DeepSpeed's `folder`, where both train in fp16."""
+    """Go on with the loss scale of the checkpoint in DeepSpeed's `folder`, where both train in fp16 and lower it."""
     if engine.fp16_enabled() and layout["train.precision"] == "fp16":
         saved = load_file(_of_rank(folder, 0, "optim"))["optimizer_state_dict"]["loss_scaler"]
-        for name in ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"):
-            setattr(engine.optimizer.loss_scaler, name, getattr(saved, name))
+        if saved.dynamic and engine.optimizer.loss_scaler.dynamic:
+            for name in ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"):
+                setattr(engine.optimizer.loss_scaler, name, getattr(saved, name))
 
 
 def live_pieces(engine: Any) -> list[tuple[Tensor, list[Piece]]]:

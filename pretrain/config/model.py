@@ -74,6 +74,9 @@ class ModelConfig(Section):
             raise ValueError("with arch auto, dropout is what config says; leave model.dropout out")
         if self.arch == "auto" and self.init is not None:
             raise ValueError("init is for the native encoder; leave it out with arch auto")
+        for name in ("size", "max_positions"):
+            if self.arch == "auto" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"with arch auto, {name} is what config says; leave model.{name} out")
         return self
 
     @model_validator(mode="after")

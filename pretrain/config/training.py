@@ -52,7 +52,7 @@ class ScheduleConfig(Section):
     @model_validator(mode="after")
     def _falls(self) -> "ScheduleConfig":
         if self.kind != "wsd":
-            for name in ("decay", "decay_steps"):
+            for name in ("decay", "decay_fraction", "decay_steps"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"{name} is for kind wsd, not {self.kind}; remove it")
         if self.kind == "constant" and self.min_ratio:

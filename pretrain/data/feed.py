@@ -61,7 +61,8 @@ class DeviceFeed:
     def __call__(self, batch: Batch) -> DeviceBatch:
         if self._stream is None:
             return self._made(batch, None)
-        with torch.cuda.stream(self._stream):
+        # The device too: a thread begins with the first one, and to go back to that would claim memory there.
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             return self._made(batch, self._stream)
 
     def _made(self, batch: Batch, stream: "torch.cuda.Stream | None") -> DeviceBatch:

@@ -27,7 +27,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     """An optimizer over whole parameters, or over what `place` says.
 
     Attributes:
-        found_inf: None, or fp32 []: 1.0 to leave weights and state, step counts too, as they are.
+        found_inf: None, or fp32 [] where the tensors lie: 1.0 to leave weights and state, step counts too, as they are.
     """
 
     found_inf: Tensor | None = None
@@ -50,12 +50,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update the tensors that have gradients; a collective where parameters are cut."""
+        """Update the tensors that have gradients, and begin the state of all; a collective where parameters are cut."""
         assert closure is None, "gradients come from DeepSpeed"
         for group in self.param_groups:
+            self._prepare(group)
             tensors = [tensor for tensor in group["params"] if tensor.grad is not None]
             if tensors:
-                self._prepare(group, tensors)
                 self.update(group, tensors)
                 if self._ema is not None:
                     self._average(tensors, self._ema)
@@ -68,10 +68,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Names of the state beside averaged weights: "step", and tensors like the weights, zero at first."""
         return "step", "exp_avg", "exp_avg_sq"
 
-    def _prepare(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
+    def _prepare(self, group: dict[str, Any]) -> None:
         """Begin what is missing, and drop what another optimizer, or a setting that has changed, has left behind."""
         wanted = (*self.state_names(group), *([AVERAGE] if self._ema is not None else []))
-        for tensor in tensors:
+        for tensor in group["params"]:
             state = self.state[tensor]
             for name in state.keys() - set(wanted):
                 del state[name]

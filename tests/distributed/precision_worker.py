@@ -13,6 +13,7 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
 from pretrain.checkpoint import Checkpoint
+from pretrain.checkpoint.write import write_parts
 from pretrain.config import Config
 from pretrain.data.feed import DeviceFeed
 from pretrain.engine import Engine, init_distributed
@@ -79,7 +80,8 @@ def check_scale(folder: Path, zero: str, other: str) -> None:
     else:
         raise AssertionError(f"ZeRO {zero}: every step overflows")
     path = folder / zero
-    engine.save(path)
+    write_parts(path, engine.snapshot(path, copy=False))
+    dist.barrier()
     before, weights = scaler(engine), record(engine)
     engine._engine.destroy()
     assert weights["step"] == 1, "a step that was skipped counts for the optimizer"

@@ -52,6 +52,18 @@ def test_published_counts():
         assert round((step_flops(shape, one_token, 0) - seen) / 6e6, 1) == millions
 
 
+def test_counts_of_the_page_on_speed():
+    """GFLOP a token of docs/performance.md's table: a document a row, of whose tokens a share is predicted."""
+    base = EncoderShape(30522, 12, 768, 12, 3072, 512, 0)
+    large = EncoderShape(30522, 24, 1024, 16, 4096, 512, 0)
+    modern = EncoderShape(50368, 22, 768, 12, 1152, 8192, 0, arch="modernbert")
+    cases = [(base, 128, 0.15, 0.545), (base, 512, 0.15, 0.588), (modern, 1024, 0.3, 0.824), (large, 512, 0.15, 1.99)]
+    for shape, seq_len, rate, gflop in cases:
+        tokens = 1000 * seq_len
+        found = step_flops(shape, np.full(1000, seq_len), round(rate * tokens)) / tokens / 1e9
+        assert float(f"{found:.3g}") == gflop
+
+
 def test_peaks():
     assert peak_tflops("NVIDIA H100 80GB HBM3") == 989
     assert peak_tflops("NVIDIA H100 PCIe") == 756

@@ -290,6 +290,20 @@ def test_the_average_has_its_closed_form(name):
         np.testing.assert_allclose(optimizer.state[parameter]["ema"].numpy(), wanted, rtol=2e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_without_a_gradient_stays_and_has_state(name):
+    """Some models of transformers have such; evaluation by averages and checkpoints want every parameter's state."""
+    model, rng = encoder(), np.random.default_rng(1)
+    optimizer = build_optimizer(model, OptimConfig(**settings(name)))
+    draw(model, rng)
+    unused = model.layers[0].qkv.weight
+    unused.grad, before = None, unused.detach().clone()
+    optimizer.step()
+    assert torch.equal(unused, before)
+    assert torch.equal(optimizer.state[unused]["ema"], before)
+    assert optimizer.state[unused].keys() == optimizer.state[model.layers[1].qkv.weight].keys()
+
+
 def test_no_average_unless_asked():
     model = encoder()
     optimizer = build_optimizer(model, OptimConfig())

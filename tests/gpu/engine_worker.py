@@ -1,0 +1,42 @@
+"""One rank: a skipped step leaves weights and state as they are, wherever the optimizer's tensors lie.
+
+`python -m tests.gpu.engine_worker`; the masters of offloaded weights are on the host, and the gradients on the GPU.
+"""
+
+import torch
+
+from pretrain.engine import Engine, init_distributed
+from pretrain.layout import live_pieces
+from pretrain.signals import leave
+from tests.distributed import varying_worker as varying
+from tests.distributed.gradients_worker import model
+from tests.distributed.guards_worker import faulty, step
+
+SKIPS = 20  # one that is not waited for may be met in time by chance
+
+
+def held(engine: Engine) -> list[torch.Tensor]:
+    """Copies of the fp32 weights and their state."""
+    state = engine._engine.basic_optimizer.state
+    tensors = [each for flat, _ in live_pieces(engine._engine) for each in (flat, *state[flat].values())]
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+def check(zero: str) -> None:
+    engine = Engine(varying.config("bf16", zero), model())
+    assert step(engine, 0)[3] == 0
+    for _ in range(SKIPS):
+        before = held(engine)
+        faulty("nan_gradient", 0).before_step(1, engine.module)
+        assert step(engine, 1)[3] == 1, zero
+        assert all(map(torch.equal, held(engine), before)), f"ZeRO {zero}: changed by a step that was skipped"
+        assert step(engine, 2)[3] == 0, zero
+        assert not any(map(torch.equal, held(engine), before)), f"ZeRO {zero}: a step has changed nothing"
+    engine.release()
+
+
+if __name__ == "__main__":
+    init_distributed()
+    for zero in ("1", "1-cpu", "2-cpu", "3-cpu"):
+        check(zero)
+    leave(0)

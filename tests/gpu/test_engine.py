@@ -1,0 +1,21 @@
+"""The engine on a GPU, with one process."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from launchers.local import free_port
+from tests.support.forked import ROOT
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_skipped_steps_leave_no_trace():
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    environment = os.environ | ranks | {"MASTER_PORT": str(free_port()), "DS_ACCELERATOR": "cuda"}
+    command = [sys.executable, "-m", "tests.gpu.engine_worker"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
