@@ -330,7 +330,7 @@ class Loop:
             if self.folder.read_status().state == "failed":
                 return  # another rank has failed, and said why
             problem = self.saver.problem
-            said = (f"; {problem}", "make room, or mend the disk") if problem else ("", "none")
+            said = (f", but {problem}", "make room, or mend the disk") if problem else ("", "none")
             reason = f"training{self.judge.history}{said[0]}"
             try:
                 self.folder.write_status("running", step, self.config.train.steps, reason, said[1])

@@ -75,10 +75,8 @@ def full_disk(folder: Path, small: Path) -> None:
     _train(used)
     _no_commit(used, small, 1)
     assert used.problem is not None
-    assert re.match(
-        r"the checkpoint of step 1 was not saved \(rank [01]: ", used.problem
-    )  # they share what room there is
-    assert f"{_file_of(1)}: No space left on device" in used.problem
+    # They share what room there is, so that either may be the first to find none.
+    assert re.match(r"the checkpoint of step 1 was not saved \(rank [01]: .*: No space left on device", used.problem)
     if dist.get_rank() == 0:
         filler = fill(small)
     dist.barrier()

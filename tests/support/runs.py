@@ -112,7 +112,7 @@ def losses(run: Path) -> dict[int, float]:
     return {entry.step: entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics}
 
 
-def wait_for_step(run: Path, step: int, seconds: float = 120) -> None:
+def wait_for_step(run: Path, step: int, seconds: float = 240) -> None:
     """Wait until the journal holds a step."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -122,7 +122,7 @@ def wait_for_step(run: Path, step: int, seconds: float = 120) -> None:
     raise AssertionError(f"{run} did not reach step {step} within {seconds} s")
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
     """Wait until the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -212,6 +212,7 @@ def hard_linked(dataset: Dataset, folder: Path, shards: int) -> Path:
     return folder
 
 
+@pytest.mark.alone
 def test_thousands_of_shards(dataset, tmp_path):
     folder = hard_linked(dataset, tmp_path / "many", 7450)
 
