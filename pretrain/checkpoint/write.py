@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Protocol
 import xxhash
 
 from data_prep.files import fsync_folder
-from pretrain.checkpoint.manifest import Files, hash_file
+from pretrain.checkpoint.manifest import Files
 
 
 class Sink(Protocol):
@@ -19,8 +19,8 @@ class Sink(Protocol):
     def flush(self) -> None: ...
 
 
-# By name below the checkpoint's folder, what writes a file; None if it is there already.
-Parts = dict[str, Callable[[Sink], None] | None]
+# By name below the checkpoint's folder, what writes a file.
+Parts = dict[str, Callable[[Sink], None]]
 
 
 def write_parts(folder: Path, parts: Parts) -> Files:
@@ -36,7 +36,7 @@ def write_parts(folder: Path, parts: Parts) -> Files:
     for name, write in parts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        files[name] = _written(path, write) if write else _flushed(path)
+        files[name] = _written(path, write)
     for parent in {(folder / name).parent for name in parts}:
         fsync_folder(parent)
     return files
@@ -55,12 +55,6 @@ def _written(path: Path, write: Callable[[Sink], None]) -> dict[str, Any]:
                 raise
             raise OSError(cause.errno, cause.strerror, str(path)) from None
     return {"bytes": sink.bytes, "xxh3_128": sink.digest.hexdigest()}
-
-
-def _flushed(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-    return {"bytes": path.stat().st_size, "xxh3_128": hash_file(path)}
 
 
 class _HashedFile:
