@@ -136,6 +136,7 @@ def _ours(config: Config, parameters: int, device: str) -> dict[str, Any]:
         "zero_force_ds_cpu_optimizer": False,  # PyTorch's fused AdamW is nearly as fast, and not compiled anew
         "steps_per_print": 2**31,
         "wall_clock_breakdown": False,
+        "timers": {"throughput": {"enabled": False}},  # it waits for the device before each forward pass
     }
     if config.train.precision != "fp32" and buckets:  # sums over micro-batches and ranks, as flat_gradients has them
         ours |= {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}

@@ -3,6 +3,8 @@
 With deepspeed_config.py the only importer of deepspeed.
 """
 
+import contextlib
+import fcntl
 import functools
 import gc
 import os
@@ -19,6 +21,7 @@ from deepspeed.ops.op_builder.builder import OpBuilder
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
+from torch.utils.cpp_extension import _get_build_directory
 
 from data_prep.errors import UserError
 from pretrain.agree import together
@@ -57,11 +60,29 @@ def init_distributed() -> None:
     # DeepSpeed builds a small extension with ninja: always that of this environment, or it builds anew.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     accelerator = get_accelerator()
-    if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
+    if accelerator.device_name() == "cpu":
+        _build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
+    else:  # collectives before the engine exists need it
         accelerator.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
     dist.barrier()  # every rank has mapped every other's segment
     unlink_segments(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
+
+
+def _build_extension(builder: Any) -> None:
+    """Build and load an extension of DeepSpeed, one process after the other.
+
+    PyTorch marks a build by a file `lock`, which stays if the builder is killed, and for which all later starts would
+    wait for ever. The lock taken here goes with its process, so whoever holds it knows such a file to be left over.
+    """
+    if builder is None or not builder.is_compatible(verbose=False):
+        return  # DeepSpeed does without
+    folder = Path(_get_build_directory(builder.name, False))
+    with open(folder / ".maskwright", "a") as file:
+        with contextlib.suppress(OSError):  # a network file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+            (folder / "lock").unlink(missing_ok=True)
+        builder.load()
 
 
 def make_deterministic() -> None:
@@ -229,8 +250,8 @@ class Engine:
         """
         self._states.restart(copy)
         self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
-        found = self._states.found.items()
-        return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in found}
+        states = self._states.take().items()
+        return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in states}
 
     def load(self, start: Checkpoint) -> None:
         """Take up what `save` wrote, under this or another layout; a collective, before the first step.
@@ -266,7 +287,7 @@ class Engine:
     def release(self) -> None:
         """Give up the model and its memory, but stay in the process group; the engine is of no more use."""
         self._engine.destroy()
-        del self._engine
+        del self._engine, self._flat, self._states  # each holds the optimizer, or copies of its state
         gc.collect()
         get_accelerator().empty_cache()
 
@@ -316,19 +337,23 @@ class _States(TorchCheckpointEngine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, Any] = {}
+        self._found: dict[str, Any] = {}
         self._copy, self._host = False, HostCopies()
 
     def restart(self, copy: bool) -> None:
-        self.found.clear()
         self._copy = copy
         self._host.restart()
+
+    def take(self) -> dict[str, Any]:
+        """Not kept here: what DeepSpeed has gathered for a checkpoint goes when it is written."""
+        found, self._found = self._found, {}
+        return found
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         pass
 
     def save(self, state_dict: Any, path: str) -> None:
-        self.found[path] = self._host.copy(state_dict) if self._copy else state_dict
+        self._found[path] = self._host.copy(state_dict) if self._copy else state_dict
 
     def load(self, path: str, map_location: Any = None) -> Any:
         return load_file(Path(path))

@@ -140,6 +140,7 @@ class Loop:
             prefetcher.close()
             if self.valid:
                 self.valid.close()
+        self.engine.pulse.enter("checkpoint", steps_done)  # one may be in flight
         if self.judge.rollback_due:
             self.saver.finish()  # a checkpoint of later steps is set aside as any other
             return "spike"
@@ -327,13 +328,11 @@ class Loop:
         now = time.monotonic()
         if self.is_main and now - self._last_status >= _STATUS_SECONDS:
             self._last_status = now
-            if self.folder.read_status().state == "failed":
-                return  # another rank has failed, and said why
             problem = self.saver.problem
             said = (f", but {problem}", "make room, or mend the disk") if problem else ("", "none")
             reason = f"training{self.judge.history}{said[0]}"
             try:
-                self.folder.write_status("running", step, self.config.train.steps, reason, said[1])
+                self.folder.progress(step, self.config.train.steps, reason, said[1])
             except OSError as error:
                 print(f"warning: {self.folder.status} was not written ({error.strerror})", file=sys.stderr, flush=True)
 

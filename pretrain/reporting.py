@@ -53,7 +53,8 @@ class Reporting:
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
         """Record the metrics of a step, and of a training step its batch."""
-        self._last_step = max(step, self._last_step)  # a checkpoint is told of when it is written, some steps later
+        if batch:  # of checkpoints and rollbacks it is told later, and after a rollback steps are lower again
+            self._last_step = step
         self._progress.update(self._last_step, metrics)
         self._journal.append(step, metrics, batch)
 

@@ -1,10 +1,12 @@
 """The run folder: where everything is, what state the run is in, and who holds it."""
 
+import contextlib
 import fcntl
 import json
 import os
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -114,16 +116,27 @@ class RunFolder:
                 file.write(json.dumps(status).encode())
                 file.truncate()
 
+    def progress(self, step: int, total_steps: int, reason: str, next_action: str) -> None:
+        """Record how far a run is that goes on, unless a rank has failed and said why.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        with self._turn():
+            with contextlib.suppress(UserError):  # what cannot be read is written anew
+                if self._recorded_status().state == "failed":
+                    return
+            self.write_status("running", step, total_steps, reason, next_action)
+
     def fail(self, reason: str, next_action: str) -> bool:
-        """Record a failure, unless another rank has; whether this rank was the first.
+        """Record a failure, unless another rank has, or the run is over; whether this was done.
 
         Raises:
             UserError: if there is no readable status.json.
         """
-        with open(self.path / ".failure", "a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # ranks often fail in the same instant
+        with self._turn():
             status = self._recorded_status()
-            if status.state == "failed":
+            if status.state != "running":
                 return False
             self.write_status("failed", status.step, status.total_steps, reason, next_action)
             return True
@@ -139,6 +152,14 @@ class RunFolder:
             reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
             return replace(status, state="failed", reason=reason, next_action="run the same command again to go on")
         return status
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One rank after the other: they often fail in the same instant."""
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(OSError):  # no room for the file, or a network file system without locks
+                fcntl.flock(held.enter_context(open(self.path / ".failure", "a")), fcntl.LOCK_EX)
+            yield
 
     def _recorded_status(self) -> Status:
         try:

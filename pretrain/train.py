@@ -127,6 +127,7 @@ class _Session:
         config, folder, rank = self.config, self.folder, dist.get_rank()
         watchdog = Watchdog(folder, self.pulse, rank, self.hosts, config.guard.hang_seconds)
         watchdog.start()
+        stop = StopRequest(folder.stop)
         engine = self.engine(start)
         if config.guard.dry_run:
             dry_run(engine, loader, progress, config.longest_row)
@@ -134,11 +135,11 @@ class _Session:
         on_main(lambda: _record(config, folder, self.data, progress.steps_done, environment))
         reporting = Reporting(config, folder, self.data, progress.steps_done) if rank == 0 else None
         report = reporting.report if reporting else lambda step, metrics, batch: None
-        stop = StopRequest(folder.stop)
         state: State = "failed"
         try:
             while (outcome := (loop := self.loop(engine, loader, report, stop)).run(progress)) == "spike":
                 loop.saver.close()
+                self.pulse.enter("start")
                 engine.release()
                 loader = self.loader()
                 start, progress = self.before_spike(start, loop.judge.history, loader)

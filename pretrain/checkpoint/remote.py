@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from data_prep.errors import UserError
@@ -63,9 +63,8 @@ class RemoteCopies:
 
     def close(self) -> None:
         """Wait for the last copy, some minutes at most."""
-        with contextlib.suppress(TimeoutError):
-            if self._running:
-                self._running.result(_CLOSE_SECONDS)
+        if self._running:
+            wait([self._running], _CLOSE_SECONDS)
         late = self.needed()
         self.tell(lambda step, metrics: None)
         for path in late:

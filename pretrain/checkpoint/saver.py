@@ -114,11 +114,7 @@ class Saver:
             except OSError as error:
                 problem = error
         dist.barrier()
-        parts: Parts = {}
-        try:
-            parts = self._snapshot(temporary, self._settings.asynchronous)
-        except OSError as error:
-            problem = problem or error
+        parts = self._snapshot(temporary, self._settings.asynchronous)
         files = self._thread.submit(_write, temporary, parts, problem)
         self._pending = _Pending(step, state, temporary, files, start, time.monotonic() - start)
         if not self._settings.asynchronous:

@@ -49,14 +49,14 @@ class Judge:
     def see(self, step: Measured) -> dict[str, float]:
         """Add a step; what the journal is to say of it besides."""
         before = self.history
-        self.history = after_step(before, step.place, step.loss, step.skipped, step.shape, self._guard)
+        if not self.rollback_due:  # a step that is read back later will not have been
+            self.history = after_step(before, step.place, step.loss, step.skipped, step.shape, self._guard)
         for warning in self._pace.see(step.own, step.waited, step.seconds):
             self._say(warning)
         if step.skipped:
             self._say(f"step {step.place.step} was skipped: its loss or gradients are not finite")
             return {"train/skipped": 1.0}
-        due = rollback_due(self.history, self._guard)
-        self.rollback_due = self.rollback_due or due
+        self.rollback_due = rollback_due(self.history, self._guard)
         if self.history.spike and not before.spike:
             self._say(
                 f"step {step.place.step} has a loss of {step.loss:.4g}, far above those before it "

@@ -4,6 +4,7 @@ After PaLM (Chowdhery et al., 2022, section 5.1): its authors went on from a che
 batches seen before and during it, and the spike did not come back.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,4 +59,5 @@ def tell(progress: Progress, report: Callable[[int, dict[str, float], dict[str, 
     if dist.get_rank() == 0:
         print(f"warning: went back {made} left out (guard.rollback)", file=sys.stderr, flush=True)
         rows = float(made.next_row - made.first_row)
-        report(made.spike, {"train/rollback_to": float(made.to), "train/rows_left_out": rows}, None)
+        with contextlib.suppress(OSError):  # a full disk: the journal keeps the line for later
+            report(made.spike, {"train/rollback_to": float(made.to), "train/rows_left_out": rows}, None)

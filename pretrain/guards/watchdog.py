@@ -84,7 +84,6 @@ class Watchdog:
         self._seconds, self._leave = hang_seconds, leave
         self._interval = min(_LONGEST_INTERVAL, hang_seconds / 10)
         self._number = 0
-        self._first_step = 0
         self._awake = time.monotonic()  # since when this process has run without having been suspended
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -101,7 +100,8 @@ class Watchdog:
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join()
-            self._file(self._rank).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._file(self._rank).unlink()
 
     def _run(self) -> None:
         last = time.monotonic()
@@ -115,8 +115,7 @@ class Watchdog:
                 self._judge(self._pulse.at)
 
     def _is_overdue(self, at: At) -> bool:
-        self._first_step = self._first_step or at.step
-        patient = at.phase in ("start", "checkpoint") or at.step == self._first_step
+        patient = at.phase in ("start", "checkpoint") or at.step == self._pulse.first_step
         limit = max(_PATIENCE * self._seconds, _LEAST_PATIENCE) if patient else self._seconds
         return time.monotonic() - max(at.since, self._awake) > limit
 

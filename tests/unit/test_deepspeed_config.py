@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from deepspeed.utils.config import get_timers_config
 
 from data_prep.errors import UserError
 from pretrain.config import Config
@@ -47,6 +48,11 @@ def refused(**sections):
 )
 def test_a_senseless_override_is_refused_in_one_sentence(theirs, wanted):
     assert re.search(wanted, refused(deepspeed=theirs))
+
+
+def test_no_timer_waits_for_the_device():
+    """DeepSpeed's is on by default, and synchronizes before each forward pass and after each step."""
+    assert not get_timers_config(told()).enabled
 
 
 def test_overrides_are_laid_over_ours():

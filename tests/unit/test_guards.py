@@ -136,6 +136,19 @@ def test_the_judge_says_a_spike_once_with_the_step_to_replay(tmp_path, capsys):
     assert f"maskwright replay {tmp_path / 'run'} --step 41" in said
 
 
+def test_what_is_read_back_after_a_rollback_was_decided_does_not_undo_it(tmp_path):
+    """On a GPU losses are read back two steps late: the spike may be over by then."""
+    judge = Judge(GUARD, tmp_path, run_through([5.0] * 40)[-1], ["a", "b"], speaks=False)
+    for step in (41, 42, 43):
+        judge.see(measured(step, 9.0))
+    decided = judge.history
+    judge.see(measured(44, 5.0))
+    judge.see(measured(45, math.nan, skipped=True))
+    assert judge.rollback_due
+    assert judge.history == decided
+    assert judge.history.spike == place(41)
+
+
 def test_slow_ranks():
     assert slow_ranks([[0.1, 0.1, 0.2]] * 9, 1.5) == {2: (0.2, 0.1)}
     assert slow_ranks([[0.1, 0.2]] * 9, 1.5) == {1: (0.2, 0.1)}

@@ -162,3 +162,14 @@ def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder, monkeypat
     used.close()
     assert copied == ["step-00000001", "step-00000003"]
     assert used.needed() == set()
+
+
+def test_the_end_of_a_run_does_not_wait_for_ever(url, folder, monkeypatch, capsys):
+    free = threading.Event()
+    monkeypatch.setattr(remote, "_CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(remote, "_upload", lambda place, path: free.wait(10))
+    used = copies(url)
+    used.push(make_checkpoint(folder, 1))
+    used.close()
+    assert "warning: step-00000001 is not copied to" in capsys.readouterr().err
+    free.set()

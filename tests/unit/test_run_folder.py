@@ -69,6 +69,27 @@ def test_status_round_trip(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["status.json"]
 
 
+def test_progress_does_not_hide_a_failure_nor_a_failure_the_end(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_status("running", 0, 40, "starting", "none")
+    folder.progress(5, 40, "training", "none")
+    assert folder.fail("rank 1 hangs", "look there")
+    folder.progress(6, 40, "training", "none")
+    assert not folder.fail("rank 0 has lost rank 1", "look there")
+    status = folder.read_status()
+    assert (status.state, status.step, status.reason) == ("failed", 5, "rank 1 hangs")
+    folder.write_status("completed", 40, 40, "all steps are done", "export the model")
+    assert not folder.fail("rank 1 has left", "none")
+    assert folder.read_status().state == "completed"
+
+
+def test_an_unreadable_status_is_written_anew(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.status.write_text("{")
+    folder.progress(5, 40, "training", "none")
+    assert folder._recorded_status().step == 5
+
+
 def test_not_a_run_folder(tmp_path):
     with pytest.raises(UserError, match="not a run folder"):
         RunFolder(tmp_path / "none").read_status()

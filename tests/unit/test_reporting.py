@@ -1,0 +1,28 @@
+"""What rank 0 tells people."""
+
+from types import SimpleNamespace
+
+from pretrain import reporting
+from pretrain.config import Config
+from pretrain.run_folder import RunFolder
+
+
+def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch):
+    """Checkpoints are told of later, rollbacks at the spike, and after these steps are lower again."""
+    nothing = SimpleNamespace(start=lambda: None, close=lambda **_: None, log_artifact=lambda path: None)
+    monkeypatch.setattr(reporting, "Tracker", lambda **_: nothing)
+    monkeypatch.setattr(reporting, "draw_curve", lambda *_, **__: None)
+    config = Config.model_validate({"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}})
+    folder = RunFolder(tmp_path)
+    told = reporting.Reporting(config, folder, SimpleNamespace(fingerprint="0"), 0)
+    batch = {"rows": 8}
+    for step, metrics, of in (
+        (21, {"train/loss": 9.0}, batch),
+        (16, {"checkpoint/seconds": 1.0}, None),
+        (21, {"train/rollback_to": 16.0}, None),
+        (17, {"train/loss": 5.0}, batch),
+        (16, {"checkpoint/seconds": 1.0}, None),
+    ):
+        told.report(step, metrics, of)
+    told.close("stopped", None)
+    assert folder.read_status().step == 17
