@@ -18,6 +18,7 @@ from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_st
 from torch import Tensor
 
 from pretrain.checkpoint import Checkpoint
+from pretrain.checkpoint.write import write_parts
 from pretrain.config import Config, OptimConfig
 from pretrain.engine import Engine, init_distributed
 from pretrain.layout import Piece, exchange_weights, layout_of, live_pieces
@@ -192,7 +193,8 @@ def save(folder: Path) -> None:
         engine = start(name, "fp32", 1)
         for number in range(2):
             take_step(engine, batches(number), LR)
-        engine.save(folder / name)
+        write_parts(folder / name, engine.snapshot(folder / name, copy=False))
+        dist.barrier()
         found = everything(engine) | step_alike(engine)
         if dist.get_rank() == 0:
             np.savez(folder / name / "record.npz", **found)
