@@ -44,6 +44,7 @@ from pretrain.model.flops import peak_tflops  # noqa: E402
 
 MEDIAN_WORDS, SIGMA = 150, 1.0  # of the log-normal lengths of documents that are cut from the bundled text
 OURS, ENGINE = Setting("maskwright"), Setting("deepspeed")
+USUAL = [Setting("transformers"), Setting("transformers", by_length=True)]  # what one gets without a search
 PATIENCE = 600.0  # seconds for the first step, in which a model may be compiled
 
 
@@ -89,6 +90,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="a data set folder; documents cut from the bundled text if not given")
     parser.add_argument("--rounds", type=int, default=5, help="each measures every side once")
     parser.add_argument("--steps", type=int, help="of a round; as many as take some seconds if not given")
+    parser.add_argument(
+        "--search", action=argparse.BooleanOptionalAction, default=True, help="try transformers' settings first"
+    )
     parser.add_argument("--engine", action="store_true", help="also through Maskwright's engine, which is DeepSpeed")
     parser.add_argument("--compile", action="store_true", help="also Maskwright's model compiled")
     parser.add_argument("--fused", action="store_true", help="also with its Triton kernels, which need a GPU")
@@ -130,7 +134,7 @@ def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     work = Work(case, replace(OURS, micro=args.micro), data, args.device, args.threads, args.steps or 1)
     if args.steps is None:
         work = replace(work, round_steps=steps_of(work))
-    best, trials = best_of_transformers(work)
+    best, trials = best_of_transformers(work) if args.search else (USUAL, {})
     settings = [work.setting, *best]
     settings += [replace(ENGINE, micro=args.micro)] * args.engine
     settings += [replace(work.setting, compiled=True)] * args.compile
@@ -315,6 +319,8 @@ def parts_table(one: Measured) -> list[str]:
 
 
 def trials_table(one: Measured) -> list[str]:
+    if not one.trials:
+        return ["transformers' usual settings; no others were tried here."]
     tried = sorted(one.trials.items(), key=lambda item: -(item[1] or 0))
     cells = [f"| {title} | {f'{rate:,.0f}' if rate else 'failed'} |" for title, rate in tried]
     return ["| transformers, tried | real tokens/s |", "|---|---:|", *cells]
