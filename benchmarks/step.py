@@ -366,10 +366,10 @@ average; cut to rows, with [CLS] and [SEP], {"; ".join(lengths.values())}.
 - Maskwright: a step as in a run, but for DeepSpeed; "deepspeed" is with it. Documents share rows and do not see each
   other.
 - transformers: each document, or piece of a long one, a row; as many documents a step as have as many real tokens on
-  average. Of the settings below, if others were tried, the fastest in a trial counts: of those that take documents in any order, as its
-  collator does by itself, and of those that sort them by length as its LengthGroupedSampler does, {MEGABATCH} batches
-  together, which makes batches of like documents. ModernBERT's head sees predicted tokens alone, as it offers; BERT's
-  has no such setting.
+  average. Of the settings below, if others were tried, the fastest in a trial counts: of those that take documents
+  in any order, as its collator does by itself, and of those that sort them by length as its LengthGroupedSampler
+  does, {MEGABATCH} batches together, which makes batches of like documents. ModernBERT's head sees predicted tokens
+  alone, as it offers; BERT's has no such setting.
 - Parts: shares of a step under torch.profiler, in a run of its own; the backward pass is attributed by autograd's
   numbers. Attention includes its projections. The loader works beside the step, in a thread.
 
