@@ -55,15 +55,7 @@ class Plain:
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches, start=1):
             with nullcontext() if number == len(batches) else self.model.no_sync():
-                found = self.model(
-                    batch.tokens,
-                    batch.positions,
-                    batch.cu_seqlens,
-                    batch.masked_positions,
-                    batch.labels,
-                    seq_len=batch.seq_len,
-                    n_documents=batch.n_documents,
-                )
+                found = self.model(**batch.inputs)
                 sums += torch.stack([found.cross_entropy, found.correct]).double()
                 (found.loss * scale.to(found.loss.dtype)).backward()
         norm = self.weights.step(lr)

@@ -91,8 +91,7 @@ class Maskwright:
         return total
 
     def _loss(self, part: DeviceBatch) -> Tensor:
-        stream = part.tokens, part.positions, part.cu_seqlens, part.masked_positions, part.labels
-        loss: Tensor = self.model(*stream, seq_len=part.seq_len, n_documents=part.n_documents).loss
+        loss: Tensor = self.model(**part.inputs).loss
         return loss
 
 

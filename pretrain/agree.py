@@ -11,6 +11,10 @@ from data_prep.errors import UserError
 T = TypeVar("T")
 
 
+class EndOfRun(UserError):
+    """Raised on every rank at the same step, where all can still take part in a collective."""
+
+
 def together(function: Callable[[], T]) -> T:
     """Run `function` on every rank; a collective.
 

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import functools
 import gc
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -45,7 +46,6 @@ from pretrain.layout import (
 )
 from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.model.build import Model
-from pretrain.model.prediction import Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.shared_memory import unlink_segments
@@ -64,7 +64,8 @@ def init_distributed() -> None:
         _build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
     else:  # collectives before the engine exists need it
         accelerator.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
+    with contextlib.redirect_stdout(io.StringIO()):  # on which each rank says that it has built the extension
+        deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
     dist.barrier()  # every rank has mapped every other's segment
     unlink_segments(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
 
@@ -166,7 +167,7 @@ class Engine:
             self._seed(number)
             self.pulse.enter("forward")
             with self.own_time:
-                prediction = self._forward(batch)
+                prediction = self._engine(**batch.inputs)
             sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self.pulse.enter("backward")
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
@@ -197,7 +198,7 @@ class Engine:
         scale = dict(vars(scaler)) if scaler else {}
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             self._engine.set_gradient_accumulation_boundary(True)
-            prediction = self._forward(batch)
+            prediction = self._engine(**batch.inputs)
             self._backward(prediction.loss / prediction.predictions.clamp(min=1), last=True)
             self._optimize(torch.ones((), device=self.device))
         for name, value in counts.items():
@@ -233,7 +234,7 @@ class Engine:
         with torch.no_grad():
             for batch in batches:
                 self.pulse.enter("evaluation")
-                prediction = self._forward(batch)
+                prediction = self._engine(**batch.inputs)
                 sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
         self._engine.train()
         if averaged:
@@ -290,17 +291,6 @@ class Engine:
         del self._engine, self._flat, self._states  # each holds the optimizer, or copies of its state
         gc.collect()
         get_accelerator().empty_cache()
-
-    def _forward(self, batch: DeviceBatch) -> Prediction:
-        return self._engine(
-            batch.tokens,
-            batch.positions,
-            batch.cu_seqlens,
-            batch.masked_positions,
-            batch.labels,
-            seq_len=batch.seq_len,
-            n_documents=batch.n_documents,
-        )
 
     def _backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradients of a micro-batch; after the `last`, those of all ranks are there for the step."""

@@ -1,5 +1,6 @@
 """The step loop: next batch, step, journal; evaluate, checkpoint and stop on schedule."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from pretrain.agree import on_main
+from pretrain.agree import EndOfRun, on_main
 from pretrain.checkpoint.remote import RemoteCopies
 from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
@@ -100,6 +101,7 @@ class Loop:
         self.stopping = self.save_due = False
         self.replaced_tokens = 0
         self._init: str | None = None
+        self._compared: int | None = None  # the step after which the ranks' weights were compared last
         self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
         self.is_main = dist.get_rank() == 0
         self.judge = Judge(config.guard, folder.path, History(), hosts, self.is_main)
@@ -136,6 +138,11 @@ class Loop:
                 if steps_done % self.config.checkpoint.every_steps == 0 or self.save_due or steps_done == total:
                     self._checkpoint(steps_done, position)
             self._finish(self.late.drain())
+        except EndOfRun:
+            self.engine.pulse.enter("checkpoint", steps_done)
+            with contextlib.suppress(UserError):  # that the save in flight failed; why the run ends comes first
+                self.saver.finish()
+            raise
         finally:
             prefetcher.close()
             if self.valid:
@@ -249,7 +256,7 @@ class Loop:
         """End a run that cannot go on, on all ranks at the same step."""
         self.judge.check()
         if self.replaced_tokens > self.config.data.damage_budget:
-            raise UserError(
+            raise EndOfRun(
                 f"by step {step}, {self.replaced_tokens} tokens stood in for those of damaged blocks, more than "
                 f"data.damage_budget ({self.config.data.damage_budget}); the warnings above name the files: restore "
                 "them, or raise the budget"
@@ -316,13 +323,15 @@ class Loop:
         if self.config.guard.replica_check_steps:
             self._check_replicas(step)
         if not self.engine.weights_finite():
-            raise UserError(
+            raise EndOfRun(
                 f"after step {step} some weights are not finite, so that no checkpoint is made of them; lower optim.lr "
                 "or lengthen schedule.warmup_steps, and go on from the last checkpoint with run.allow_changes=true"
             )
 
     def _check_replicas(self, step: int) -> None:
-        check_replicas(self.engine.replicas(), self._hosts, step, self.engine.device)
+        if step != self._compared:
+            check_replicas(self.engine.replicas(), self._hosts, step, self.engine.device)
+            self._compared = step
 
     def _write_status(self, step: int) -> None:
         now = time.monotonic()

@@ -36,6 +36,12 @@ class DeviceBatch:
     late: Tensor | None
     copied: "torch.cuda.Event | None"
 
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The arguments of a model's forward pass, by name."""
+        tensors = {name: getattr(self, name) for name in _ARRAYS}
+        return tensors | {"seq_len": self.seq_len, "n_documents": self.n_documents}
+
     def wait(self) -> "DeviceBatch":
         """Make the current stream, not the host, wait until the tensors are there."""
         if self.copied:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.errors import UserError
+from pretrain.agree import EndOfRun
 from pretrain.config import GuardConfig
 from pretrain.guards.history import History, Place
 from pretrain.guards.pace import Pace
@@ -69,13 +69,13 @@ class Judge:
         """End a run whose steps are all skipped.
 
         Raises:
-            UserError: on every rank.
+            EndOfRun: on every rank.
         """
         skipped = self.history.skipped_in_row
         if len(skipped) < self._guard.max_skipped:
             return
         steps = ", ".join(f"{place.step} (from row {place.position.dealt} on)" for place in skipped)
-        raise UserError(
+        raise EndOfRun(
             f"loss or gradients were not finite in {len(skipped)} steps in a row (guard.max_skipped), which were "
             f"skipped: {steps}; for a batch: maskwright replay {self._run} --step {skipped[0].step}. Lower optim.lr or "
             "lengthen schedule.warmup_steps, and go on from the last checkpoint with run.allow_changes=true"

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from data_prep.errors import UserError
+from pretrain.agree import EndOfRun
 
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -30,7 +30,7 @@ def check_replicas(weights: dict[str, Tensor], hosts: Sequence[str], step: int, 
     """Compare the weights, by name, that all ranks should hold alike; a collective, for which the host waits.
 
     Raises:
-        UserError: on every rank, naming those that differ and the first weight in which they do.
+        EndOfRun: on every rank, naming those that differ and the first weight in which they do.
     """
     if len(hosts) < 2 or not weights:
         return
@@ -44,7 +44,7 @@ def check_replicas(weights: dict[str, Tensor], hosts: Sequence[str], step: int, 
     name = next(name for name, sums in zip(weights, zip(*values, strict=True), strict=True) if len(set(sums)) > 1)
     said = ", ".join(f"rank {rank} (on {hosts[rank]})" for rank in odd)
     most = "the others" if len(odd) < len(hosts) else "each other"
-    raise UserError(
+    raise EndOfRun(
         f"after step {step}, the weights of {said} differ from {most}, first in {name}: memory or an arithmetic unit "
         "has failed there; take that machine out, and go on from the last checkpoint"
     )
