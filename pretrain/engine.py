@@ -29,6 +29,7 @@ from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.host_copy import HostCopies
 from pretrain.checkpoint.write import Parts, Sink
+from pretrain.clipping import Clipping
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.deepspeed_config import deepspeed_config, flat_gradients, refusal
@@ -125,6 +126,9 @@ class Engine:
         if flat_gradients(config):
             self._flat = FlatGradients(self._engine.optimizer)
             self._engine.enable_backward_allreduce = False
+        self._clipping: Clipping | None = None
+        if config.zero.stage in (1, 2) and config.zero.offload == "none":
+            self._clipping = Clipping(self._engine.optimizer, config.train.precision == "fp16")
 
     def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
         """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
@@ -175,21 +179,21 @@ class Engine:
         sums[2] = ~all_finite(reduced_gradients(self._engine), self.device)
         dist.all_reduce(sums)
         skipped = (sums[2] > 0) | ~sums[0].isfinite()
-        norm = self._plain_grad_norm()
-        self._optimize(skipped.float())
-        if norm is None:
-            norm = self._engine.get_global_grad_norm()
-        norm = torch.as_tensor(norm, dtype=torch.float64, device=self.device)
+        norm = self._optimize(skipped.float()).to(self.device, torch.float64)
         return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1)])
 
-    def _optimize(self, skipped: Tensor) -> None:
+    def _optimize(self, skipped: Tensor) -> Tensor:
         """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1.
+
+        The gradient norm before clipping: [].
 
         An offloaded optimizer steps on the host, and PyTorch's own copy to there would be read before it has arrived.
         """
         self._engine.basic_optimizer.found_inf = skipped.cpu() if self._config.zero.offload == "cpu" else skipped
+        norm = self._clipping.measure() if self._clipping else self._plain_grad_norm()
         self._engine.step()
         self._forget_overflow()
+        return torch.as_tensor(self._engine.get_global_grad_norm() if norm is None else norm)
 
     def rehearse(self, batch: DeviceBatch) -> None:
         """Do all that a step does, on one micro-batch, and leave weights, optimizer state and counts as they were."""
@@ -288,7 +292,7 @@ class Engine:
     def release(self) -> None:
         """Give up the model and its memory, but stay in the process group; the engine is of no more use."""
         self._engine.destroy()
-        del self._engine, self._flat, self._states  # each holds the optimizer, or copies of its state
+        del self._engine, self._flat, self._clipping, self._states  # each holds the optimizer, or copies of its state
         gc.collect()
         get_accelerator().empty_cache()
 

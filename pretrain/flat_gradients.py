@@ -2,7 +2,7 @@
 
 DeepSpeed's own path for stage 1 copies a gradient up to five times between backward pass and optimizer, sums
 micro-batches in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once,
-measured and clipped, and the rank's part of the flat tensor handed to DeepSpeed's optimizer as it is, which steps on
+measured, and the rank's part of the flat tensor handed to DeepSpeed's optimizer as it is, which steps on
 it. (DeepSpeed has this door for its compiler's passes: gradients with a `flat_partition`.)
 """
 
@@ -71,8 +71,7 @@ class FlatGradients:
         groups = zip(optimizer.bit16_groups, optimizer.bit16_groups_flat, strict=True)
         self._groups = [_Group(parameters, flat) for parameters, flat in groups]
         self._first = True
-        # DeepSpeed's own ask the device, and so let the host wait in each step, whether the norm is finite.
-        optimizer.scaled_global_norm, optimizer.unscale_and_clip_grads = self._norm, self._clip
+        optimizer.scaled_global_norm = self._norm
 
     def add(self) -> None:
         """Take what a backward pass has left in the parameters' `.grad`."""
@@ -91,12 +90,3 @@ class FlatGradients:
         squares = torch.stack(torch._foreach_norm([group.part for group in self._groups])).square().sum()
         dist.all_reduce(squares)
         return squares.sqrt()
-
-    def _clip(self, gradients: list[Tensor], norm: Tensor) -> None:
-        """Divide by the loss scale, and by what the norm exceeds the largest allowed one."""
-        scale, largest = self._optimizer.loss_scale, self._optimizer.clip_grad
-        if largest:
-            scale = scale * ((norm / scale + 1e-6) / largest).clamp(min=1)
-        elif scale == 1:
-            return
-        torch._foreach_mul_(gradients, 1 / scale)

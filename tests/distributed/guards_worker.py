@@ -38,10 +38,10 @@ def faulty(kind: str, rank: int) -> Faults:
 class NoQuestions(TorchDispatchMode):
     """Fails where the host asks for a value: on a GPU it would wait for it."""
 
-    def __call__(self, function: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
-        def watched(skipped: torch.Tensor) -> None:
+    def __call__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        def watched(skipped: torch.Tensor) -> torch.Tensor:
             with self:
-                function(skipped)
+                return function(skipped)
 
         return watched
 
@@ -73,7 +73,7 @@ def check(precision: str, zero: str) -> None:
     what = f"{precision}, ZeRO {zero}"
     settings = varying.config(precision, zero)
     plain = Engine(settings, model())
-    if (precision, zero) == ("bf16", "1"):
+    if zero in ("0", "1", "2"):
         plain._optimize = NoQuestions()(plain._optimize)  # type: ignore[method-assign]
     for number in (0, 1):
         assert step(plain, number)[3] == 0

@@ -6,8 +6,8 @@ import pytest
 import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
+from pretrain.clipping import Clipping
 from pretrain.engine import _build_extension
-from pretrain.flat_gradients import FlatGradients
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,8 @@ from pretrain.flat_gradients import FlatGradients
 def test_clipping_has_the_bits_of_deepspeeds(norm, scale, largest):
     optimizer = SimpleNamespace(loss_scale=scale, clip_grad=largest, device=torch.device("cpu"))
     ours, theirs = (torch.linspace(-2, 3, 1001) for _ in range(2))
-    FlatGradients._clip(SimpleNamespace(_optimizer=optimizer), [ours], torch.tensor(norm))
+    Clipping(optimizer, fp16=True)
+    optimizer.unscale_and_clip_grads([ours], torch.tensor(norm))
     DeepSpeedZeroOptimizer.unscale_and_clip_grads(optimizer, [theirs], torch.tensor(norm))
     assert torch.equal(ours, theirs)
 
