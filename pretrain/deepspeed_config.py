@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from data_prep.errors import UserError
 from pretrain.config import Config
+from pretrain.nvme import swap_folder
 
 # What Maskwright derives from its own sections, and from which.
 _OURS = {
@@ -29,6 +30,7 @@ _OURS = {
     "data_types.param_dtype": "train",
     "zero_optimization.stage": "zero",
     "zero_optimization.offload_optimizer.device": "zero",
+    "zero_optimization.offload_optimizer.nvme_path": "zero",
     "zero_optimization.offload_param.device": "zero",
     "zero_optimization.cpu_offload": "zero",
     "zero_optimization.cpu_offload_param": "zero",
@@ -121,10 +123,12 @@ def _ours(config: Config, parameters: int, device: str) -> dict[str, Any]:
         "reduce_bucket_size": bucket_size(parameters, device),
     }
     if config.zero.offload != "none":
-        host = {"device": config.zero.offload, "pin_memory": device == "cuda"}
-        zero["offload_optimizer"] = host
+        pinned = {"pin_memory": device == "cuda"}
+        zero["offload_optimizer"] = pinned | {"device": config.zero.offload}
+        if folder := swap_folder(config):  # buffers for weights, gradient, moments, average
+            zero["offload_optimizer"] |= {"nvme_path": str(folder), "buffer_count": 4 + (config.optim.ema is not None)}
         if config.zero.offload_parameters:
-            zero["offload_param"] = dict(host)
+            zero["offload_param"] = pinned | {"device": "cpu"}
     ours: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,

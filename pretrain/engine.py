@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.utils.cpp_extension import _get_build_directory
 
 from data_prep.errors import UserError
+from pretrain import nvme
 from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.host_copy import HostCopies
@@ -44,6 +45,7 @@ from pretrain.layout import (
     load_file,
     take_over,
     take_over_loss_scale,
+    wanted_pieces,
 )
 from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.model.build import Model
@@ -87,6 +89,14 @@ def _build_extension(builder: Any) -> None:
         builder.load()
 
 
+def _prepare_swapping(config: Config) -> None:
+    builder = get_accelerator().create_op_builder("AsyncIOBuilder")
+    nvme.check_compatible(builder)
+    _build_extension(get_accelerator().create_op_builder("PinMemoryBuilder"))  # which it needs
+    _build_extension(builder)
+    nvme.make_folder(config, dist.get_rank())
+
+
 def make_deterministic() -> None:
     """Demand of PyTorch operations that give the same bits each time, as on a CPU all do; before the first on a GPU."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
@@ -113,12 +123,15 @@ class Engine:
         self._config = config
         self._names = optimizer_order(model)
         settings = deepspeed_config(config, sum(p.numel() for p in model.parameters()), get_accelerator().device_name())
+        if config.zero.offload == "nvme":
+            together(lambda: _prepare_swapping(config))
         try:
             self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
         except (AssertionError, NotImplementedError, ValueError) as error:
             raise refusal(error) from error
         optimizer.place(live_pieces(self._engine))
         self._engine.checkpoint_engine = self._states = _States()
+        self._engine.zero_nvme_offload_optimizer = lambda: False  # or it copies files past the commit of a checkpoint
         self._engine._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
         self.device, self.pulse = self._engine.device, pulse or Pulse()
         self.own_time = OwnTime(self.device)
@@ -189,7 +202,7 @@ class Engine:
 
         An offloaded optimizer steps on the host, and PyTorch's own copy to there would be read before it has arrived.
         """
-        self._engine.basic_optimizer.found_inf = skipped.cpu() if self._config.zero.offload == "cpu" else skipped
+        self._engine.basic_optimizer.found_inf = skipped if self._config.zero.offload == "none" else skipped.cpu()
         norm = self._clipping.measure() if self._clipping else self._plain_grad_norm()
         self._engine.step()
         self._forget_overflow()
@@ -255,8 +268,9 @@ class Engine:
         """
         self._states.restart(copy)
         self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
-        states = self._states.take().items()
-        return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in states}
+        states = self._states.take()
+        nvme.read_back(self._engine, states.values())
+        return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in states.items()}
 
     def load(self, start: Checkpoint) -> None:
         """Take up what `save` wrote, under this or another layout; a collective, before the first step.
@@ -266,10 +280,10 @@ class Engine:
         Raises:
             UserError: on every rank, if its content cannot be used.
         """
-        if start.state["layout"] == layout_of(self._config):
+        if start.state["layout"] == layout_of(self._config) and self._config.zero.offload != "nvme":
             self._load_as_saved(start.path)
             return
-        wanted = [(tensor.numel(), pieces) for tensor, pieces in live_pieces(self._engine)]
+        wanted = wanted_pieces(self._engine)
         folder, layout = start.path / _TAG, start.state["layout"]
         take_over(self._engine, together(lambda: gather(folder, layout, self._names, wanted)))
         take_over_loss_scale(self._engine, folder, layout)

@@ -44,6 +44,7 @@ from pretrain.model.build import Description, Model, build, choose_ways, describ
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.initial import digest_of, initial_state
+from pretrain.nvme import remove_folder
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, progress_of, start_progress
 from pretrain.run_folder import EXIT_CODES, RunFolder, State
@@ -149,6 +150,7 @@ class _Session:
             state = outcome
         finally:
             watchdog.close()
+            remove_folder(config, rank)
             if reporting:
                 folder.stop.unlink(missing_ok=True)  # honoured, or too late
                 reporting.close(state, stop.reason)

@@ -1,8 +1,9 @@
 """One rank: every optimizer under every ZeRO stage, and over parameters cut at random.
 
 `python -m tests.distributed.optimizers_worker FOLDER train`: for each case rank 0 writes the weights at the start, the
-gradients and weights of every step, and the averaged weights after the last. `cut`: the same with parameters that lie
-anywhere. `save`: leaves a checkpoint of each optimizer; `load PROCESSES STAGE`: takes those up and compares.
+gradients and weights of every step, and the averaged weights after the last. `offload`: the same with the optimizer's
+state in the host's memory. `cut`: the same with parameters that lie anywhere. `save`: leaves a checkpoint of each
+optimizer; `load PROCESSES STAGE`: takes those up and compares.
 """
 
 import re
@@ -33,7 +34,13 @@ from tests.support.optimizers import LR, MATRIX, NAMES, settings
 SHAPE = EncoderShape(
     vocab_size=101, layers=2, hidden=32, heads=2, intermediate=40, max_positions=SEQ_LEN, pad_id=0, arch="modernbert"
 )
-CASES = [(name, "fp32", stage) for name in NAMES for stage in range(4)] + [("muon", "bf16", 1), ("muon", "bf16", 3)]
+# Optimizer, precision, and ZeRO's stage with what is offloaded.
+CASES = {
+    "train": [(name, "fp32", f"{stage}") for name in NAMES for stage in range(4)]
+    + [("muon", "bf16", "1"), ("muon", "bf16", "3")],
+    "offload": [(name, "fp32", f"{stage}-cpu") for name in NAMES for stage in (1, 2, 3)]
+    + [("lamb", "bf16", "2-cpu"), ("muon", "bf16", "3-cpu")],
+}
 STEPS = 3
 
 
@@ -46,13 +53,14 @@ def model() -> Encoder:
     return encoder
 
 
-def start(name: str, precision: str, stage: int) -> Engine:
+def start(name: str, precision: str, zero: str) -> Engine:
+    offload = "cpu" if zero.endswith("cpu") else "none"
     values = {
         "run": {"dir": "unused"},
         "data": {"train": "unused"},
         "optim": settings(name),
         "train": {"steps": 1, "precision": precision},
-        "zero": {"stage": stage},
+        "zero": {"stage": int(zero[0]), "offload": offload, "offload_parameters": zero == "3-cpu"},
     }
     return Engine(Config.model_validate(values), model())
 
@@ -101,15 +109,15 @@ def batches(number: int) -> Any:
     return global_batches(number, dist.get_world_size())[dist.get_rank()]
 
 
-def train(name: str, precision: str, stage: int) -> dict[str, np.ndarray]:
-    engine = start(name, precision, stage)
+def train(name: str, precision: str, zero: str) -> dict[str, np.ndarray]:
+    engine = start(name, precision, zero)
     found = {f"start {key}": value for key, value in state(engine, None).items()}
     for step in range(STEPS):
         if step == 1:
             before = snapshot(engine)
             with patch.object(engine, "_optimize", lambda skipped, whole=engine._optimize: whole(skipped + 1)):
                 take_step(engine, batches(3), LR)
-            assert same(before, snapshot(engine)), f"{name} {precision} {stage}: a skipped step has left its mark"
+            assert same(before, snapshot(engine)), f"{name} {precision} {zero}: a skipped step has left its mark"
         found |= {f"{step} {key}": value for key, value in step_gradients(engine, batches(step), LR).items()}
         found |= {f"after {step} {key}": value for key, value in state(engine, None).items()}
     before, average = snapshot(engine), state(engine, "ema")
@@ -120,7 +128,7 @@ def train(name: str, precision: str, stage: int) -> dict[str, np.ndarray]:
         if parameter.numel():
             assert torch.equal(parameter, torch.from_numpy(value).to(parameter.dtype)), "the model computes with others"
     exchange_weights(engine._engine, "ema")
-    assert same(before, snapshot(engine)), f"{name} {precision} {stage}: weights are not back as they were"
+    assert same(before, snapshot(engine)), f"{name} {precision} {zero}: weights are not back as they were"
     engine._engine.destroy()
     return found | {f"ema {key}": value for key, value in average.items()}
 
@@ -190,7 +198,7 @@ def step_alike(engine: Engine) -> dict[str, np.ndarray]:
 
 def save(folder: Path) -> None:
     for name in NAMES:
-        engine = start(name, "fp32", 1)
+        engine = start(name, "fp32", "1")
         for number in range(2):
             take_step(engine, batches(number), LR)
         write_parts(folder / name, engine.snapshot(folder / name, copy=False))
@@ -204,7 +212,7 @@ def save(folder: Path) -> None:
 
 def load(folder: Path, processes: int, stage: int) -> None:
     for name in NAMES:
-        engine = start(name, "fp32", stage)
+        engine = start(name, "fp32", f"{stage}")
         layout = layout_of(engine._config) | {"processes": processes, "zero.stage": 1}
         engine.load(Checkpoint(folder / name, 2, {"layout": layout}, {}))
         wanted, found = np.load(folder / name / "record.npz"), everything(engine)
@@ -231,11 +239,8 @@ if __name__ == "__main__":
         save(Path(folder))
     elif action == "load":
         load(Path(folder), int(rest[0]), int(rest[1]))
-    elif action == "train":
-        write(
-            Path(folder),
-            {f"{name}.{precision}-{stage}": train(name, precision, stage) for name, precision, stage in CASES},
-        )
+    elif action in CASES:
+        write(Path(folder), {f"{case[0]}.{case[1]}-{case[2]}": train(*case) for case in CASES[action]})
     else:
         write(Path(folder), {f"{name}.cut": cut(name) for name in NAMES})
     dist.barrier()

@@ -24,11 +24,18 @@ def check(file) -> None:
         np.testing.assert_allclose(found[f"ema {name}"], wanted, rtol=1e-4, atol=1e-4 * LR, err_msg=name)
 
 
-@pytest.mark.parametrize("world_size", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_every_optimizer_under_every_stage(world_size, tmp_path):
-    run_ranks(WORKER, world_size, str(tmp_path), "train")
+@pytest.mark.parametrize(
+    ("world_size", "cases"),
+    [
+        (2, "train"),
+        pytest.param(1, "train", marks=pytest.mark.slow),
+        pytest.param(2, "offload", marks=pytest.mark.slow),
+    ],
+)
+def test_every_optimizer_under_every_stage(world_size, cases, tmp_path):
+    run_ranks(WORKER, world_size, str(tmp_path), cases)
     files = sorted(tmp_path.glob("*.npz"))
-    assert len(files) == len(CASES)
+    assert len(files) == len(CASES[cases])
     for file in files:
         check(file)
 
