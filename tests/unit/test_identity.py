@@ -87,6 +87,7 @@ FREE = {
     "train__fused_kernels": True,
     "zero__stage": 2,
     "zero__offload": "cpu",
+    "zero": {"stage": 3, "offload": "nvme", "nvme_path": "/disk"},
     "checkpoint__every_steps": 5,
     "checkpoint__every_minutes": 5,
     "checkpoint__asynchronous": False,
