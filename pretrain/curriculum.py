@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from data_prep.errors import UserError
-from pretrain.config import Config, stage_name
+from pretrain.config import Config
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,22 @@ class BatchShape:
         return self.accumulation * self.micro
 
     @classmethod
-    def divide(cls, rows: int, micro: int | None, world_size: int, place: str = "train") -> "BatchShape":
+    def divide(
+        cls, rows: int, micro: int | None, world_size: int, key: str = "train.global_batch_size"
+    ) -> "BatchShape":
         """Spread `rows` over `world_size` processes, `micro` at a time; without accumulation if that is None.
 
         Raises:
-            UserError: if it does not divide evenly; `place` is where the config says how many rows there are.
+            UserError: if it does not divide evenly; `key` is where the config says how many rows there are.
         """
         if rows % world_size:
             raise UserError(
-                f"{place}.global_batch_size is {rows}, which {world_size} processes cannot share evenly; "
-                f"choose a multiple of {world_size}"
+                f"{key} is {rows}, which {world_size} processes cannot share evenly; choose a multiple of {world_size}"
             )
         micro = min(micro or rows, rows // world_size)
         if rows % (world_size * micro):
             raise UserError(
-                f"{place}.global_batch_size ({rows}) is not a multiple of {world_size} processes times the "
+                f"{key} ({rows}) is not a multiple of {world_size} processes times the "
                 f"micro_batch_size ({micro}); change one of the two"
             )
         return cls(world_size, rows // (world_size * micro), micro)
@@ -65,9 +66,9 @@ def stages_of(config: Config, world_size: int) -> tuple[Stage, ...]:
         Stage(
             stage.after_step,
             stage.seq_len,
-            BatchShape.divide(stage.global_batch_size, stage.micro_batch_size, world_size, stage_name(number)),
+            BatchShape.divide(stage.global_batch_size, stage.micro_batch_size, world_size, stage.key),
         )
-        for number, stage in enumerate(config.stages)
+        for stage in config.stages
     )
 
 

@@ -41,7 +41,7 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
         ],
         "objective": config.objective,
         "run.seed": config.run.seed,
-        "train.global_batch_size": config.train.global_batch_size,
+        **_first_batches(config),
         "train.precision": config.train.precision,
         "train.label_smoothing": config.train.label_smoothing,
         "train.z_loss": config.train.z_loss,
@@ -61,6 +61,12 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     del found["model.init"]
     found["model.init (weights)"] = init
     return found
+
+
+def _first_batches(config: Config) -> dict[str, int]:
+    """The size of the first batches; those of later ones stand beside the curriculum."""
+    key = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
+    return {key: config.stages[0].global_batch_size}
 
 
 def of_batches(identity: dict[str, Any]) -> dict[str, Any]:

@@ -81,5 +81,6 @@ class Reporting:
 
 
 def _by_stage(values: Iterable[int]) -> str:
-    """One value, or those of the stages in turn: "128, 512"."""
-    return ", ".join(str(value) for value, _ in itertools.groupby(values))
+    """One value, or those of the stages in turn: "128, 512"; of many the first and the last."""
+    found = [str(value) for value, _ in itertools.groupby(values)]
+    return ", ".join(found if len(found) <= 8 else [*found[:2], "...", found[-1]])

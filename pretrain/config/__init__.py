@@ -9,7 +9,7 @@ from pretrain.config.guard import GuardConfig
 from pretrain.config.masking import MaskingConfig, StrategyName
 from pretrain.config.model import PRESETS, SizeConfig
 from pretrain.config.training import OptimConfig, ScheduleConfig
-from pretrain.config.whole import Config, stage_name
+from pretrain.config.whole import Config
 
 __all__ = [
     "PRESETS",
@@ -23,5 +23,4 @@ __all__ = [
     "StrategyName",
     "load_config",
     "save_config",
-    "stage_name",
 ]

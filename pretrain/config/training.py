@@ -61,16 +61,56 @@ class ScheduleConfig(Section):
         return self
 
 
+class RampConfig(Section):
+    start: int = Field(ge=1, description="rows of the first batches")
+    increment: int = Field(ge=1, description="rows by which batches grow, up to train.global_batch_size")
+    rows: int = Field(ge=1, description="rows in all over which they grow")
+
+    def sizes(self, last: int) -> list[tuple[int, int]]:
+        """(step after which, rows of a batch): the first after 0, then wherever batches grow, up to `last` rows.
+
+        As Megatron-LM's --rampup-batch-size START INCREMENT SAMPLES: of n increments, the k-th comes with the first
+        batch that begins when k/n of the rows are done.
+        """
+        count, step, done = (last - self.start) // self.increment, 0, 0
+        found = [(0, self.start)]
+        for number in range(1, count + 1):
+            size = found[-1][1]
+            steps = max(0, -((done * count - number * self.rows) // (count * size)))
+            step, done = step + steps, done + steps * size
+            if not steps:  # the last batch was so large that two increments come together
+                found.pop()
+            found.append((step, self.start + number * self.increment))
+        return found
+
+
 class TrainConfig(Section):
     steps: int = Field(ge=1, description="optimizer steps of the whole run")
     global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
     micro_batch_size: int | None = Field(None, ge=1, description="rows a rank and pass; by default no accumulation")
+    batch_ramp: RampConfig | None = Field(None, description="smaller batches at the start, which grow to that size")
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
     compile: bool = Field(False, description="torch.compile of a native encoder: minutes at the first step")
     fused_kernels: bool = Field(False, description="Triton kernels for what lies between matrix products; needs a GPU")
+
+    @model_validator(mode="after")
+    def _grows(self) -> "TrainConfig":
+        ramp, last = self.batch_ramp, self.global_batch_size
+        if ramp and (ramp.start >= last or (last - ramp.start) % ramp.increment):
+            raise ValueError(
+                f"batch_ramp must go from start ({ramp.start}) to global_batch_size ({last}) in whole increments "
+                f"({ramp.increment}); change one of the three"
+            )
+        return self
+
+    @property
+    def batch_sizes(self) -> list[tuple[int, int]]:
+        """(step after which, rows of a global batch), in order; without a ramp one, after step 0."""
+        last = self.global_batch_size
+        return self.batch_ramp.sizes(last) if self.batch_ramp else [(0, last)]
 
 
 class StageConfig(Section):
@@ -82,12 +122,13 @@ class StageConfig(Section):
 
 @dataclass(frozen=True)
 class StageSettings:
-    """What holds from the step after `after_step` on."""
+    """What holds from the step after `after_step` on; `key` is where the config says how large batches are."""
 
     after_step: int
     seq_len: int
     global_batch_size: int
     micro_batch_size: int | None
+    key: str
 
 
 class ZeroConfig(Section):

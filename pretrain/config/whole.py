@@ -35,10 +35,12 @@ class Config(Section):
     @property
     def stages(self) -> list[StageSettings]:
         """The stages of the run, the first as data: and train: say, the others with what they do not set filled in."""
-        train = self.train
-        found = [StageSettings(0, self.data.seq_len, train.global_batch_size, train.micro_batch_size)]
-        for stage in self.curriculum:
-            found.append(replace(found[-1], **stage.model_dump(exclude_none=True)))
+        seq_len, micro = self.data.seq_len, self.train.micro_batch_size
+        key = "a batch of train.batch_ramp" if self.train.batch_ramp else "train.global_batch_size"
+        found = [StageSettings(after, seq_len, rows, micro, key) for after, rows in self.train.batch_sizes]
+        for number, stage in enumerate(self.curriculum):
+            key = f"curriculum.{number}.global_batch_size"
+            found.append(replace(found[-1], **stage.model_dump(exclude_none=True), key=key))
         return found
 
     @property
@@ -53,18 +55,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _cross_checks(self) -> "Config":
-        for number, stage in enumerate(self.stages):
-            place = stage_name(number)
-            micro, batch = stage.micro_batch_size, stage.global_batch_size
-            if micro and batch % micro:
-                inherited = number and self.curriculum[number - 1].micro_batch_size is None
-                raise ValueError(
-                    f"{place}.global_batch_size ({batch}) must be a multiple of "
-                    + ("the micro_batch_size" if inherited else f"{place}.micro_batch_size")
-                    + f" ({micro}{' of the stage before' if inherited else ''})"
-                )
-            if number and stage.after_step <= self.stages[number - 1].after_step:
-                raise ValueError(f"{place}.after_step ({stage.after_step}) must be larger than in the stage before")
+        self._stages_fit()
         if self.objective == "repair":
             self._only_targets()
         if self.objective == "mlm":
@@ -97,6 +88,25 @@ class Config(Section):
             )
         return self
 
+    def _stages_fit(self) -> None:
+        first = len(self.train.batch_sizes)  # of the curriculum, among the stages
+        for number, stage in enumerate(self.stages):
+            micro, batch, later = stage.micro_batch_size, stage.global_batch_size, number - first
+            if micro and batch % micro:
+                inherited = later >= 0 and self.curriculum[later].micro_batch_size is None
+                place = f"curriculum.{later}" if later >= 0 else "train"
+                raise ValueError(
+                    f"{stage.key} ({batch}) must be a multiple of "
+                    + ("the micro_batch_size" if inherited else f"{place}.micro_batch_size")
+                    + f" ({micro}{' of the stage before' if inherited else ''})"
+                )
+            if later >= 0 and stage.after_step <= (before := self.stages[number - 1].after_step):
+                ramp = self.train.batch_ramp and not later
+                raise ValueError(
+                    f"curriculum.{later}.after_step ({stage.after_step}) must be larger than "
+                    + (f"the {before} steps in which train.batch_ramp ends" if ramp else "in the stage before")
+                )
+
     def _compiles(self) -> None:
         if self.model.arch == "auto":
             raise ValueError("train.compile is for the native encoder; set it to false with model.arch auto")
@@ -122,8 +132,3 @@ class Config(Section):
                     f"masking.{name} says which tokens to mask and how, and objective: repair masks all that the wrong "
                     "text has not; remove it"
                 )
-
-
-def stage_name(number: int) -> str:
-    """Where the batch sizes of a stage stand in the config."""
-    return f"curriculum.{number - 1}" if number else "train"

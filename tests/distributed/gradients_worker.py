@@ -22,7 +22,7 @@ from pretrain.signals import leave
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
 
-SEQ_LEN, GLOBAL_ROWS = 32, 8
+SEQ_LEN, GLOBAL_ROWS = 32, 16
 ACCUMULATIONS = (1, 2, 4)
 ZERO = [(stage, "none") for stage in range(4)] + [(stage, "cpu") for stage in (1, 2, 3)]
 SHAPE = EncoderShape(vocab_size=101, layers=2, hidden=32, heads=2, intermediate=64, max_positions=SEQ_LEN, pad_id=0)

@@ -10,7 +10,6 @@ from deepspeed.ops.op_builder.cpu import AsyncIOBuilder
 from tests.support import runs
 from tests.support.ranks import run_ranks
 
-
 needs_libaio = pytest.mark.skipif(
     not os.environ.get("MASKWRIGHT_REQUIRE_LIBAIO") and not AsyncIOBuilder().is_compatible(), reason="needs libaio-dev"
 )

@@ -29,6 +29,7 @@ def train(data: Path, run: Path, steps: int, processes: int, **overrides: Any) -
     sources = [{"path": str(data / "train"), "weight": 3}, {"path": str(data / "short"), "weight": 1}]
     settings = {
         "train__steps": steps,
+        "train__batch_ramp": {"start": 4, "increment": 4, "rows": 8},
         "data__train": sources,
         "masking__rate": {"schedule": "linear", "start": 0.3, "end": 0.15},
         "schedule__decay_fraction": 0.0,
@@ -54,7 +55,7 @@ def test_rows_change_where_the_stages_say(whole, data):
     rates = [entry.metrics["train/mask_rate"] for entry in entries]
     assert rates == pytest.approx([0.3 - 0.15 * step / 11 for step in range(12)])
     dealt = [entry.batch["position"]["dealt"] for entry in entries]
-    assert dealt == [0, 8, 16, 24, 28, 32, 36, 40, 64, 88, 112, 136]
+    assert dealt == [0, 4, 8, 16, 20, 24, 28, 32, 56, 80, 104, 128]
     names = {name for name in entries[-1].metrics if name.startswith("data/epoch")}
     assert names == {f"data/epoch/{data.name}", "data/epoch/short"}
     assert any(source["past"] for entry in entries for source in entry.batch["position"]["sources"])

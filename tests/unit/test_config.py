@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from data_prep.errors import UserError
 from pretrain.config import PRESETS, Config, SizeConfig, load_config, save_config
+from pretrain.config.training import RampConfig
 from tests.support.forked import ROOT
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
@@ -76,6 +79,7 @@ OPTIONS = {
     "train.steps": "required",
     "train.global_batch_size": 32,
     "train.micro_batch_size": None,
+    "train.batch_ramp": None,
     "train.precision": "bf16",
     "train.label_smoothing": 0.0,
     "train.z_loss": 0.0,
@@ -383,6 +387,59 @@ def test_stages_fill_in_what_they_do_not_set(write):
     assert found == [(0, 128, 32, 16), (5, 512, 32, 16), (8, 512, 64, 8)]
     assert config.longest_row == 512
     assert load_config(write(LEAST)).stages == config.stages[:1] or load_config(write(LEAST)).longest_row == 128
+
+
+def megatron_sizes(ramp: RampConfig, last: int, steps: int) -> list[int]:
+    """Rows of the batch of each step, as Megatron-LM finds them, in its own words."""
+    increments = (last - ramp.start) // ramp.increment
+    found, consumed = [], 0
+    for _ in range(steps):
+        grown = consumed * increments // ramp.rows  # consumed_samples / rampup_samples_per_increment, without rounding
+        found.append(last if consumed > ramp.rows else min(last, ramp.start + grown * ramp.increment))
+        consumed += found[-1]
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 50), st.integers(1, 40), st.integers(1, 12), st.integers(1, 3000))
+def test_a_ramp_has_the_batches_of_megatron(start, increment, increments, rows):
+    last = start + increment * increments
+    ramp = RampConfig(start=start, increment=increment, rows=rows)
+    sizes = ramp.sizes(last)
+    steps = sizes[-1][0] + 3
+    found = [max(pair for pair in sizes if pair[0] <= step)[1] for step in range(steps)]
+    assert found == megatron_sizes(ramp, last, steps)
+    assert [step for step, _ in sizes] == sorted({step for step, _ in sizes})
+
+
+def test_a_ramp_becomes_stages_before_the_curriculum_s(write):
+    ramp = "train.batch_ramp={start: 16, increment: 8, rows: 96}"
+    later = "curriculum=[{after_step: 6, seq_len: 256, micro_batch_size: 4}]"
+    config = load_config(write(LEAST), [ramp, later, "train.micro_batch_size=8"])
+    found = [(s.after_step, s.seq_len, s.global_batch_size, s.micro_batch_size) for s in config.stages]
+    assert found == [(0, 128, 16, 8), (3, 128, 24, 8), (5, 128, 32, 8), (6, 256, 32, 4)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (
+            ["train.batch_ramp={start: 16, increment: 9, rows: 96}"],
+            "must go from start (16) to global_batch_size (32) in",
+        ),
+        (["train.batch_ramp={start: 32, increment: 8, rows: 96}"], "train: batch_ramp must go from start (32)"),
+        (
+            ["train.batch_ramp={start: 16, increment: 8, rows: 96}", "train.micro_batch_size=16"],
+            "a batch of train.batch_ramp (24) must be a multiple of train.micro_batch_size (16)",
+        ),
+        (
+            ["train.batch_ramp={start: 16, increment: 8, rows: 96}", "curriculum=[{after_step: 5}]"],
+            "curriculum.0.after_step (5) must be larger than the 5 steps in which train.batch_ramp ends",
+        ),
+    ],
+)
+def test_ramps_that_cannot_be(write, overrides, wanted):
+    assert wanted in refusal(write(LEAST), *overrides)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,19 @@ def test_muon_s_settings_are_named():
     assert changed(slow, fast) == ["optim.muon.momentum was 0.95 and is 0.9"]
 
 
+def test_a_ramp_decides_as_far_as_it_has_come():
+    ramp = {"start": 16, "increment": 8, "rows": 96}  # 24 rows after step 3, 32 after step 5
+
+    def at(steps_done, **others):
+        return identity(steps_done=steps_done, train={"steps": 10, "batch_ramp": ramp | others})
+
+    assert changed(at(3), at(3, rows=97)) == []
+    assert changed(at(3), at(3, start=8)) == ["train.batch_ramp.start was 16 and is 8"]
+    (said,) = changed(at(6), at(6, rows=160))
+    assert said.startswith("curriculum was")
+    assert any(said.startswith("train.global_batch_size was 32") for said in changed(identity(), at(3)))
+
+
 def test_the_objective_decides_batches():
     assert of_batches(identity(objective="clm")) != of_batches(identity())
 
