@@ -53,6 +53,7 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
         return EXIT_CODES["failed"]
     status = _final_status(folder)
+    folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
     if status.state == "failed" and folder.fail(status.reason, status.next_action):  # nobody was left to say so
         print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
     return EXIT_CODES[status.state]
@@ -94,16 +95,19 @@ def _environment(processes: int) -> dict[str, str]:
 
 
 def _run(command: list[str], environment: dict[str, str], on_stop: Callable[[], None]) -> int:
-    """Run the launcher in a session of its own; Ctrl-C and SIGTERM here become a request to stop."""
+    """Run the launcher in a session of its own; Ctrl-C and SIGTERM here become a request to stop, also if repeated.
+
+    What comes when the launcher has ended is ignored, so that the exit code is that of the run.
+    """
     child = subprocess.Popen(
         command, env=environment, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGTERM)
     )
-    previous = {number: signal.signal(number, lambda *_: on_stop()) for number in _STOP_SIGNALS}
-    try:
-        return child.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: on_stop())
+    code = child.wait()
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    return code
 
 
 def _ask_to_stop(folder: RunFolder) -> None:

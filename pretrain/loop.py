@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from pretrain.agree import EndOfRun, on_main
+from pretrain.checkpoint.folder import name_of
 from pretrain.checkpoint.remote import RemoteCopies
 from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
@@ -275,8 +276,10 @@ class Loop:
         self._report(step, metrics)
 
     def _new_saver(self, steps_done: int) -> Saver:
-        settings = self.config.checkpoint
-        remote = RemoteCopies(settings, steps_done) if settings.remote and self.is_main else None
+        settings, start = self.config.checkpoint, self.folder.checkpoints / name_of(steps_done)
+        remote = None
+        if settings.remote and self.is_main:
+            remote = RemoteCopies(settings, steps_done, start if start.exists() else None)
         saver = Saver(self.folder.checkpoints, settings, self.engine.snapshot, self._report, remote)
         saver.saved_step = steps_done
         return saver

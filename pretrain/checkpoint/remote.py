@@ -1,7 +1,7 @@
 """Copies of checkpoints behind a URL, for when the run folder is lost.
 
-A copy is a folder of the same name and the same files. Its manifest is written last and deleted first, so a remote
-folder with a manifest is complete. The run folder is shared by all hosts, so rank 0 copies everything.
+A copy is a folder of the same name and the same files. Its manifest comes last, by a rename, and is deleted first, so a
+remote folder with a manifest is complete. The run folder is shared by all hosts, so rank 0 copies everything.
 """
 
 import contextlib
@@ -20,6 +20,8 @@ from pretrain.checkpoint.manifest import NAME, Checkpoint, parse, verify
 from pretrain.config.run import CheckpointConfig
 from pretrain.redact import redact
 
+_PARTIAL = "manifest.partial.json"
+_ASIDE = "manifest.aside.json"
 _CLOSE_SECONDS = 300.0  # how long the end of a run waits for the last copy
 
 
@@ -29,9 +31,11 @@ class RemoteCopies:
     Args:
         settings: where to, and what to keep there.
         after_step: the run goes on from this step: copies of later ones no longer count as its checkpoints.
+        start: the checkpoint of that step, if the run folder has it: it is copied now unless it was before, as a kill
+            may have cut that short.
     """
 
-    def __init__(self, settings: CheckpointConfig, after_step: int):
+    def __init__(self, settings: CheckpointConfig, after_step: int, start: Path | None = None):
         assert settings.remote is not None
         self._url, self._settings = settings.remote, settings
         self._aside_after: int | None = after_step
@@ -41,6 +45,8 @@ class RemoteCopies:
         self._waiting: Path | None = None
         self._copying: Path | None = None
         self._failures: list[tuple[int, str]] = []
+        if start:
+            self.push(start)
 
     def push(self, path: Path) -> None:
         """Copy a committed checkpoint, when the one before has been; at once returns."""
@@ -83,8 +89,10 @@ class RemoteCopies:
                 remote = open_remote(self._url)
                 if self._aside_after is not None:
                     _set_aside(remote, self._aside_after)
+                    _remove_partial(remote)
                     self._aside_after = None
-                _upload(remote, path)
+                if not _is_copied(remote, path):
+                    _upload(remote, path)
                 _prune(remote, self._settings)
         except UserError as error:
             with self._lock:
@@ -135,13 +143,18 @@ def fetch_newest(url: str, folder: Path, tell: Callable[[str], None]) -> Path | 
 
 
 def _steps(remote: Remote) -> list[int]:
+    return sorted((step for step, path in _folders(remote) if remote.fs.exists(f"{path}/{NAME}")), reverse=True)
+
+
+def _folders(remote: Remote) -> list[tuple[int, str]]:
+    """Step and path of each copy, complete or not."""
     remote.fs.invalidate_cache()
     try:
-        folders = remote.fs.ls(remote.path, detail=False)
+        paths = remote.fs.ls(remote.path, detail=False)
     except FileNotFoundError:
         return []
-    steps = [(step_of(folder.rstrip("/").rpartition("/")[2]), folder) for folder in folders]
-    return sorted((s for s, folder in steps if s is not None and remote.fs.exists(f"{folder}/{NAME}")), reverse=True)
+    steps = [(step_of(path.rstrip("/").rpartition("/")[2]), path) for path in paths]
+    return [(step, path) for step, path in steps if step is not None]
 
 
 def _path(remote: Remote, step: int) -> str:
@@ -153,9 +166,23 @@ def _upload(remote: Remote, path: Path) -> None:
     target = _path(remote, checkpoint.step)
     if remote.fs.exists(target):  # cut short, or of an earlier attempt
         _remove(remote, target)
-    for name in [*sorted(checkpoint.files), NAME]:
+    for name in sorted(checkpoint.files):
         remote.fs.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)
         remote.fs.put_file(str(path / name), f"{target}/{name}")
+    remote.fs.put_file(str(path / NAME), f"{target}/{_PARTIAL}")  # half of it must not look like a manifest
+    remote.fs.mv(f"{target}/{_PARTIAL}", f"{target}/{NAME}")
+
+
+def _is_copied(remote: Remote, path: Path) -> bool:
+    manifest = f"{_path(remote, step_of(path.name) or 0)}/{NAME}"
+    return bool(remote.fs.exists(manifest) and remote.fs.cat_file(manifest) == (path / NAME).read_bytes())
+
+
+def _remove_partial(remote: Remote) -> None:
+    """Take away what killed copies have left behind."""
+    for _, target in _folders(remote):
+        if not any(remote.fs.exists(f"{target}/{name}") for name in (NAME, _ASIDE)):
+            remote.fs.rm(target, recursive=True)
 
 
 def _prune(remote: Remote, settings: CheckpointConfig) -> None:
@@ -175,7 +202,7 @@ def _set_aside(remote: Remote, after_step: int) -> None:
     for step in _steps(remote):
         if step > after_step:
             target = _path(remote, step)
-            remote.fs.mv(f"{target}/{NAME}", f"{target}/manifest.aside.json")
+            remote.fs.mv(f"{target}/{NAME}", f"{target}/{_ASIDE}")
 
 
 def _download(remote: Remote, step: int, temporary: Path) -> str | None:

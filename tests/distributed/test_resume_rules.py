@@ -1,5 +1,7 @@
 """From which checkpoint a run goes on, for every value of run.resume."""
 
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from pretrain.config import Config, MaskingConfig
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
+from pretrain.model.initial import digest_of
 from pretrain.resume import Progress, checkpoint_state, find_start, start_progress
 from pretrain.run_folder import RunFolder
 from tests.datasets import make_dataset
 from tests.support.checkpoints import commit
+from tests.unit.test_collocations import written
 
 AT = MixturePosition(24, (Position(1, 0, 3),))
 
@@ -173,6 +177,69 @@ def test_changes_need_to_be_allowed(run, start, refusal):
     assert "run.seed was 0 and is 8" in message
     assert "seq_len" not in message
     assert start(run, rate=0.3, seed=8, allow_changes=True) == 8
+
+
+def text_of(folder: Path, documents: list[list[int]], vocab_size: int = 1000) -> Sources:
+    return Sources(("set",), (make_dataset(folder, documents, vocab_size),), (1.0,))
+
+
+def with_tokenizer(data: Sources, sha256: str) -> Sources:
+    """The same token ids, of another tokenizer."""
+    (dataset,) = data.datasets
+    info = replace(dataset.manifest.tokenizer, sha256=sha256)
+    other = copy(dataset)
+    other.manifest = replace(dataset.manifest, tokenizer=info)
+    return Sources(data.names, (other,), data.weights)
+
+
+def masked_by(run: Path, path: Path, second: int) -> Config:
+    """Collocations are masked: (6, 7), and 8 with `second`."""
+    written(path, [((6,), (7,)), ((8,), (second,))], "0" * 64)
+    masking = {"strategy": "collocation", "collocations": str(path)}
+    return config_of(run).model_copy(update={"masking": MaskingConfig.model_validate(masking)})
+
+
+def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
+    """A run that began with these weights, and their digest."""
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    config = config_of(run)
+    model = config.model.model_copy(update={"init": folder})
+    return config.model_copy(update={"model": model}), digest_of(folder)
+
+
+@pytest.mark.parametrize("kind", ["data set", "tokenizer", "seed", "masking", "collocation list", "model.init"])
+def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, data, kind):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    run, init = folder.path, None
+    before, now, data_now = config_of(run), config_of(run), data
+    if kind == "data set":
+        data_now, named = text_of(tmp_path / "other", [[5, 6, 8]] * 9), "data.train (fingerprint) was "
+    elif kind == "tokenizer":
+        data_now, named = with_tokenizer(data, "u" * 64), f"data.train (tokenizer) was {'0' * 64} and is {'u' * 64}"
+    elif kind == "seed":
+        now, named = config_of(run, seed=8), "run.seed was 0 and is 8"
+    elif kind == "masking":
+        now, named = config_of(run, rate=0.3), "masking.rate was 0.15 and is 0.3"
+    elif kind == "collocation list":
+        before, named = masked_by(run, tmp_path / "list", 9), "masking.collocations (content) was "
+    else:
+        (before, init), named = begun_from(run, tmp_path / "bert", b"one"), "model.init (weights) was "
+        now, _ = begun_from(run, tmp_path / "bert", b"another")
+    commit(folder.checkpoints, 8, checkpoint_state(before, data, Progress(8, AT, init=init)))
+    if kind == "collocation list":  # another one in its place
+        now = masked_by(run, tmp_path / "list", 10)
+    with pytest.raises(UserError) as caught:
+        find_start(now, folder, data_now)
+    message = str(caught.value)
+    assert named in message
+    assert message.count(" was ") == 1, f"another kind is named too: {message}"
+    assert "pass run.allow_changes=true" in message
+    allowed = now.model_copy(update={"run": now.run.model_copy(update={"allow_changes": True})})
+    found = find_start(allowed, folder, data_now)
+    assert found is not None
+    assert found.step == 8
 
 
 def test_the_objective_may_change_if_that_is_allowed(run, start, refusal):

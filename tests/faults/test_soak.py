@@ -7,7 +7,12 @@ from tests.soak.soak import soak
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("faults", "seed", "settings"), [(10, 0, {}), (24, 1, {"zero__stage": 2, "train__precision": "bf16"})]
+    ("faults", "seed", "settings"),
+    [
+        (10, 0, {}),
+        (24, 1, {"zero__stage": 2, "train__precision": "bf16"}),
+        (10, 2, {"zero__stage": 3, "checkpoint__asynchronous": False}),
+    ],
 )
 def test_soak(faults, seed, settings, tmp_path):
     report = soak(tmp_path, faults, seed, **settings)

@@ -264,3 +264,25 @@ def test_metrics_are_documented():
     table = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
     metric = r"(?:train|eval|data|speed|checkpoint)/\w+"
     assert set(re.findall(rf'"({metric})"', source)) == set(re.findall(rf"`({metric})`", table))
+
+
+def named_tests(page: str) -> list[tuple[str, str]]:
+    """(file, function or "") of each test that a page names."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+
+
+def test_each_test_that_a_fault_is_proven_by_exists():
+    named = named_tests("faults.md")
+    assert len(named) > 50
+    for file, function in named:
+        source = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        functions = [node.name for node in source.body if isinstance(node, ast.FunctionDef)]
+        assert not function or (function in functions and function.startswith("test_")), f"{file}::{function}"
+
+
+def test_each_fault_has_a_test():
+    rows = [line for line in (ROOT / "docs/faults.md").read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[-1] == "tests" or set(cells[-1]) == {"-"} or cells[-1].startswith("`tests/"), row

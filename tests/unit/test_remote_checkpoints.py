@@ -1,6 +1,10 @@
 """Copies of checkpoints behind a URL: complete or not there, pruned, fetched, and never in the way of a run."""
 
+import json
+import re
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from pretrain import checkpoint
 from pretrain.checkpoint import remote
 from pretrain.config.run import CheckpointConfig
 from tests.support.checkpoints import MODEL, OPTIMIZER
+from tests.support.forked import ROOT
 from tests.unit.test_checkpoints_command import make_checkpoint
 
 FS = fsspec.filesystem("memory")
@@ -67,7 +72,7 @@ def test_the_manifest_comes_last(url, folder, monkeypatch):
     )
     copy(url, make_checkpoint(folder, 1))
     assert len(written) == 3
-    assert written[-1] == "manifest.json"
+    assert written[-1] == "manifest.partial.json"
 
 
 def test_a_copy_cut_short_does_not_count_and_is_replaced(url, folder, monkeypatch, capsys):
@@ -138,6 +143,50 @@ def test_no_copy_at_all_and_no_place_at_all(url, folder):
     assert remote.fetch_newest(url, folder, lambda text: None) is None
     with pytest.raises(UserError, match=r"^nowhere://x.* cannot be opened"):
         remote.copies("nowhere://x")
+
+
+def test_sigkill_at_every_operation_of_an_upload(folder, tmp_path):
+    """A copy is there and can be read, or does not count; the next start takes away what is partial and copies again."""
+    for step in (1, 2, 3):
+        make_checkpoint(folder, step)
+    there = tmp_path / "remote"
+    copy(f"file://{there}", folder / "step-00000001")
+    command = [sys.executable, "-m", "tests.support.kill_upload", str(folder), str(there)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    attempts = [json.loads(line) for line in result.stdout.splitlines()]
+    newest = []
+    for attempt in attempts:
+        place = Path(attempt["copy"])
+        found = remote.copies(f"file://{place}")
+        for step in found:
+            assert checkpoint.verify(place / f"step-{step:08d}") is None, attempt
+        newest.append(max(found, default=0))
+        start = folder / f"step-{3:08d}"
+        used = remote.RemoteCopies(CheckpointConfig(remote=f"file://{place}", keep=1), 3, start)
+        used.close()
+        assert [path.name for path in place.iterdir()] == ["step-00000003"], attempt
+        assert checkpoint.verify(place / "step-00000003") is None, attempt
+        assert (place / "step-00000003" / MODEL).read_bytes() == (start / MODEL).read_bytes()
+    assert newest == sorted(newest), newest
+    assert (newest[0], newest[-1]) == (1, 3)
+    assert 2 in newest
+    operations = [str(attempt["killed_at"]) for attempt in attempts]
+    for seen in ("half .*model.pt", "half .*manifest", "os.rename .*manifest", "os.remove .*manifest", "os.rmdir"):
+        assert any(re.match(seen, operation) for operation in operations), f"no kill at {seen}: {operations}"
+
+
+def test_a_complete_copy_is_not_made_again(url, folder, monkeypatch):
+    path = make_checkpoint(folder, 1)
+    copy(url, path)
+    again: list[Path] = []
+    monkeypatch.setattr(remote, "_upload", lambda place, path: again.append(path))
+    remote.RemoteCopies(CheckpointConfig(remote=url), 1, path).close()
+    assert again == []
+    other = make_checkpoint(folder / "other", 1)
+    checkpoint.write_manifest(other, 1, {"another": 1}, checkpoint.read(other).files)
+    remote.RemoteCopies(CheckpointConfig(remote=url), 1, other).close()
+    assert again == [other], "of another attempt"
 
 
 def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder, monkeypatch):

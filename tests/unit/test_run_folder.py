@@ -57,6 +57,31 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path, holder):
     folder.lock().close()
 
 
+def test_a_job_on_another_host_is_named_and_its_stale_lock_recovered(tmp_path):
+    """The holder is in a host name of its own; killed, it leaves what it wrote into the lock, and that keeps nobody out."""
+    run = tmp_path / "run"
+    script = 'hostname node7 && exec "$@"'
+    command = ["unshare", "--uts", "sh", "-c", script, "sh", sys.executable, "-c", HOLD, str(run)]
+    environment = os.environ | {"SLURM_JOB_ID": "4711"}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout as told:
+        if told.readline() != "held\n":
+            pytest.skip("another host name needs root")
+        folder = RunFolder(run)
+        with pytest.raises(UserError, match=rf"process {process.pid} on node7, Slurm job 4711 is training in this run"):
+            folder.lock()
+        assert folder.is_held()
+        process.kill()
+        process.wait()
+    assert "on node7, Slurm job 4711" in (run / ".lock").read_text(), "it is stale"
+    assert not folder.is_held()
+    with folder.lock():
+        assert "node7" not in (run / ".lock").read_text()
+
+
 def test_status_round_trip(tmp_path):
     folder = RunFolder(tmp_path)
     folder.write_status("stopped", 12, 40, "asked – by Zoë", "run it again")

@@ -1,0 +1,83 @@
+"""Damaged checkpoints of a real run on two processes: named, passed over by all ranks alike, never a silent step 0."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pretrain import checkpoint
+from tests.support import runs
+
+STEPS = (8, 16, 24)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return runs.tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory) -> Path:
+    """A run of 24 steps with a checkpoint every 8."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    done = train(data, run)
+    assert done.returncode == 0, done.stderr
+    assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
+    return run
+
+
+@pytest.fixture
+def run(whole, tmp_path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def train(data: Path, run: Path, *overrides: str):
+    config = runs.tiny_config(data, run, checkpoint={"every_steps": 8, "keep": 3}, eval__every_steps=100)
+    path = runs.write_config(run.with_suffix(".yaml"), config)
+    return runs.maskwright("train", path, *overrides, "--procs", "2")
+
+
+def flip(path: Path) -> Path:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+    return path
+
+
+def parts(run: Path, step: int, rank: int) -> Path:
+    return run / f"checkpoints/step-{step:08d}/deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+
+
+def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, run, whole):
+    """The two newest are damaged, each in another rank's file: both ranks go on from the third."""
+    files = [flip(parts(run, 24, 1)), flip(parts(run, 16, 0))]
+    done = train(data, run)
+    assert done.returncode == 0, done.stderr
+    for file in files:
+        assert f"is damaged and passed over: {file} differs from its checksum" in done.stderr
+    assert "resumed after step 8" in done.stderr
+    assert runs.losses(run) == runs.losses(whole), "the steps that are done again are the same"
+    assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
+    assert (run / "checkpoints/step-00000024.aside-1").is_dir(), "nobody's bytes are deleted"
+
+
+@pytest.mark.parametrize("resume", ["auto", "required"])
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(data, run, resume):
+    before = (run / "journal.jsonl").read_bytes()
+    for step, rank in zip(STEPS, (0, 1, 0), strict=True):
+        flip(parts(run, step, rank))
+    done = train(data, run, f"run.resume={resume}")
+    assert done.returncode == 1
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "no checkpoint is intact" in error
+    assert str(parts(run, 24, 0)) in error
+    assert (run / "journal.jsonl").read_bytes() == before
+    assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
+
+
+def test_a_run_without_checkpoints_does_not_start_where_one_is_required(data, run):
+    shutil.rmtree(run / "checkpoints")
+    done = train(data, run, "run.resume=required")
+    assert done.returncode == 1
+    assert "run.resume is required, and there is no checkpoint in it" in done.stderr

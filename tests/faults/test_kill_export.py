@@ -1,0 +1,58 @@
+"""An export killed at any moment leaves no folder that looks exported and is not, and is simply done again."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support import runs, text_data
+from tests.support.forked import Forked
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A trained run, with a tokenizer."""
+    folder = tmp_path_factory.mktemp("run")
+    data = text_data.text_data(folder)
+    config = runs.tiny_config(data, folder / "run", train__steps=4, checkpoint__every_steps=4, eval__every_steps=100)
+    done = runs.maskwright("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def whole(run, tmp_path_factory) -> tuple[dict[str, bytes], float]:
+    """An export left alone, and how long it took."""
+    out, start = tmp_path_factory.mktemp("whole") / "model", time.monotonic()
+    text_data.make("export", run, "--out", out)
+    return contents(out), time.monotonic() - start
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_an_export_is_whole_or_not_there(run, whole, tmp_path, kills):
+    wanted, seconds = whole
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= wanted.keys()
+    out, rng = tmp_path / "model", random.Random(f"export {kills}")
+    for _ in range(kills):
+        command = runs.start_maskwright(tmp_path / "log", "export", run, "--out", out)
+        assert isinstance(command, Forked), "on GPUs nothing is forked"
+        if rng.random() < 0.5:  # most of the time goes by before the first file is written
+            runs.wait_for(lambda: (tmp_path / ".model.tmp").exists() or command.poll() is not None)
+            time.sleep(rng.uniform(0, 0.2 * seconds))
+        else:
+            time.sleep(rng.uniform(0, seconds))
+        command.kill()
+        command.wait(30)
+        if out.exists():
+            assert contents(out) == wanted
+            for path in out.iterdir():
+                path.unlink()
+            out.rmdir()
+    text_data.make("export", run, "--out", out)
+    assert contents(out) == wanted
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
