@@ -45,7 +45,7 @@ from pretrain.layout import (
 )
 from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.model.build import Model
-from pretrain.model.prediction import Prediction
+from pretrain.model.prediction import Choices, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.shared_memory import unlink_segments
@@ -110,7 +110,8 @@ class Engine:
         optimizer = build_optimizer(model, config.optim)
         self._config = config
         self._names = optimizer_order(model)
-        settings = deepspeed_config(config, sum(p.numel() for p in model.parameters()), get_accelerator().device_name())
+        self.n_parameters = sum(p.numel() for p in model.parameters())
+        settings = deepspeed_config(config, self.n_parameters, get_accelerator().device_name())
         try:
             self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
         except (AssertionError, NotImplementedError, ValueError) as error:
@@ -166,7 +167,7 @@ class Engine:
             self._seed(number)
             self.pulse.enter("forward")
             with self.own_time:
-                prediction = self._forward(batch)
+                prediction: Prediction = self._forward(batch)
             sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self.pulse.enter("backward")
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
@@ -233,13 +234,22 @@ class Engine:
         with torch.no_grad():
             for batch in batches:
                 self.pulse.enter("evaluation")
-                prediction = self._forward(batch)
+                prediction: Prediction = self._forward(batch)
                 sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
         self._engine.train()
         if averaged:
             exchange_weights(self._engine, AVERAGE)
         dist.all_reduce(sums)
         return sums
+
+    def choices(self, batch: DeviceBatch, top: int) -> Choices:
+        """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank."""
+        self._engine.eval()
+        with torch.no_grad():
+            self.pulse.enter("evaluation")
+            found: Choices = self._forward(batch, top=top)
+        self._engine.train()
+        return found
 
     def snapshot(self, folder: Path, copy: bool) -> Parts:
         """What this rank has to write of the weights and optimizer state; a collective.
@@ -291,7 +301,7 @@ class Engine:
         gc.collect()
         get_accelerator().empty_cache()
 
-    def _forward(self, batch: DeviceBatch) -> Prediction:
+    def _forward(self, batch: DeviceBatch, **options: int) -> Any:
         return self._engine(
             batch.tokens,
             batch.positions,
@@ -300,6 +310,7 @@ class Engine:
             batch.labels,
             seq_len=batch.seq_len,
             n_documents=batch.n_documents,
+            **options,
         )
 
     def _backward(self, loss: Tensor, last: bool) -> None:
