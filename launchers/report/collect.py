@@ -38,6 +38,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
     measured = _measured(folder.journal)
     breaks = breaks_of(measured, starts_of(environment))
     spent = time_spent(measured, breaks)
+    speed = speeds(measured, spent)
     marks = marks_of(measured, breaks) | {"stage": _stage_marks(config, measured)}
     found = {
         "name": run.resolve().name,
@@ -46,7 +47,8 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "version": environment.get("packages", {}).get("maskwright") or "",
         "status": status_of(folder),
         "notices": _notices(measured, config, environment),
-        "headline": _headline(measured, speeds(measured, spent)),
+        "headline": _headline(measured, speed),
+        "speeds": speed,
         "charts": charts_of(measured),
         "axes": axes_of(measured),
         "marks": marks,
@@ -98,9 +100,6 @@ def _headline(measured: Measured, speed: dict[str, float]) -> list[tuple[str, fl
     for name, key, unit in (
         ("real tokens seen", "tokens", "count"),
         ("real tokens/s", "tokens_per_second", "count"),
-        ("tokens/s, pauses included", "tokens_per_second_overall", "count"),
-        ("padding", "padding", "share"),
-        ("waiting for data", "data_wait", "share"),
         ("MFU", "mfu", "share"),
         ("goodput", "goodput", "share"),
     ):

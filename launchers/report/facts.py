@@ -121,7 +121,7 @@ def fact_rows(config: dict[str, Any], environment: dict[str, Any]) -> list[tuple
 
 def _model(config: dict[str, Any], environment: dict[str, Any]) -> str:
     size = {key.rpartition(".")[2]: value for key, value in config.items() if key.startswith("model.size") and value}
-    shape = " ".join(str(v) if k == "size" else f"{v} {k}" for k, v in size.items())
+    shape = ", ".join(str(v) if k == "size" else f"{v} {k}" for k, v in size.items())
     count = environment.get("parameters")
     parameters = f"{count:,} parameters" if isinstance(count, int) else ""
     return ", ".join(filter(None, [_text(config.get("model.arch", "")), shape, parameters]))

@@ -34,8 +34,8 @@ def write_report(run: Path, out: Path) -> None:
 def page(report: dict[str, Any]) -> str:
     """The HTML of what `collect` found.
 
-    Nothing of a run can become markup or script: its values stand in a JSON element, without any "<", and the page's own
-    script puts them in as text. The policy lets no other script run, and nothing be fetched.
+    Nothing of a run can become markup or script: its values stand in a JSON element, without any "<", and the page's
+    own script puts them in as text. The policy lets no other script run, and nothing be fetched.
     """
     script = "".join(map(_template, _SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

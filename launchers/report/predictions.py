@@ -83,8 +83,8 @@ def _passages(passages: list[list[dict[str, Any]]], spelling: Spelling) -> dict[
     for passage in passages:
         segments: list[str | int] = []
         for document in passage:
-            segments += _segments(document, spelling, asked)
-            segments.append("\n")
+            first, *others = _segments(document, spelling, asked)
+            segments += [first.lstrip(" ") if isinstance(first, str) else first, *others, "\n"]
         found.append(segments[:-1])
     return {"passages": found, "asked": asked}
 

@@ -63,7 +63,8 @@ class Chart {
       make("header", {}, make("h3", {}, spec.title), scale),
       make("div", { class: "legend" }, ...this.entries.map(entry => entry.item)), this.svg);
     this.listen();
-    new ResizeObserver(() => this.draw()).observe(this.root);
+    // In a frame of its own: a legend that wraps changes the size again.
+    new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.root);
   }
 
   get width() { return Math.max(120, this.svg.clientWidth); }
@@ -79,7 +80,7 @@ class Chart {
     this.lines = this.spec.lines.map(line => this.visible(line));
     this.fit();
     const clip = `clip-${view.charts.indexOf(this)}`, { width, height } = this;
-    const frame = { x: MARGIN.left, y: 0, width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.bottom };
+    const frame = { x: MARGIN.left - 4, y: 0, width: width - MARGIN.left - MARGIN.right + 8, height: height - MARGIN.bottom };
     this.cross = svg("g", {});
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.replaceChildren(

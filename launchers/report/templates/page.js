@@ -73,8 +73,8 @@ function choice(options, chosen, choose) {
 
 function controls() {
   const axes = [["step", "steps"], ["tokens", "tokens"], ["hours", "time"]].filter(([name]) => name === "step" || report.axes[name]);
-  const whole = make("button", { id: "whole", hidden: "" }, "whole run");
-  whole.onclick = () => zoom(null, null);
+  const back = make("button", {}, "whole run"), whole = make("span", { class: "switch", id: "whole", hidden: "" }, back);
+  back.onclick = () => zoom(null, null);
   const kinds = Object.entries(report.marks).filter(([, marks]) => marks.length).map(([kind, marks]) => {
     const button = make("button", { "aria-pressed": true, class: kind.replace(" ", "-") }, make("i"), several(report.counts[kind] || marks.length, kind));
     button.onclick = () => {
@@ -85,7 +85,7 @@ function controls() {
     return button;
   });
   const axis = choice(axes, "step", name => { view.axis = name; zoom(null, null); });
-  return make("div", { class: "bar" }, axis, make("span", { class: "marks" }, ...kinds), make("span", { class: "switch" }, whole));
+  return make("div", { class: "bar" }, axis, whole, make("span", { class: "marks" }, ...kinds));
 }
 
 function charts() {
@@ -112,7 +112,17 @@ function timeSpent() {
     list.append(make("div", {}, make("i", { class: `t${n}` }), name, make("br"),
       make("span", {}, `${duration(seconds)}, ${written(seconds / wall, "share", true)}`)));
   });
-  return [make("h2", {}, "Where the time went"), make("div", { class: "card" }, stack, list), ...breaks()];
+  return [make("h2", {}, "Where the time went"), make("div", { class: "card" }, stack, list, throughput(wall)), ...breaks()];
+}
+
+function throughput(wall) {
+  const speeds = report.speeds, parts = [`${duration(wall)} in all`];
+  if (speeds.tokens_per_second)
+    parts.push(`${short(speeds.tokens_per_second, true)} real tokens/s while training`, `${short(speeds.tokens_per_second_overall, true)} over all the time`,
+      `${written(speeds.padding, "share", true)} of all slots are padding`);
+  const found = make("p", { class: "soft small" }, parts.join(" · "));
+  found.style.marginTop = "14px";
+  return found;
 }
 
 function breaks() {
