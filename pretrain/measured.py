@@ -112,14 +112,27 @@ def _slots(entry: Entry) -> int:
 
 def smooth(values: Floats, window: int) -> Floats:
     """Centred moving mean, [n] -> [n] float64; near the ends, and around values that are not finite, over fewer."""
-    n, finite = len(values), np.isfinite(values)
-    window = min(window | 1, n - 1 | 1)  # odd, and no longer than the data
-    first = np.maximum(np.arange(n) - window // 2, 0)
-    end = np.minimum(np.arange(n) + window // 2 + 1, n)
-    total = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])
-    count = np.concatenate([[0], np.cumsum(finite)])
-    inside = count[end] - count[first]
-    return np.divide(total[end] - total[first], inside, out=np.full(n, np.nan), where=inside > 0)
+    finite = np.isfinite(values)
+    window = max(1, min(window | 1, len(values) - 1 | 1))  # odd, and no longer than the data
+    total = _moving_sum(np.where(finite, values, 0.0), window)
+    count = _moving_sum(finite.astype(np.float64), window)
+    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+
+
+def _moving_sum(values: Floats, window: int) -> Floats:
+    """The sum over the `window` (odd) values around each.
+
+    Of two pieces, each summed within a block as long as the window: one running sum over all values would lose, after a
+    huge one, all digits of the others.
+    """
+    n = len(values)
+    padded = np.zeros(-(-(n + window - 1) // window) * window)
+    padded[window // 2 : window // 2 + n] = values
+    blocks = padded.reshape(-1, window)
+    from_left = blocks.cumsum(axis=1).reshape(-1)
+    from_right = blocks[:, ::-1].cumsum(axis=1)[:, ::-1].reshape(-1)
+    first = np.arange(n)
+    return from_left[first + window - 1] + np.where(first % window == 0, 0.0, from_right[first])
 
 
 def thinned(steps: Ints, values: Floats, buckets: int) -> Series:

@@ -90,3 +90,9 @@ def test_smoothing_is_the_mean_over_the_window(window):
     half = min(window | 1, 399) // 2
     expected = [np.nanmean(values[max(0, i - half) : i + half + 1]) if half else values[i] for i in range(400)]
     assert smooth(values, window) == pytest.approx(np.array(expected), nan_ok=True)
+
+
+def test_smoothing_after_a_huge_value_is_as_before_it():
+    values = np.ones(1000)
+    values[100] = 1e30
+    assert smooth(values, 21)[150:].tolist() == [1.0] * 850

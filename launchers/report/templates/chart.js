@@ -29,7 +29,7 @@ function nearest(xs, x) {
 // Round values from low to high, about `count` of them.
 function ticks(low, high, count) {
   const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough * 0.999);
+  const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough * 0.75);
   const found = [];
   for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) found.push(n * step);
   return found;
@@ -129,7 +129,7 @@ class Chart {
     }
     found.push(svg("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: base, y2: base }));
     const [unit, factor] = xUnit();
-    for (const value of ticks(this.low / factor, this.high / factor, Math.max(2, Math.floor(width / 110)))) {
+    for (const value of ticks(this.low / factor, this.high / factor, Math.max(3, Math.floor(width / 110)))) {
       const x = this.x(value * factor), text = xWritten(value) + (unit ? ` ${unit}` : "");
       const anchor = x > width - 40 ? "end" : "middle";
       found.push(svg("text", { x: anchor === "end" ? Math.min(x + 12, width - 2) : x, y: height - 7, "text-anchor": anchor }, text));
