@@ -58,4 +58,4 @@ def embedded(value: Any) -> str:
 
 
 def _template(name: str) -> str:
-    return files("launchers.report").joinpath("templates", name).read_text(encoding="utf-8")
+    return (files("launchers.report") / "templates" / name).read_text(encoding="utf-8")

@@ -165,8 +165,9 @@ class Chart {
     return found;
   }
 
-  // Show the values at x, or the last ones.
-  point(x) {
+  // Show the values at x, or the last ones; and of the chart that the pointer is in, what happened there.
+  point(x, inside) {
+    if (!this.cross) return;  // not drawn yet
     this.cross.replaceChildren();
     this.entries.forEach(({ line, value }, n) => {
       const shown = this.lines[n];
@@ -181,7 +182,7 @@ class Chart {
     const text = view.axis === "step" ? `step ${Math.round(x).toLocaleString("en")}` : `${xWritten(x / factor, true)} ${unit}`;
     const left = at > this.width - 100;
     this.cross.prepend(svg("line", { class: "cross", x1: at, x2: at, y1: MARGIN.top, y2: base }),
-      ...[text, ...this.happened(x)].map((words, n) =>
+      ...(inside ? [text, ...this.happened(x)] : []).map((words, n) =>
         svg("text", { x: at + (left ? -6 : 6), y: MARGIN.top + 10 + 14 * n, "text-anchor": left ? "end" : "start" }, words)));
   }
 
@@ -204,7 +205,7 @@ class Chart {
     };
     this.svg.onpointerdown = event => { if (event.pointerType === "mouse") { from = at(event); this.svg.setPointerCapture(event.pointerId); } };
     this.svg.onpointermove = event => {
-      for (const chart of view.charts) chart.point(at(event));
+      for (const chart of view.charts) chart.point(at(event), chart === this);
       if (from === null) return;
       const [a, b] = [this.x(from), this.x(at(event))].sort((p, q) => p - q);
       this.cross.append(svg("rect", { class: "chosen", x: a, y: MARGIN.top, width: b - a, height: this.height - MARGIN.top - MARGIN.bottom }));

@@ -24,7 +24,7 @@ function written(value, unit, exact) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size < 0.01 || size >= 1e5) return value.toExponential(exact ? 2 : 1).replace(".0e", "e").replace("e+", "e");
-  return String(Number(value.toPrecision(3)));
+  return exact ? value.toPrecision(3) : String(Number(value.toPrecision(3)));
 }
 
 function duration(seconds) {

@@ -77,17 +77,16 @@ class Predictions {
   history(n) {
     const values = this.answers.map(answers => answers[n][2]);
     if (values.length < 2) return [];
-    const points = values.map((value, k) => `${(k / (values.length - 1) * 218 + 2).toFixed(1)},${(40 - value * 36).toFixed(1)}`);
-    const x = this.now / (values.length - 1) * 218 + 2;
-    return [svg("svg", { viewBox: "0 0 222 44", class: "c2" }, svg("line", { class: "axis", x1: 2, x2: 220, y1: 40, y2: 40 }),
-      svg("polyline", { class: "line", points: points.join(" ") }), svg("circle", { class: "dot", cx: x, cy: 40 - values[this.now] * 36, r: 3 })),
-    make("div", { class: "soft" }, "probability of the right token over the run")];
+    const most = Math.max(0.05, ...values), x = k => k / (values.length - 1) * 214 + 4, y = k => 40 - values[k] / most * 34;
+    const points = values.map((_, k) => `${x(k).toFixed(1)},${y(k).toFixed(1)}`);
+    return [svg("svg", { viewBox: "0 0 222 44", class: "c2" }, svg("line", { class: "axis", x1: 4, x2: 218, y1: 40, y2: 40 }),
+      svg("polyline", { class: "line", points: points.join(" ") }), svg("circle", { class: "dot", cx: x(this.now), cy: y(this.now), r: 3 })),
+    make("div", { class: "soft" }, `probability of the right token, ${written(Math.max(...values), "share", true)} at most`)];
   }
 }
 
 function predictions() {
   if (!report.predictions) return [];
   return [make("h2", {}, "What the model says in held-out text"),
-    make("p", { class: "soft small" }, "Each coloured token was hidden from the model or altered. Shown is its likeliest choice, stronger the surer it was; where that is wrong, the right token stands beside it."),
-    make("div", { class: "small" }, " "), new Predictions(report.predictions).root];
+    make("p", { class: "soft small lead" }, "Each coloured token was hidden from the model or altered. Shown is its likeliest choice, stronger the surer it was; where that is wrong, the right token stands beside it."), new Predictions(report.predictions).root];
 }
