@@ -52,7 +52,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "charts": charts_of(measured),
         "axes": axes_of(measured),
         "marks": marks,
-        "counts": _counts(measured),
+        "counts": _counts(measured) | {"restart": sum(one.kind == "restart" for one in breaks)},
         "spent": spent,
         "predictions": predictions_of(folder.predictions, folder.tokenizer),
         "facts": fact_rows(config, environment),

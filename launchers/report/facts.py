@@ -108,7 +108,7 @@ def fact_rows(config: dict[str, Any], environment: dict[str, Any]) -> list[tuple
         ("Batch", _batch(config)),
         ("Optimizer", _named(config, {"optim.name": "", "optim.lr": "learning rate ", "schedule.kind": "schedule "})),
         ("Precision", _named(config, {"train.precision": "", "zero.stage": "ZeRO "})),
-        ("Processes", f"{environment.get('processes', '')} {environment.get('backend', '')}".strip()),
+        ("Processes", ", ".join(str(environment[name]) for name in ("processes", "backend") if name in environment)),
         ("Hosts", "\n".join(map(_host, hosts))),
         ("Job", ", ".join(f"{name} {value}" for name, value in (environment.get("slurm") or {}).items())),
         ("Code", _code(environment)),

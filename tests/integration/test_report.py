@@ -126,7 +126,15 @@ def test_a_browser_draws_the_page(tmp_path, options):
         assert points >= 30, chart[:300]
         assert "NaN" not in chart
         assert len(re.findall(r"<text", chart)) >= 4  # ticks
-    for words in ("1 restart", "1 rollback", "1 skipped", "1 spike", "1 checkpoint", "done again", "2 tokens right"):
+    for words in (
+        "1 restart",
+        "1 rollback",
+        "1 skipped step",
+        "1 loss spike",
+        "1 checkpoint",
+        "done again",
+        "2 tokens right",
+    ):
         assert words in dom, words
     assert 'class="guess right"' in dom
     assert 'class="guess wrong"' in dom

@@ -151,9 +151,12 @@ class Chart {
     const base = this.height - MARGIN.bottom, found = [];
     for (const [kind, marks] of Object.entries(report.marks)) {
       if (view.hidden.has(kind)) continue;
-      const name = kind.replace(" ", "-");
+      const name = kind.replace(" ", "-"), tall = TALL.has(kind);
+      let last = -Infinity;
       for (const mark of marks) {
-        const x = this.x(onAxis(mark.step)), tall = TALL.has(kind);
+        const x = this.x(onAxis(mark.step));
+        if (!tall && x - last < 5) continue;  // no more than can be told apart
+        last = x;
         if (mark.reached > mark.step)
           found.push(svg("rect", { class: `band ${name}`, x, y: MARGIN.top, width: Math.max(1, this.x(onAxis(mark.reached)) - x), height: base - MARGIN.top }));
         if (tall) found.push(svg("line", { class: `mark tall ${name}`, x1: x, x2: x, y1: MARGIN.top, y2: base }));
@@ -192,7 +195,7 @@ class Chart {
     for (const [kind, marks] of Object.entries(report.marks)) {
       if (view.hidden.has(kind)) continue;
       const mark = marks.find(one => Math.abs(onAxis(one.step) - x) <= near);
-      if (mark) found.push(mark.pause === undefined ? kind : `${kind}, ${mark.reached - mark.after_step} steps again, ${duration(mark.pause)} pause`);
+      if (mark) found.push(mark.pause === undefined ? KINDS[kind] || kind : `${kind}, ${mark.reached - mark.after_step} steps again, ${duration(mark.pause)} pause`);
     }
     return found.slice(0, 3);
   }

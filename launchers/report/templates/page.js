@@ -23,7 +23,7 @@ function written(value, unit, exact) {
   if (unit === "count") return short(value, exact);
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 0.01 || size >= 1e5) return value.toExponential(exact ? 2 : 1).replace(".0e", "e").replace("e+", "e");
+  if (size < 0.01 || size >= 1e5) return (exact ? value.toExponential(2) : Number(value.toPrecision(3)).toExponential()).replace("e+", "e");
   return exact ? value.toPrecision(3) : String(Number(value.toPrecision(3)));
 }
 
@@ -40,6 +40,8 @@ function duration(seconds) {
 
 const when = unix => new Date(unix * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 const several = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+
+const KINDS = { skipped: "skipped step", spike: "loss spike", stage: "new stage" };
 
 function head() {
   const { state, step, total_steps: total, reason, next_action: next } = report.status;
@@ -76,7 +78,7 @@ function controls() {
   const back = make("button", {}, "whole run"), whole = make("span", { class: "switch", id: "whole", hidden: "" }, back);
   back.onclick = () => zoom(null, null);
   const kinds = Object.entries(report.marks).filter(([, marks]) => marks.length).map(([kind, marks]) => {
-    const button = make("button", { "aria-pressed": true, class: kind.replace(" ", "-") }, make("i"), several(report.counts[kind] || marks.length, kind));
+    const button = make("button", { "aria-pressed": true, class: kind.replace(" ", "-") }, make("i"), several(report.counts[kind] || marks.length, KINDS[kind] || kind));
     button.onclick = () => {
       view.hidden[view.hidden.has(kind) ? "delete" : "add"](kind);
       button.setAttribute("aria-pressed", !view.hidden.has(kind));
