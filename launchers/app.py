@@ -12,6 +12,7 @@ from launchers.commands import (
     mask,
     prep,
     replay,
+    report,
     run,
     tokenizer,
     track,
@@ -28,7 +29,8 @@ app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
 for finished in (dataset.info, dataset.show, dataset.verify, collocations.collocations):
     prep.prep_app.command()(finished)
 app.add_typer(prep.prep_app, name="prep")
-for command in (demo.demo, run.train, run.status, run.stop, checkpoints.checkpoints, replay.replay, run.export):
+reading = (run.status, report.report, checkpoints.checkpoints, replay.replay)
+for command in (demo.demo, run.train, run.stop, *reading, run.export):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")

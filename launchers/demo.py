@@ -52,6 +52,7 @@ def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
         _maskwright(console, "export", run)
     _fill_masks(model, console)
     console.rule("4. the result")
+    _maskwright(console, "report", run)
     _summary(folder, data, run, model, console)
 
 
@@ -89,18 +90,19 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
     from data_prep.inspect import unigram_entropy
     from data_prep.reader import Dataset
     from pretrain.curve import draw_curve
-    from pretrain.journal import read_journal
+    from pretrain.measured import read_measured
 
-    entries = read_journal(run / "journal.jsonl")
-    held_out = [entry.metrics for entry in entries if "eval/loss" in entry.metrics][-1]
+    measured = read_measured(run / "journal.jsonl")
+    held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     entropy = unigram_entropy(Dataset(data / "valid"))
-    draw_curve(entries, run / "curve.png", "demo", reference={"unigram entropy of the held-out text": entropy})
+    draw_curve(measured, run / "curve.png", "demo", reference={"unigram entropy of the held-out text": entropy})
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
     for name, value in (
         ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),
         ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
         ("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}"),
         ("loss curve", run / "curve.png"),
+        ("all of the run on a page", run / "report.html"),
         ("model, for AutoModelForMaskedLM", model),
         ("MLflow", f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"),
     ):

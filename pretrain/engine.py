@@ -49,6 +49,7 @@ from pretrain.layout import (
 )
 from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.model.build import Model
+from pretrain.model.prediction import Choices, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.shared_memory import unlink_segments
@@ -122,7 +123,8 @@ class Engine:
         optimizer = build_optimizer(model, config.optim)
         self._config = config
         self._names = optimizer_order(model)
-        settings = deepspeed_config(config, sum(p.numel() for p in model.parameters()), get_accelerator().device_name())
+        self.n_parameters = sum(p.numel() for p in model.parameters())
+        settings = deepspeed_config(config, self.n_parameters, get_accelerator().device_name())
         if config.zero.offload == "nvme":
             together(lambda: _prepare_swapping(config))
         try:
@@ -184,7 +186,7 @@ class Engine:
             self._seed(number)
             self.pulse.enter("forward")
             with self.own_time:
-                prediction = self._engine(**batch.inputs)
+                prediction: Prediction = self._engine(**batch.inputs)
             sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self.pulse.enter("backward")
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
@@ -251,13 +253,22 @@ class Engine:
         with torch.no_grad():
             for batch in batches:
                 self.pulse.enter("evaluation")
-                prediction = self._engine(**batch.inputs)
+                prediction: Prediction = self._engine(**batch.inputs)
                 sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
         self._engine.train()
         if averaged:
             exchange_weights(self._engine, AVERAGE)
         dist.all_reduce(sums)
         return sums
+
+    def choices(self, batch: DeviceBatch, top: int) -> Choices:
+        """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank."""
+        self._engine.eval()
+        with torch.no_grad():
+            self.pulse.enter("evaluation")
+            found: Choices = self._engine(**batch.inputs, top=top)
+        self._engine.train()
+        return found
 
     def snapshot(self, folder: Path, copy: bool) -> Parts:
         """What this rank has to write of the weights and optimizer state; a collective.

@@ -6,7 +6,6 @@ NaN and the infinities: they are the strings "NaN", "Infinity" and "-Infinity".
 """
 
 import math
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+
+from pretrain.lines import LineFile
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -93,47 +94,17 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         """Open for appending. What follows the last newline was cut short by a kill, and is dropped."""
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as the journal
-        self._unwritten = b""
-        whole = _length_of_whole_lines(path)
-        if whole < os.path.getsize(path):
-            self._file.truncate(whole)
+        self._lines = LineFile(path)
 
     def append(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
-        """Hand one line to the operating system: it survives the death of this process.
-
-        Raises OSError, leaving no half line, where the disk is full or gone. The line is then kept, and written before
-        the next one.
-        """
-        self._unwritten += format_entry(Entry(step, time.time(), metrics, batch))
-        start = os.fstat(self._file.fileno()).st_size
-        left = self._unwritten
-        try:
-            while left:  # one write may take only a part
-                left = left[self._file.write(left) :]
-        except OSError:
-            self._file.truncate(start)
-            raise
-        self._unwritten = b""
+        """Write one line; raises OSError as LineFile.append, and like that keeps the line for later."""
+        self._lines.append(format_entry(Entry(step, time.time(), metrics, batch)))
 
     def close(self) -> None:
-        self._file.close()
+        self._lines.close()
 
 
 def _to_json(value: float) -> float | str:
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _length_of_whole_lines(path: Path, chunk: int = 1 << 16) -> int:
-    """Bytes up to and including the last newline, searched from the end."""
-    with open(path, "rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end > 0:
-            start = max(0, end - chunk)
-            file.seek(start)
-            if (newline := file.read(end - start).rfind(b"\n")) >= 0:
-                return start + newline + 1
-            end = start
-    return 0

@@ -36,6 +36,7 @@ from pretrain.masking.deferred import device_masking
 from pretrain.model.flops import peak_tflops
 from pretrain.resume import Progress, checkpoint_state
 from pretrain.run_folder import RunFolder, State
+from pretrain.samples import Samples
 from pretrain.schedule import lr_factor
 from pretrain.signals import StopRequest
 
@@ -109,6 +110,7 @@ class Loop:
         self._hosts, self._faults = hosts, Faults(dist.get_rank())
         self.saver: Saver
         self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, config.longest_row))
+        self._samples = self._new_samples()
         self._count_flops, self._peak = count_flops, _peak(engine.device)
         self._settings = batch_settings(config, data)
         self._last_status = 0.0
@@ -146,6 +148,8 @@ class Loop:
             raise
         finally:
             prefetcher.close()
+            if self._samples:
+                self._samples.close()
             if self.valid:
                 self.valid.close()
         self.engine.pulse.enter("checkpoint", steps_done)  # one may be in flight
@@ -209,6 +213,7 @@ class Loop:
                 "data/seq_len": label.seq_len,
                 "speed/tokens_per_second": tokens / label.seconds,
                 "speed/data_wait": label.waited / label.seconds,
+                "speed/step_seconds": label.seconds,
             }
             metrics |= self._operations(flops, predictions, label.seconds)
             place, shape = Place(label.step, label.before), (label.rows, label.seq_len)
@@ -267,13 +272,20 @@ class Loop:
         if self.valid is None:
             return
         self._finish(self.late.drain())
-        self._last_end = None
+        start, self._last_end = time.monotonic(), None
         loss, correct, predictions = self.engine.evaluate(self._held_out(step)).tolist()
         metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
         if self.config.optim.ema is not None:
             loss, _, predictions = self.engine.evaluate(self._held_out(step), averaged=True).tolist()
             metrics["eval/ema_loss"] = loss / max(predictions, 1)
-        self._report(step, metrics)
+        if self._samples:
+            self._samples.record(self.engine, step)
+        self._report(step, metrics | {"eval/seconds": time.monotonic() - start})
+
+    def _new_samples(self) -> Samples | None:
+        if self.valid is None or not self.config.eval.samples:
+            return None
+        return Samples(self.config, self.valid, self._feed, self.folder.predictions if self.is_main else None)
 
     def _new_saver(self, steps_done: int) -> Saver:
         settings, start = self.config.checkpoint, self.folder.checkpoints / name_of(steps_done)

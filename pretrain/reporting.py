@@ -9,7 +9,8 @@ from pretrain.config import Config
 from pretrain.curve import draw_curve
 from pretrain.data.sources import Sources
 from pretrain.environment import git_commit
-from pretrain.journal import Journal, read_journal
+from pretrain.journal import Journal
+from pretrain.measured import read_measured
 from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
 from pretrain.tracking import Tracker
@@ -73,7 +74,7 @@ class Reporting:
 
     def _draw_curve(self) -> None:
         try:
-            draw_curve(read_journal(self._folder.journal), self._folder.curve, title=self._folder.path.name)
+            draw_curve(read_measured(self._folder.journal), self._folder.curve, title=self._folder.path.name)
         except (OSError, ValueError) as error:  # a picture is no reason to fail a run
             print(f"warning: {self._folder.curve} was not drawn: {error}", file=sys.stderr, flush=True)
         else:

@@ -40,6 +40,7 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.environment = path / "environment.json"
         self.journal = path / "journal.jsonl"
+        self.predictions = path / "predictions.jsonl"
         self.status = path / "status.json"
         self.stop = path / "STOP"
         self.checkpoints = path / "checkpoints"

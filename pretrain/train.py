@@ -132,7 +132,10 @@ class _Session:
         engine = self.engine(start)
         if config.guard.dry_run:
             dry_run(engine, loader, progress, config.longest_row)
-        environment = gather_environment(extensions())
+        environment = gather_environment(extensions()) | {
+            "parameters": engine.n_parameters,
+            "data": self.data.facts(),
+        }
         on_main(lambda: _record(config, folder, self.data, progress.steps_done, environment))
         reporting = Reporting(config, folder, self.data, progress.steps_done) if rank == 0 else None
         report = reporting.report if reporting else lambda step, metrics, batch: None

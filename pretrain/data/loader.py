@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pretrain.curriculum import Stage, stage_at
+from pretrain.curriculum import BatchShape, Stage, stage_at
 from pretrain.data.batch import Batch, build_batch
 from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
@@ -41,7 +41,7 @@ class Loader:
         rank: int,
     ):
         self.mixture, self._stages, self._rank = mixture, stages, rank
-        self._vocabulary, self.objective, self._mask_rate = vocabulary, objective, mask_rate
+        self.vocabulary, self.objective, self._mask_rate = vocabulary, objective, mask_rate
 
     def step(self, steps_done: int, position: MixturePosition) -> Step:
         """The batches of the step that follows `steps_done` steps, from where those left the stream.
@@ -99,6 +99,14 @@ class Loader:
             yield self._build(_rows(parts, self._rank * shape.micro, shape.micro), stage, self._mask_rate(steps_done))
         self.mixture.release()
 
+    def samples(self, rows: int, seq_len: int) -> Batch:
+        """The first rows of epoch 0 where each has `seq_len` slots, `rows` at most: the same on every rank."""
+        parts, _ = self.mixture.take(self.mixture.start(), rows, seq_len)
+        stage = Stage(0, seq_len, BatchShape(1, 1, rows))
+        batch = self._build([part for part in parts if part.epoch == 0], stage, self._mask_rate(0))
+        self.mixture.release()
+        return batch
+
     def close(self) -> None:
         """End the reading threads."""
         self.mixture.close()
@@ -110,7 +118,7 @@ class Loader:
         return stage, *self.mixture.take(before, stage.shape.rows, stage.seq_len)
 
     def _build(self, parts: list[Part], stage: Stage, rate: float) -> Batch:
-        return build_batch(parts, stage.shape.micro, stage.seq_len, self._vocabulary, self.objective, rate)
+        return build_batch(parts, stage.shape.micro, stage.seq_len, self.vocabulary, self.objective, rate)
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import TokenizerInfo
@@ -21,6 +22,7 @@ from pretrain.masking.objective import objective_of, rate_at
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
+from pretrain.redact import redact
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
@@ -42,6 +44,19 @@ class Sources:
     def fingerprint(self) -> str:
         """The fingerprints of the data sets, in order."""
         return " ".join(dataset.manifest.fingerprint for dataset in self.datasets)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What each data set is, as JSON values."""
+        return [
+            {
+                "name": name,
+                "location": redact(str(dataset.location)),
+                "fingerprint": dataset.manifest.fingerprint,
+                "documents": dataset.manifest.totals.documents,
+                "tokens": dataset.manifest.totals.tokens,
+            }
+            for name, dataset in zip(self.names, self.datasets, strict=True)
+        ]
 
 
 def open_sources(config: DataConfig) -> Sources:

@@ -18,7 +18,7 @@ from pretrain.model.attention import Backend, Documents, backend_for
 from pretrain.model.head import LossOptions, VocabularyLoss
 from pretrain.model.initialize import draw_weights
 from pretrain.model.layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
-from pretrain.model.prediction import Prediction
+from pretrain.model.prediction import Choices, Prediction, choices_of
 from pretrain.model.rotary import Rotation, rotation
 from pretrain.model.shape import EncoderShape
 
@@ -153,8 +153,15 @@ class Encoder(nn.Module):
         labels: Tensor,
         seq_len: int,
         n_documents: int,
-    ) -> Prediction:
-        """The loss over masked positions [K] with labels [K] (IGNORED where a slot is unused), as sums."""
+        top: int = 0,
+    ) -> Prediction | Choices:
+        """The loss over masked positions [K] with labels [K] (IGNORED where a slot is unused), as sums.
+
+        With `top`: the so many likeliest tokens at each position instead.
+        """
+        if top:
+            x_KD = self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions)
+            return choices_of(self.logits(x_KD), labels, top)
         stream = tokens, positions, cu_seqlens, masked_positions, labels, seq_len
         return self._compiled(*stream, None) if self._compiled else self._predict(*stream, n_documents)
 

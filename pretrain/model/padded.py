@@ -18,7 +18,7 @@ from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 from pretrain.masking.rows import IGNORED
 from pretrain.model.head import LossOptions, cross_entropy_sums
-from pretrain.model.prediction import Prediction
+from pretrain.model.prediction import Choices, Prediction, choices_of
 
 _FOREIGN_CODE = ("auto_map", "trust_remote_code")
 
@@ -48,7 +48,8 @@ class PaddedModel(nn.Module):
         labels: Tensor,
         seq_len: int,
         n_documents: int,
-    ) -> Prediction:
+        top: int = 0,
+    ) -> Prediction | Choices:
         """As Encoder.forward. The host waits for the device: lengths vary, and shapes with them."""
         starts = cu_seqlens[:n_documents].long()
         lengths = cu_seqlens[1 : n_documents + 1] - starts
@@ -62,6 +63,8 @@ class PaddedModel(nn.Module):
         logits = self.model(input_ids=ids, attention_mask=inside.long()).logits
         row = (torch.searchsorted(starts, masked_positions, right=True) - 1).clamp(min=0)
         column = (masked_positions - starts[row]).clamp(0, len(columns) - 1)
+        if top:
+            return choices_of(logits[row, column], labels, top)
         sums = cross_entropy_sums(logits[row, column], labels, self.options)
         return Prediction(*sums, (labels != IGNORED).sum(dtype=torch.float32))
 

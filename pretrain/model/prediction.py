@@ -1,4 +1,4 @@
-"""What a model gives back for a stream."""
+"""What a model gives back for a stream: sums to learn by, or its choices, for people."""
 
 from typing import NamedTuple
 
@@ -19,3 +19,23 @@ class Prediction(NamedTuple):
     cross_entropy: Tensor
     correct: Tensor
     predictions: Tensor
+
+
+class Choices(NamedTuple):
+    """What a model would put into each of K places.
+
+    ids [K, T] int64: the likeliest ones, in order. probabilities [K, T] fp32: theirs.
+    of_label [K] fp32: the probability of the right one; without meaning where a place is not used.
+    """
+
+    ids: Tensor
+    probabilities: Tensor
+    of_label: Tensor
+
+
+def choices_of(logits: Tensor, labels: Tensor, top: int) -> Choices:
+    """The `top` likeliest ids by logits [K, V]; labels [K] int64, negative where a place is not used."""
+    probabilities = logits.float().softmax(dim=1)
+    likeliest = probabilities.topk(min(top, logits.shape[1]), dim=1)
+    of_label = probabilities.gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    return Choices(likeliest.indices, likeliest.values, of_label)

@@ -39,6 +39,7 @@ METRICS = {
     "data/seq_len",
     "speed/tokens_per_second",
     "speed/data_wait",
+    "speed/step_seconds",
     "speed/tflops",
 }
 SETTINGS = {"train__steps": STEPS, "checkpoint__every_steps": 4, "eval__every_steps": 6}
@@ -119,7 +120,7 @@ def test_journal_holds_every_step_with_its_metrics(reference):
         extra = set(entry.metrics) - METRICS
         assert set(entry.metrics) >= METRICS
         assert extra == (
-            ({"eval/loss", "eval/masked_accuracy"} if entry.step in (6, 12) else set())
+            ({"eval/loss", "eval/masked_accuracy", "eval/seconds"} if entry.step in (6, 12) else set())
             | ({"checkpoint/seconds", "checkpoint/write_seconds"} if entry.step in (4, 8, 12) else set())
         )
         assert all(np.isfinite(value) for value in entry.metrics.values())

@@ -100,6 +100,7 @@ OPTIONS = {
     "checkpoint.remote": None,
     "eval.every_steps": 1000,
     "eval.rows": 1024,
+    "eval.samples": 4,
     "guard.dry_run": True,
     "guard.max_skipped": 5,
     "guard.spike_threshold": 6.0,

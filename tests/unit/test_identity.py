@@ -97,6 +97,7 @@ FREE = {
     "checkpoint__remote": "s3://bucket/run",
     "eval__every_steps": 5,
     "eval__rows": 5,
+    "eval__samples": 5,
     "guard__dry_run": False,
     "guard__max_skipped": 2,
     "guard__spike_threshold": 5.0,

@@ -1,0 +1,1 @@
+"""`maskwright report`: a run as one HTML page."""

@@ -1,0 +1,155 @@
+"""All that the page shows of a run, as one JSON value, from its run folder alone."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from data_prep.errors import UserError
+from launchers.report.curves import axes_of, charts_of
+from launchers.report.events import breaks_of, marks_of, speeds, time_spent
+from launchers.report.facts import (
+    config_rows,
+    fact_rows,
+    read_config,
+    read_json,
+    stage_rows,
+    starts_of,
+    status_of,
+)
+from launchers.report.predictions import predictions_of, shown
+from pretrain.measured import Measured, measured_of, read_measured
+from pretrain.run_folder import RunFolder
+
+
+def collect(run: Path, out: Path) -> dict[str, Any]:
+    """What the page at `out` says of a run.
+
+    Raises:
+        UserError: if `run` is not a run folder.
+    """
+    folder = RunFolder(run)
+    if not any(path.exists() for path in (folder.status, folder.journal, folder.config)):
+        raise UserError(f"{run}: not a run folder (it has no status.json, config.yaml or journal.jsonl)")
+    environment, config = read_json(folder.environment), read_config(folder.config)
+    measured = _measured(folder.journal)
+    breaks = breaks_of(measured, starts_of(environment))
+    spent = time_spent(measured, breaks)
+    speed = speeds(measured, spent)
+    marks = marks_of(measured, breaks) | {"stage": _stage_marks(config, measured)}
+    found = {
+        "name": run.resolve().name,
+        "path": str(run.resolve()),
+        "time": time.time(),
+        "version": environment.get("packages", {}).get("maskwright") or "",
+        "status": status_of(folder),
+        "notices": _notices(measured, config, environment),
+        "headline": _headline(measured, speed),
+        "speeds": speed,
+        "charts": charts_of(measured),
+        "axes": axes_of(measured),
+        "marks": marks,
+        "counts": _counts(measured) | {"restart": sum(one.kind == "restart" for one in breaks)},
+        "spent": spent,
+        "predictions": predictions_of(folder.predictions, folder.tokenizer),
+        "facts": fact_rows(config, environment),
+        "exports": _exports(folder.exports, out),
+        "stages": stage_rows(config),
+        "starts": _starts(environment),
+        "config": config_rows(config),
+    }
+    return _clean(found)
+
+
+def _measured(journal: Path) -> Measured:
+    try:
+        return read_measured(journal)
+    except OSError:
+        return measured_of([])
+
+
+def _notices(measured: Measured, config: dict[str, Any], environment: dict[str, Any]) -> list[str]:
+    said = []
+    if not len(measured.steps):
+        said.append("This run has not recorded any step yet.")
+    if measured.torn:
+        lines = "1 line" if measured.torn == 1 else f"{measured.torn:,} lines"
+        said.append(f"{lines} of journal.jsonl could not be read and {'is' if measured.torn == 1 else 'are'} left out.")
+    if not config:
+        said.append("config.yaml is missing or cannot be read, so that the settings are not shown.")
+    if not environment:
+        said.append("environment.json is missing or cannot be read, so that hosts and versions are not shown.")
+    return said
+
+
+def _headline(measured: Measured, speed: dict[str, float]) -> list[tuple[str, float, str]]:
+    """(name, value, unit) of the numbers that stand at the top."""
+    found = []
+    for name, metric, unit in (
+        ("training loss", "train/loss", "nats"),
+        ("held-out loss", "eval/loss", "nats"),
+        ("held-out accuracy", "eval/masked_accuracy", "share"),
+    ):
+        values = measured.series(metric).values
+        values = values[np.isfinite(values)]
+        if len(values):  # a single batch says little
+            found.append((name, float(values[-50:].mean() if metric == "train/loss" else values[-1]), unit))
+    for name, key, unit in (
+        ("real tokens seen", "tokens", "count"),
+        ("real tokens/s", "tokens_per_second", "count"),
+        ("MFU", "mfu", "share"),
+        ("goodput", "goodput", "share"),
+    ):
+        if key in speed:
+            found.append((name, speed[key], unit))
+    return found
+
+
+def _counts(measured: Measured) -> dict[str, int]:
+    """How many marks there are of the kinds of which the page may show fewer."""
+    named = {"skipped": "train/skipped", "spike": "train/spike", "checkpoint": "checkpoint/seconds"}
+    return {kind: len(measured.series(name).steps) for kind, name in named.items()}
+
+
+def _stage_marks(config: dict[str, Any], measured: Measured) -> list[dict[str, Any]]:
+    """Where later stages of the curriculum begin, as far as the run has come."""
+    last = int(measured.steps.max()) if len(measured.steps) else 0
+    return [{"step": stage["after_step"]} for stage in stage_rows(config)[1:] if stage.get("after_step", last) < last]
+
+
+def _exports(exports: Path, out: Path) -> list[dict[str, str]]:
+    """Exported models, with links that hold as long as page and run stay where they are to each other."""
+    folders = sorted(path for path in exports.iterdir() if path.is_dir()) if exports.is_dir() else []
+    base = out.resolve().parent
+    return [{"name": path.name, "link": "./" + quote(os.path.relpath(path.resolve(), base))} for path in folders]
+
+
+def _starts(environment: dict[str, Any]) -> list[dict[str, Any]]:
+    every = [environment, *environment.get("earlier_starts", [])] if environment else []
+    return [
+        {
+            "when": one.get("time", ""),
+            "after_step": one.get("after_step", ""),
+            "processes": one.get("processes", ""),
+            "hosts": ", ".join(host.get("host", "") for host in one.get("hosts", [])),
+            "code": (one.get("git_commit") or "")[:12],
+        }
+        for one in every
+        if isinstance(one, dict)
+    ]
+
+
+def _clean(value: Any) -> Any:
+    """JSON values, text without control characters, and null for what is not finite."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, dict):
+        return {str(name): _clean(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(inner) for inner in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

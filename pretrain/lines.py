@@ -1,0 +1,49 @@
+"""A file of lines that is appended to as training goes, and read while it is written or after a kill."""
+
+import os
+from pathlib import Path
+
+
+class LineFile:
+    """Appends whole lines to the file at `path`; one process writes, any number may read meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        """Open for appending. What follows the last newline was cut short by a kill, and is dropped."""
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as this object
+        self._unwritten = b""
+        whole = _length_of_whole_lines(path)
+        if whole < os.path.getsize(path):
+            self._file.truncate(whole)
+
+    def append(self, lines: bytes) -> None:
+        """Hand lines, each with its newline, to the operating system: they survive the death of this process.
+
+        Raises OSError, leaving no half line, where the disk is full or gone. The lines are then kept, and written
+        before the next ones.
+        """
+        self._unwritten += lines
+        start = os.fstat(self._file.fileno()).st_size
+        left = self._unwritten
+        try:
+            while left:  # one write may take only a part
+                left = left[self._file.write(left) :]
+        except OSError:
+            self._file.truncate(start)
+            raise
+        self._unwritten = b""
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _length_of_whole_lines(path: Path, chunk: int = 1 << 16) -> int:
+    """Bytes up to and including the last newline, searched from the end."""
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - chunk)
+            file.seek(start)
+            if (newline := file.read(end - start).rfind(b"\n")) >= 0:
+                return start + newline + 1
+            end = start
+    return 0
