@@ -92,7 +92,7 @@ def judge_measured(ranks: Mapping[int, dict[str, Any]]) -> tuple[list[Finding], 
     if ranks[0]["all"]:
         findings.append(judge.judge_all(ranks[0]["all"], len(ranks)))
     if pairs:
-        findings += judge.judge_bandwidth({pair: figures["GB/s"] for pair, figures in pairs.items()})
+        findings += judge.judge_bandwidth({pair: figures["GB/s"] for pair, figures in pairs.items()}, backend)
         findings += judge.judge_latency({pair: figures["us"] for pair, figures in pairs.items()})
         findings.append(judge.judge_clocks(offsets))
     measured = {

@@ -11,7 +11,7 @@ from launchers.doctor.pairs import bad_pairs, by_node, outliers
 
 GROUP = "cluster"
 GEMM_RATIOS = {"nccl": 0.9, "gloo": 0.7}  # GPUs of one kind are within some per cent of each other
-BANDWIDTH_RATIO = 0.7
+BANDWIDTH_RATIOS = {"nccl": 0.75, "gloo": 0.5}
 LATENCY_RATIO = 3.0
 SKEW_SECONDS = 1.0
 _SHOWN = 8  # names in a line
@@ -73,9 +73,9 @@ def judge_rates(rates: Mapping[str, float], backend: str) -> Finding:
     return _finding("matrix products", "ok", f"{value}, lowest {rates[lowest]:,.3g} ({lowest})")
 
 
-def judge_bandwidth(pairs: Mapping[tuple[str, str], float]) -> list[Finding]:
+def judge_bandwidth(pairs: Mapping[tuple[str, str], float], backend: str) -> list[Finding]:
     """GB/s of all-reduces by pair of nodes."""
-    return _judge_pairs("bandwidth", pairs, "GB/s", BANDWIDTH_RATIO, True)
+    return _judge_pairs("bandwidth", pairs, "GB/s", BANDWIDTH_RATIOS[backend], True)
 
 
 def judge_latency(pairs: Mapping[tuple[str, str], float]) -> list[Finding]:

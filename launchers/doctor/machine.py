@@ -4,7 +4,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launchers.doctor.commands import ask
@@ -15,6 +15,8 @@ SHM_WANTED = 1 << 30  # DeepSpeed takes 69 MB a rank, NCCL up to some hundred
 SHM_LEAST = 128 << 20
 FILES_WANTED = 4096  # shards, sockets and workers of a rank
 _INFINIBAND = Path("/sys/class/infiniband")
+_QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # control groups of version 1; in version 2 cpu.max has both
+_MOST_MEMORY = ("memory.max", "memory.limit_in_bytes")
 _BUILT = 1735689600.0  # 2025-01-01: a clock before it has never been set
 
 
@@ -111,12 +113,34 @@ def judge_clock(now: float, synchronised: bool | None) -> Finding:
     return Finding("clock", "ok", value)
 
 
+def cpu_quota(limits: Sequence[str]) -> float | None:
+    """The least number of cores that control groups grant: of `QUOTA PERIOD` in microseconds, or `max PERIOD`."""
+    pairs = [limit.split() for limit in limits]
+    return min((int(quota) / int(period) for quota, period in pairs if quota.isdecimal()), default=None)
+
+
+def control_groups(table: str) -> list[Path]:
+    """The folders of this process's control groups and of those around them, from /proc/self/cgroup; both versions."""
+    found = []
+    for line in table.splitlines():
+        _, controllers, path = line.split(":", 2)
+        root = Path("/sys/fs/cgroup", *([controllers] if controllers else []))
+        inner = root / path.lstrip("/")
+        found += [inner, *(folder for folder in inner.parents if folder.is_relative_to(root))]
+    return found
+
+
+def _limits_of(name: str) -> list[str]:
+    """What the control groups of this process have in their files of a name."""
+    folders = control_groups(_read("/proc/self/cgroup") or "")
+    return [text for folder in folders if (text := _read(f"{folder}/{name}")) is not None]
+
+
 def _cores() -> Iterator[Finding]:
     present = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0))
-    quota = (_read("/sys/fs/cgroup/cpu.max") or "max").split()
-    share = int(quota[0]) / int(quota[1]) if quota[0].isdecimal() else None
-    yield judge_cores(usable, present, share, os.environ.get("OMP_NUM_THREADS"))
+    quota = cpu_quota(_limits_of("cpu.max") + [" ".join(pair) for pair in zip(*map(_limits_of, _QUOTA), strict=True)])
+    yield judge_cores(usable, present, quota, os.environ.get("OMP_NUM_THREADS"))
 
 
 def _governor() -> Iterator[Finding]:
@@ -127,14 +151,10 @@ def _governor() -> Iterator[Finding]:
 def _memory() -> Iterator[Finding]:
     lines = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
     found = {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines}
-    limit = _read("/sys/fs/cgroup/memory.max") or "max"
-    yield judge_memory(
-        found["MemTotal"],
-        found["MemAvailable"],
-        int(limit) if limit.isdecimal() else None,
-        found["SwapTotal"],
-        found["SwapFree"],
-    )
+    limits = [int(limit) for name in _MOST_MEMORY for limit in _limits_of(name) if limit.isdecimal()]
+    keys = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
+    total, available, swap_total, swap_free = (found[key] for key in keys)
+    yield judge_memory(total, available, min(limits, default=None), swap_total, swap_free)
 
 
 def _shm() -> Iterator[Finding]:

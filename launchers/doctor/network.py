@@ -39,10 +39,10 @@ def judge_interface(chosen: str | None, present: Sequence[str], variables: Mappi
         if (named := variables.get(variable)) and not any(_matches(pattern, present) for pattern in named.split(",")):
             advice = f"unset {variable}, or name one of {', '.join(present)}"
             return Finding("interface", "fail", f"{variable}={named}, which is not there", advice)
-    named = [f"{variable}={variables[variable]}" for variable in _NAMING if variables.get(variable)]
+    settings = [f"{variable}={variables[variable]}" for variable in _NAMING if variables.get(variable)]
     if chosen is None:
         return Finding("interface", "warn", "no way to other machines", "this machine can only train by itself")
-    return Finding("interface", "ok", ", ".join([chosen, *named]))
+    return Finding("interface", "ok", ", ".join([chosen, *settings]))
 
 
 def judge_adapters(states: Mapping[str, str]) -> Finding:

@@ -6,11 +6,17 @@ from data_prep.remote import is_url
 from launchers.doctor import datasets, extensions, gpus, heavy, machine, network, packages, slurm, storage, tracking
 from launchers.doctor.finding import Check
 from pretrain.config import Config
+from pretrain.config.run import TrackConfig
 
 
 def machine_checks(config: Config | None) -> list[Check]:
     """What can differ between the nodes of a cluster; none takes long or imports torch."""
-    found = [*packages.checks(), *machine.checks(), *network.checks(), *gpus.checks(config and config.train.precision)]
+    found = [
+        *packages.checks(),
+        *machine.checks(),
+        *network.checks(),
+        *gpus.checks(config.train.precision if config else None),
+    ]
     found += [
         *extensions.checks(),
         *storage.write_checks("run folder" if config else "working folder", _folder(config)),
@@ -20,8 +26,7 @@ def machine_checks(config: Config | None) -> list[Check]:
             found += storage.read_checks(name, Path(location))
     if config and config.data.cache_dir and any(map(is_url, datasets.locations(config).values())):
         found += storage.write_checks("data.cache_dir", config.data.cache_dir)
-    track = config.track if config else None
-    return [*found, *tracking.checks(track and track.uri, track.experiment if track else "maskwright")]
+    return [*found, *tracking.checks(config.track if config else TrackConfig())]
 
 
 def all_checks(config: Config | None, full: bool = False, deep: bool = False) -> list[Check]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from launchers.doctor.finding import Check, Finding
 from launchers.doctor.network import outside_address
 from launchers.doctor.storage import Mount, existing, mount_of
+from pretrain.config.run import TrackConfig
 from pretrain.redact import redact
 
 SECONDS = 5.0
@@ -28,9 +29,9 @@ class Reply(NamedTuple):
     problem: str = ""
 
 
-def checks(uri: str | None, experiment: str) -> list[Check]:
-    """The checks of where a run is tracked; without a config, of MLFLOW_TRACKING_URI or MLflow's default."""
-    return [Check("tracking", "mlflow", lambda: _mlflow(uri, experiment), seconds=4 * SECONDS)]
+def checks(track: TrackConfig) -> list[Check]:
+    """The checks of where a run is tracked, which MLFLOW_TRACKING_URI may say too."""
+    return [Check("tracking", "mlflow", lambda: _mlflow(track), seconds=4 * SECONDS)]
 
 
 def judge_secret(uri: str) -> Finding | None:
@@ -107,11 +108,10 @@ def ask_server(uri: str, headers: Mapping[str, str], seconds: float = SECONDS) -
         return Reply(None, str(error) or type(error).__name__)
 
 
-def _mlflow(uri: str | None, experiment: str) -> Iterator[Finding]:
-    from pretrain.config.run import TrackConfig
+def _mlflow(track: TrackConfig) -> Iterator[Finding]:
     from pretrain.tracking import resolve_target
 
-    uri, _ = resolve_target(uri or TrackConfig().uri, experiment)
+    uri, _ = resolve_target(track.uri, track.experiment)
     if finding := judge_secret(uri):
         yield finding
     parts = urlsplit(uri)
