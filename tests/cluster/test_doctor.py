@@ -44,7 +44,8 @@ def test_two_nodes(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_node_with_a_slow_network_is_named(three: Cluster) -> None:
-    three.run("tc", "-n", "n2", "qdisc", "add", "dev", "eth0", "root", *["tbf", "rate", "50mbit", "burst", "32kb", "latency", "1s"])
+    limit = ["tbf", "rate", "50mbit", "burst", "32kb", "latency", "1s"]
+    three.run("tc", "-n", "n2", "qdisc", "add", "dev", "eth0", "root", *limit)
     try:
         findings, measured = examine(three, "--nodes", "3")
     finally:

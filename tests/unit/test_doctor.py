@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from launchers.doctor import extensions, gpus, machine, network, packages, slurm
 from launchers.doctor.finding import Check, Finding, worst
 from launchers.doctor.report import as_json, line
 from launchers.doctor.run_checks import run_checks
+from launchers.doctor.subjects import all_checks
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -79,6 +81,7 @@ def test_the_command_imports_no_torch():
         import sys
         from launchers.cli import main
         from launchers.doctor.run_checks import run_checks
+from launchers.doctor.subjects import all_checks
         import launchers.doctor.run_checks as runner
         from launchers.doctor.finding import Finding
         find = runner._findings
@@ -376,3 +379,16 @@ def test_random_output_of_programs_does_no_harm():
         text = "".join(draw.choice("ab01|=,*\n -.") for _ in range(80))
         slurm.parse_config(text)
         gpus.parse_gpus(text)
+
+
+def test_every_line_is_documented():
+    page = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
+    rows = "\n".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
+    known = {name.split(": ")[-1] for name in re.findall(r"`([^`]+)`", rows)}
+    done = run_checks(all_checks(None))
+    assert len(done) > 25
+    for finding in done:
+        assert re.sub(r"^(partition|gpu) \S+.*", r"\1", finding.name).split(": ")[-1] in known, finding.name
+    source = "\n".join(path.read_text() for path in (ROOT / "launchers/doctor").glob("*.py"))
+    for name in set(re.findall(r'(?:Finding|_finding)\(\s*"([^"{]+)"', source)):
+        assert name in known | {"gpus"}, name

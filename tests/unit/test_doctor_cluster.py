@@ -124,7 +124,7 @@ def test_ranks_become_findings():
 
 
 def test_results_pass_through_mixed_lines():
-    values = {rank: {"rank": rank, "text": [str(n * rank) for n in range(3000)]} for rank in range(3)}
+    values = {rank: {"rank": rank, "text": [str(n * (rank + 1)) for n in range(3000)]} for rank in range(3)}
     lines = [encode(rank, value).splitlines() for rank, value in values.items()]
     assert max(len(line) for those in lines for line in those) < 1000
     assert min(map(len, lines)) > 1
