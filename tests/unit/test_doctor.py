@@ -80,8 +80,6 @@ def test_the_command_imports_no_torch():
     code = """if True:
         import sys
         from launchers.cli import main
-        from launchers.doctor.run_checks import run_checks
-from launchers.doctor.subjects import all_checks
         import launchers.doctor.run_checks as runner
         from launchers.doctor.finding import Finding
         find = runner._findings
