@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -58,13 +59,26 @@ def doctor(
         from launchers.doctor.run_checks import run_checks
         from launchers.doctor.subjects import all_checks
 
-        findings = run_checks(all_checks(settings, full, deep))
+        checks = all_checks(settings, full, deep)
+        findings = run_checks(checks, _progress(len(checks)))
     seconds = time.monotonic() - begin
     if as_json:
         print(to_json(findings, seconds, measured))
     else:
         print_findings(findings, seconds)
     sys.exit(1 if worst(findings) == "fail" else 0)
+
+
+def _progress(total: int) -> Callable[[int, Sequence[str]], None] | None:
+    """A line on a terminal that says what is being looked at, and is gone at the end."""
+    if not (sys.stderr.isatty() and sys.stdout.isatty()):
+        return None
+
+    def show(done: int, names: Sequence[str]) -> None:
+        text = f"{done} of {total} checks done; {', '.join(names)}"[:78] if done < total else ""
+        print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+
+    return show
 
 
 def _refuse_senseless(

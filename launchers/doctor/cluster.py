@@ -1,6 +1,7 @@
 """The nodes of a Slurm allocation beside each other: each looks at itself, then all are measured together."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from data_prep.errors import UserError
 from launchers.doctor import judge_cluster as judge
 from launchers.doctor.commands import ask, one_line
-from launchers.doctor.finding import Finding
+from launchers.doctor.finding import Finding, presentable
 from launchers.doctor.wire import decode
 
 _NODE_SECONDS = 180.0
@@ -30,7 +31,8 @@ def allocate(nodes: int, gpus_per_node: int | None, arguments: Sequence[str]) ->
         UserError: where there is no salloc.
     """
     command = ["salloc", "--quiet", f"--nodes={nodes}", "--job-name=maskwright-doctor"]
-    command += [f"--gres=gpu:{gpus_per_node}"] if gpus_per_node else []
+    if gpus_per_node:
+        command += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
     command += [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
     try:
         return subprocess.run(command).returncode
@@ -38,7 +40,7 @@ def allocate(nodes: int, gpus_per_node: int | None, arguments: Sequence[str]) ->
         raise UserError("salloc was not found: run this on a login node of a Slurm cluster") from None
 
 
-def examine_cluster(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Report:
+def examine_cluster(arguments: Sequence[str]) -> Report:
     """Look at the nodes of the allocation that this process runs in.
 
     Args:
@@ -47,10 +49,14 @@ def examine_cluster(arguments: Sequence[str], environment: Mapping[str, str] = o
     Raises:
         UserError: outside an allocation.
     """
+    environment = os.environ
     if "SLURM_JOB_ID" not in environment:
         raise UserError("--cluster looks at the allocation of a Slurm job, and this is none: give --nodes N to get one")
     listed = ask("scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", ""))
     hosts = listed.text.split() if listed and listed.works else []
+    if not hosts:
+        raise UserError(f"scontrol does not name the nodes of job {environment['SLURM_JOB_ID']}: is it over?")
+    _say(f"{len(hosts)} nodes look at themselves")
     answers, problem = _srun(hosts, 1, "launchers.doctor.node", arguments, _NODE_SECONDS)
     nodes = {answer["host"]: answer for answer in answers.values()}  # in Slurm's order: the first has rank 0
     findings = [judge.judge_answers(hosts, list(nodes), problem)]
@@ -59,7 +65,8 @@ def examine_cluster(arguments: Sequence[str], environment: Mapping[str, str] = o
     findings += judge.merge_findings({h: [Finding(**one) for one in node["findings"]] for h, node in nodes.items()})
     findings += judge.judge_likeness({host: node["facts"] for host, node in nodes.items()})
     more, measured = _exchange(nodes)
-    return Report([*findings, *more], {"nodes": {h: node["facts"] for h, node in nodes.items()}, **measured})
+    findings = [presentable(finding) for finding in [*findings, *more]]
+    return Report(findings, {"nodes": {h: node["facts"] for h, node in nodes.items()}, **measured})
 
 
 def _exchange(nodes: dict[str, dict[str, Any]]) -> tuple[list[Finding], dict[str, Any]]:
@@ -69,11 +76,14 @@ def _exchange(nodes: dict[str, dict[str, Any]]) -> tuple[list[Finding], dict[str
     first, last = nodes[hosts[0]], nodes[hosts[-1]]
     master = str(first["address"] or hosts[0])
     words = [master, str(first["port"]), str(last["address"] or hosts[-1])]
+    _say(f"{len(hosts)} nodes are measured together, {each} processes on each")
     ranks, problem = _srun(hosts, each, "launchers.doctor.exchange", words, _EXCHANGE_SECONDS)
     if len(ranks) < each * len(hosts):
         silent = sorted({hosts[rank // each] for rank in range(each * len(hosts)) if rank not in ranks})
         value = f"no result of {', '.join(silent)}; {problem or 'srun ended without a word'}"
-        advice = "name the network by GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or look at the nodes with --nodelist"
+        advice = (
+            "name the network by GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or leave out the nodes that gave no result"
+        )
         return [Finding("exchange", "fail", value, advice, judge.GROUP)], {}
     return judge_measured(ranks)
 
@@ -105,11 +115,20 @@ def judge_measured(ranks: Mapping[int, dict[str, Any]]) -> tuple[list[Finding], 
     return findings, measured
 
 
+def least_cores(counts: str) -> int:
+    """The fewest cores that a node of the job grants, of Slurm's `4(x2),8`; 1 where it does not tell."""
+    return min((int(count) for count in re.findall(r"(?:^|,)(\d+)", counts)), default=1)
+
+
+def _say(words: str) -> None:
+    print(f"{words} ...", file=sys.stderr, flush=True)
+
+
 def _srun(
     hosts: Sequence[str], each: int, module: str, arguments: Sequence[str], seconds: float
 ) -> tuple[dict[int, Any], str]:
     """Run a module in `each` processes on every host; what they print by rank, and srun's complaints on one line."""
-    cores = int(os.environ.get("SLURM_CPUS_ON_NODE") or each)
+    cores = least_cores(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
     command = ["srun", "--overlap", f"--nodelist={','.join(hosts)}", f"--nodes={len(hosts)}"]
     command += [
         f"--ntasks={len(hosts) * each}",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launchers.doctor.commands import ask, one_line
-from launchers.doctor.finding import Check, Finding
+from launchers.doctor.finding import Check, Finding, Status
 from launchers.doctor.packages import installed_version
 from launchers.doctor.storage import existing, mount_of
 from launchers.local import gpu_count
@@ -47,12 +47,18 @@ def judge_compiler(compiler: str | None, ninja: bool, built: bool) -> Finding:
     return Finding("compiler", "ok", f"{compiler}; ninja")
 
 
-def judge_folder(name: str, folder: Path, writable: bool, network: bool, built: list[str], stale: list[str]) -> Finding:
-    """A folder of compiled things: `built` are those there, `stale` the locks that a killed build has left."""
+def judge_folder(
+    name: str, folder: Path, writable: bool, network: bool, built: list[str], stale: list[str], needed: bool = True
+) -> Finding:
+    """A folder of compiled things: `built` are those there, `stale` the locks that a killed build has left.
+
+    `needed`: every run here compiles something, so that a folder which cannot be written is the end of it.
+    """
     value = f"{folder}: {', '.join(built) or 'nothing built yet'}"
     variable = "TRITON_CACHE_DIR" if name == "triton" else "TORCH_EXTENSIONS_DIR"
     if not writable:
-        return Finding(name, "fail", f"{folder} cannot be written", f"set {variable} to a folder that can")
+        status: Status = "fail" if needed else "warn"
+        return Finding(name, status, f"{folder} cannot be written", f"set {variable} to a folder that can")
     if stale:
         advice = f"unless a build is running, it will be waited for without end: rm {' '.join(stale)}"
         return Finding(name, "warn", f"{value}; an old lock", advice)
@@ -87,7 +93,7 @@ def _deepspeed() -> Iterator[Finding]:
     folder = extension_folder()
     old = time.time() - _STALE_SECONDS
     stale = [str(path) for path in folder.glob("**/lock") if path.stat().st_mtime < old]
-    yield judge_folder("deepspeed", folder, *_place(folder), _built(), stale)
+    yield judge_folder("deepspeed", folder, *_place(folder), _built(), stale, needed=not gpu_count())
 
 
 def _triton() -> Iterator[Finding]:

@@ -1,8 +1,11 @@
 """What a check is, and what it finds."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from launchers.spelling import printable
+from pretrain.redact import redact
 
 Status = Literal["ok", "warn", "fail", "skipped"]
 STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skipped")
@@ -27,6 +30,16 @@ class Check:
     name: str
     look: Callable[[], Iterable[Finding]] = field(repr=False)
     seconds: float = 10.0
+
+
+def presentable(finding: Finding) -> Finding:
+    """The finding without secrets in addresses, and without characters that would steer a terminal."""
+    return replace(
+        finding,
+        value=printable(redact(finding.value)),
+        advice=printable(redact(finding.advice)),
+        name=printable(finding.name),
+    )
 
 
 def worst(findings: Iterable[Finding]) -> Status:

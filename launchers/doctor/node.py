@@ -47,7 +47,7 @@ def _facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "python's place": sys.executable,
         **{name: installed_version(name) for name in NAMED},
-        "torch's CUDA": torch_cuda(),
+        "torch's CUDA": installed_version("torch") and torch_cuda(),
         "driver": driver.text.partition("\n")[0] if driver and driver.works else None,
         "GPUs": ", ".join(kinds.text.splitlines()) if kinds and kinds.works else None,
         "kernel": platform.release(),

@@ -5,16 +5,16 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
 
 from data_prep.errors import UserError
-from launchers.doctor.finding import Check, Finding
-from pretrain.redact import redact
+from launchers.doctor.finding import Check, Finding, presentable
 from pretrain.signals import die_with_parent
 
 AT_ONCE = 4
+Progress = Callable[[int, Sequence[str]], None]
 _GRACE_SECONDS = 1.0  # for a check that is given up to take its files away
 
 
@@ -29,18 +29,21 @@ class _Running:
     deadline: float
 
 
-def run_checks(checks: Sequence[Check], at_once: int = AT_ONCE) -> list[Finding]:
+def run_checks(checks: Sequence[Check], progress: Progress | None = None) -> list[Finding]:
     """All that the checks find, in their order, addresses without their secrets.
 
-    A check that raises, is killed or takes longer than its seconds fails; what it had found before is kept.
+    A check that raises, is killed or takes longer than its seconds fails; what it had found before is kept. `progress`
+    is told how many are over, and the names of those that run.
     """
     found: list[list[Finding]] = [[] for _ in checks]
     waiting = deque(enumerate(checks))
     running: list[_Running] = []
     try:
         while waiting or running:
-            while waiting and len(running) < at_once:
+            while waiting and len(running) < AT_ONCE:
                 running.append(_start(*waiting.popleft()))
+            if progress:
+                progress(len(checks) - len(waiting) - len(running), [one.check.name for one in running])
             soonest = min(one.deadline for one in running)
             ready = wait([one.answers for one in running], max(0.0, soonest - time.monotonic()))
             for one in list(running):
@@ -51,14 +54,16 @@ def run_checks(checks: Sequence[Check], at_once: int = AT_ONCE) -> list[Finding]
                 if over:
                     running.remove(one)
                     _end(one)
+        if progress:
+            progress(len(checks), [])
     finally:
         for one in running:
             _end(one)
-    return [_presentable(finding, check) for check, those in zip(checks, found, strict=True) for finding in those]
-
-
-def _presentable(finding: Finding, check: Check) -> Finding:
-    return replace(finding, group=check.group, value=redact(finding.value), advice=redact(finding.advice))
+    return [
+        presentable(replace(finding, group=check.group))
+        for check, those in zip(checks, found, strict=True)
+        for finding in those
+    ]
 
 
 def _overdue(check: Check) -> Finding:

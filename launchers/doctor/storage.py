@@ -49,11 +49,16 @@ class Held(NamedTuple):
     files: int | None
 
 
+def commit_check(place: str, path: Path) -> Check:
+    """The check of how a folder keeps small files: renames, flushes, locks and times."""
+    return Check("storage", f"{place}: writes", lambda: _writes(place, path), seconds=20)
+
+
 def write_checks(place: str, path: Path) -> list[Check]:
     """The checks of a folder that a run writes to, or of the nearest one above it that exists."""
     return [
         Check("storage", f"{place}: room", lambda: _room(place, path)),
-        Check("storage", f"{place}: writes", lambda: _writes(place, path), seconds=20),
+        commit_check(place, path),
         Check("storage", f"{place}: speed", lambda: _speed(place, path), seconds=30),
     ]
 

@@ -21,6 +21,7 @@ def machine_checks(config: Config | None) -> list[Check]:
         *extensions.checks(),
         *storage.write_checks("run folder" if config else "working folder", _folder(config)),
     ]
+    found.append(storage.commit_check("extensions", extensions.extension_folder()))
     for name, location in datasets.locations(config).items() if config else ():
         if not is_url(location):
             found += storage.read_checks(name, Path(location))

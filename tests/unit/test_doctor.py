@@ -48,7 +48,7 @@ def test_a_check_that_crashes_or_hangs_is_a_finding():
         Check("b", "dies", lambda: raising(os.kill(os.getpid(), signal.SIGKILL))),
         Check("b", "hangs", lambda: raising(time.sleep(60)), seconds=0.3),
         Check("b", "leaves", lambda: raising(SystemExit(3))),
-        Check("b", "fine", lambda: iter([Finding("fine", "ok", "http://me:secret@host/x?token=abc")])),
+        Check("b", "fine", lambda: iter([Finding("fine", "ok", "http://me:secret@host/x?token=abc \x1b[2J")])),
     ]
     begin = time.monotonic()
     found = run_checks(checks)
@@ -61,7 +61,7 @@ def test_a_check_that_crashes_or_hangs_is_a_finding():
     assert "killed" in by_name["leaves"].value
     assert by_name["hangs"].value == "no answer within 0.3 s"
     assert [finding.name for finding in found][:3] == ["before", "raises", "before"], "in order, with what came before"
-    assert by_name["fine"] == Finding("fine", "ok", "http://***@host/x?token=***", "", "b")
+    assert by_name["fine"] == Finding("fine", "ok", "http://***@host/x?token=*** \\x1b[2J", "", "b")
 
 
 def test_a_hanging_check_leaves_no_process_and_no_file(tmp_path):
@@ -299,6 +299,8 @@ def test_extensions(tmp_path):
     assert "ninja" in extensions.judge_compiler("g++ 12", False, True).value
     assert status(extensions.judge_folder("deepspeed", tmp_path, True, False, [], [])) == "ok"
     assert "TORCH_EXTENSIONS_DIR" in extensions.judge_folder("deepspeed", tmp_path, False, False, [], []).advice
+    unneeded = extensions.judge_folder("deepspeed", tmp_path, False, False, [], [], needed=False)
+    assert status(unneeded) == "warn"
     assert "TRITON_CACHE_DIR" in extensions.judge_folder("triton", tmp_path, True, True, [], []).advice
     assert "rm /x/lock" in extensions.judge_folder("deepspeed", tmp_path, True, False, [], ["/x/lock"]).advice
     assert status(extensions.judge_tokenizers({"nanotoken": "0.1"})) == "ok"

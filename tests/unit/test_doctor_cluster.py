@@ -6,7 +6,7 @@ import json
 import pytest
 
 from launchers.doctor import judge_cluster as judge
-from launchers.doctor.cluster import judge_measured
+from launchers.doctor.cluster import judge_measured, least_cores
 from launchers.doctor.finding import Finding
 from launchers.doctor.pairs import bad_pairs, by_node, clock_offset, outliers, rounds
 from launchers.doctor.wire import decode, encode
@@ -134,3 +134,7 @@ def test_results_pass_through_mixed_lines():
         "what is cut off is not there"
     )
     assert decode("") == {}
+
+
+def test_cores_that_a_job_grants():
+    assert [least_cores(text) for text in ("8", "8(x2)", "8(x2),4", "16(x12),32(x2)", "")] == [8, 8, 4, 16, 1]
