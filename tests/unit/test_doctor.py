@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from launchers.app import app
 from launchers.doctor import extensions, gpus, machine, network, packages, slurm, storage, tracking
 from launchers.doctor.finding import Check, Finding, worst
 from launchers.doctor.report import as_json, line
@@ -392,3 +394,21 @@ def test_every_line_is_documented():
     source = "\n".join(path.read_text() for path in (ROOT / "launchers/doctor").glob("*.py"))
     for name in set(re.findall(r'(?:Finding|_finding)\(\s*"([^"{]+)"', source)):
         assert name in known | {"gpus"}, name
+
+
+@pytest.mark.parametrize(
+    "words,sentence",
+    [
+        (["none.yaml"], "no such config file"),
+        (["--deep"], "give CONFIG"),
+        (["--gpus-per-node", "8"], "give --nodes too"),
+        (["--cluster", "--full"], "without --cluster"),
+        (["--nodes", "2", "--deep", "configs/demo.yaml"], "without --cluster"),
+        (["--cluster"], "give --nodes N"),
+    ],
+)
+def test_bad_input_is_one_sentence(words, sentence, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    result = CliRunner().invoke(app, ["doctor", *words])
+    assert isinstance(result.exception, UserError)
+    assert sentence in str(result.exception)
