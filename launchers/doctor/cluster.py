@@ -30,7 +30,7 @@ def allocate(nodes: int, gpus_per_node: int | None, arguments: Sequence[str]) ->
     Raises:
         UserError: where there is no salloc.
     """
-    command = ["salloc", "--quiet", f"--nodes={nodes}", "--job-name=maskwright-doctor"]
+    command = ["salloc", f"--nodes={nodes}", "--job-name=maskwright-doctor"]
     if gpus_per_node:
         command += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
     command += [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
@@ -75,7 +75,8 @@ def _exchange(nodes: dict[str, dict[str, Any]]) -> tuple[list[Finding], dict[str
     each = max(1, min(node["gpus"] for node in nodes.values()))
     first, last = nodes[hosts[0]], nodes[hosts[-1]]
     master = str(first["address"] or hosts[0])
-    words = [master, str(first["port"]), str(last["address"] or hosts[-1])]
+    on_gpus = all(node["gpus"] and node["facts"]["torch's CUDA"] for node in nodes.values())
+    words = [master, str(first["port"]), str(last["address"] or hosts[-1]), "cuda" if on_gpus else "cpu"]
     _say(f"{len(hosts)} nodes are measured together, {each} processes on each")
     ranks, problem = _srun(hosts, each, "launchers.doctor.exchange", words, _EXCHANGE_SECONDS)
     if len(ranks) < each * len(hosts):

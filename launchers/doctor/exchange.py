@@ -1,6 +1,7 @@
-"""Measures the processes of an allocation together: `srun python -m launchers.doctor.exchange MASTER PORT PEER`.
+"""Measures the processes of an allocation together: `srun python -m launchers.doctor.exchange MASTER PORT PEER KIND`.
 
-MASTER is the address of the first node, PEER that of the last. One process a GPU, or a node where there is none.
+MASTER is the address of the first node, PEER that of the last, KIND cuda or cpu. One process a GPU, or a node where
+there is none.
 Each prints what it has measured (see launchers.doctor.wire).
 """
 
@@ -25,12 +26,15 @@ _SECONDS = 0.4  # for each rate
 _PINGS = 10
 
 
-def main(master: str, port: int, peer: str) -> None:
+def main(master: str, port: int, peer: str, kind: str) -> None:
     """Join the others, measure, and print."""
     rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     node, nodes = int(os.environ["SLURM_NODEID"]), int(os.environ["SLURM_NNODES"])
     local = int(os.environ["SLURM_LOCALID"])
-    device = _device(local)
+    device = torch.device("cpu")
+    if kind == "cuda":
+        device = torch.device("cuda", local % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     _choose_interface(peer if node == 0 else master)
     backend = "gloo" if device.type == "cpu" else "nccl"
     dist.init_process_group(
@@ -46,14 +50,6 @@ def main(master: str, port: int, peer: str) -> None:
     sys.stdout.flush()
     dist.barrier()
     dist.destroy_process_group()
-
-
-def _device(local: int) -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    device = torch.device("cuda", local % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
 
 
 def _choose_interface(peer: str) -> None:
@@ -146,4 +142,4 @@ def _ping(now: torch.Tensor, other: int, group: Any) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -69,11 +69,17 @@ def test_a_check_that_crashes_or_hangs_is_a_finding():
 def test_a_hanging_check_leaves_no_process_and_no_file(tmp_path):
     def look():
         with storage._scratch(tmp_path):
-            subprocess.run(["sleep", "4321"])
+            subprocess.Popen(["sleep", "4321"])
+            time.sleep(60)
         yield Finding("never", "ok", "")
 
-    (found,) = run_checks([Check("a", "hangs", look, seconds=0.5)])
-    assert found.status == "fail"
+    def stubborn():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        subprocess.run(["sleep", "4321"])
+        yield Finding("never", "ok", "")
+
+    checks = [Check("a", "hangs", look, seconds=0.5), Check("a", "ignores", stubborn, seconds=0.5)]
+    assert {finding.status for finding in run_checks(checks)} == {"fail"}
     assert not list(tmp_path.iterdir())
     assert not subprocess.run(["pgrep", "-f", "sleep 4321"], capture_output=True).stdout
 
