@@ -6,6 +6,7 @@ from collections.abc import Mapping
 Pair = tuple[int, int]
 _MADS = 4.0  # beyond so many median absolute deviations, scaled to standard deviations of a normal distribution
 _MAD_TO_DEVIATION = 1.4826
+_SPREAD_OF = 5  # values: the deviations of fewer say nothing
 
 
 def rounds(nodes: int, most: int | None = None) -> list[list[Pair]]:
@@ -24,14 +25,16 @@ def outliers(values: Mapping[str, float], ratio: float, higher_is_better: bool =
     """Those that are worse than the rest, with their ratio to the median.
 
     A value is one if it is beyond `ratio` times the median (below it where higher is better, `ratio` < 1; else above)
-    and further than four scaled median absolute deviations from it, so that what spreads anyway has none. Of an even
-    number of values the better middle one is the median: of two, the worse can be an outlier.
+    and, among five or more, further than four scaled median absolute deviations from it, so that what spreads anyway
+    has none. Of an even number of values the better middle one is the median: of two, the worse can be an outlier.
     """
     if len(values) < 2:
         return {}
     numbers = list(values.values())
     middle = statistics.median_high(numbers) if higher_is_better else statistics.median_low(numbers)
-    spread = statistics.median_low([abs(number - middle) for number in numbers]) * _MAD_TO_DEVIATION
+    spread = 0.0
+    if len(numbers) >= _SPREAD_OF:
+        spread = statistics.median_low([abs(number - middle) for number in numbers]) * _MAD_TO_DEVIATION
     found = {}
     for name, value in values.items():
         beyond = value < ratio * middle if higher_is_better else value > ratio * middle

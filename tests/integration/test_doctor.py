@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import importlib.util
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from data_prep.tokenizer import train
 from launchers.doctor import extensions, gpus, storage, tracking
 from launchers.doctor.finding import Check, Finding
 from launchers.doctor.network import outside_address
@@ -250,8 +252,13 @@ def test_a_lock_that_a_killed_build_has_left(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_torch_extensions_and_tokenizers_work(tmp_path):
-    config = written_config(tiny_data(tmp_path / "data"), tmp_path)
+    data = tiny_data(tmp_path / "data")
+    train(["the ship sailed across the sea"], "wordpiece", 60, data / "train" / "tokenizer")
+    config = written_config(data, tmp_path)
     _, findings, _ = run_doctor(config, "--full", OMP_NUM_THREADS="1")
     assert findings["torch runs"]["status"] == "ok"
     assert findings["deepspeed builds"]["status"] in ("ok", "skipped")
-    assert findings["data.train: tokenizer"]["status"] == "fail", "a test's data set has none"
+    encoder = "nanotoken" if importlib.util.find_spec("nanotoken") else "tokenizers"
+    assert findings["data.train: tokenizer"]["status"] == "ok"
+    assert findings["data.train: tokenizer"]["value"].startswith(encoder)
+    assert findings["data.valid: tokenizer"]["status"] == "fail", "it has none"

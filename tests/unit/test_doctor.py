@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor import extensions, gpus, machine, network, packages, slurm, storage, tracking
+from launchers.doctor import extensions, gpus, heavy, machine, network, packages, slurm, storage, tracking
 from launchers.doctor.finding import Check, Finding, worst
 from launchers.doctor.report import as_json, line
 from launchers.doctor.run_checks import run_checks
@@ -379,6 +379,15 @@ def test_credentials():
         tracking.credentials(None, None, {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "pw"}) == basic
     )
     assert tracking.credentials("me", "pw", {"MLFLOW_TRACKING_TOKEN": "t"}) == {"Authorization": "Bearer t"}
+
+
+def test_code_for_a_gpu():
+    built = ["sm_80", "sm_90a", "sm_100", "compute_100"]
+    for capability in ((8, 0), (8, 6), (9, 0), (10, 0), (12, 0)):
+        assert heavy.judge_architecture("H200", capability, built) is None, capability
+    assert status(heavy.judge_architecture("V100", (7, 0), built)) == "fail"
+    assert status(heavy.judge_architecture("B200", (10, 0), ["sm_90"])) == "fail"
+    assert status(heavy.judge_architecture("A100", (8, 0), ["sm_86"])) == "fail"
 
 
 def test_random_output_of_programs_does_no_harm():

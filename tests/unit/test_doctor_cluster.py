@@ -28,6 +28,7 @@ def test_outliers():
     assert outliers({"a": 10, "b": 9.5}, 0.9) == {}
     assert outliers({"a": 10}, 0.9) == {}
     assert outliers({}, 0.9) == {}
+    assert outliers({"a": 10, "b": 8.5, "c": 2}, 0.7) == {"c": pytest.approx(2 / 8.5)}, "three have no spread"
     assert outliers({"a": 1, "b": 1.1, "c": 9}, 3, higher_is_better=False) == {"c": pytest.approx(9 / 1.1)}
     assert outliers({"a": 1, "b": 9}, 3, higher_is_better=False) == {"b": 9}
     assert set(outliers({str(n): 10 for n in range(6)} | {"x": 1, "y": 2}, 0.9)) == {"x", "y"}
