@@ -7,6 +7,7 @@ from launchers.commands import (
     collocations,
     dataset,
     demo,
+    doctor,
     launch,
     launch_prep,
     mask,
@@ -30,7 +31,7 @@ for finished in (dataset.info, dataset.show, dataset.verify, collocations.colloc
     prep.prep_app.command()(finished)
 app.add_typer(prep.prep_app, name="prep")
 reading = (run.status, report.report, checkpoints.checkpoints, replay.replay)
-for command in (demo.demo, run.train, run.stop, *reading, run.export):
+for command in (doctor.doctor, demo.demo, run.train, run.stop, *reading, run.export):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")

@@ -61,17 +61,23 @@ _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # 
 
 def init_distributed() -> None:
     """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU)."""
-    # DeepSpeed builds a small extension with ninja: always that of this environment, or it builds anew.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    build_extensions()
     accelerator = get_accelerator()
-    if accelerator.device_name() == "cpu":
-        _build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
-    else:  # collectives before the engine exists need it
+    if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
         accelerator.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     with contextlib.redirect_stdout(io.StringIO()):  # on which each rank says that it has built the extension
         deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
     dist.barrier()  # every rank has mapped every other's segment
     unlink_segments(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
+
+
+def build_extensions() -> None:
+    """Build and load what DeepSpeed uses on a CPU, where it can be built; nothing on a GPU."""
+    # DeepSpeed builds with ninja: always that of this environment, or it builds anew.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    accelerator = get_accelerator()
+    if accelerator.device_name() == "cpu":
+        _build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
 
 
 def _build_extension(builder: Any) -> None:

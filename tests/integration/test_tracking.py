@@ -19,7 +19,10 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
+from launchers.doctor.run_checks import run_checks
+from launchers.doctor.tracking import checks as tracking_checks
 from pretrain import tracking
+from pretrain.config.run import TrackConfig
 from pretrain.journal import Journal, parse_entry
 from pretrain.tracking import Tracker, load_record, sync
 
@@ -85,6 +88,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("server"))
     yield server
     server.stop()
+
+
+def test_the_doctor_knows_a_real_server(server: Server) -> None:
+    findings = {one.name: one for one in run_checks(tracking_checks(TrackConfig(uri=server.uri)))}
+    assert findings["mlflow"].status == "ok"
+    assert findings["exposure"].status == "ok", findings["exposure"]
 
 
 @pytest.fixture

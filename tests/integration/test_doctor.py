@@ -1,0 +1,264 @@
+"""`maskwright doctor` where something really is wrong: disks, shards, servers, drivers."""
+
+import contextlib
+import http.server
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from data_prep.tokenizer import train
+from launchers.doctor import extensions, gpus, storage, tracking
+from launchers.doctor.finding import Check, Finding
+from launchers.doctor.network import outside_address
+from launchers.doctor.run_checks import run_checks
+from pretrain.config.run import TrackConfig
+from tests.support.disks import fill, mounted
+from tests.support.runs import ROOT, tiny_config, tiny_data
+
+PASSWORD = "hunter2"
+SMI = """#!/bin/sh
+case "$*" in
+*query-gpu*) cat <<'END'
+0, NVIDIA H200, 570.86.15, 143771, 4, 9.0, Disabled, Enabled, 0
+1, NVIDIA H200, 570.86.15, 143771, 90000, 9.0, Disabled, Enabled, 3
+END
+;;
+*) echo '| NVIDIA-SMI 570.86.15    Driver Version: 570.86.15    CUDA Version: 12.8     |' ;;
+esac
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("URI", "USERNAME", "PASSWORD", "TOKEN"):
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+
+
+def found(checks: list[Check]) -> dict[str, Finding]:
+    findings = run_checks(checks)
+    assert not any("Error" in finding.value for finding in findings), "a check came to grief"
+    return {finding.name: finding for finding in findings}
+
+
+def statuses(findings: dict[str, Finding]) -> dict[str, str]:
+    return {name.removeprefix("disk: "): finding.status for name, finding in findings.items()}
+
+
+def test_a_sound_disk(tmp_path):
+    findings = found(storage.write_checks("disk", tmp_path / "not" / "yet"))
+    assert findings["disk: lock"].status == "ok"
+    assert "renames are atomic" in findings["disk: writes"].value
+    assert findings["disk: clock"].status == "ok"
+    assert findings["disk: speed"].value.endswith("MB/s")
+    assert not list(tmp_path.iterdir()), "nothing is left"
+
+
+def test_a_disk_that_cannot_be_written(tmp_path):
+    with mounted(tmp_path / "disk", "4m") as disk:
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        findings = found(storage.write_checks("disk", disk))
+    assert statuses(findings) == {"room": "fail", "writes": "fail", "speed": "fail"}  # 4 MB are no room either
+    assert "Read-only file system" in findings["disk: writes"].value
+
+
+def test_a_full_disk(tmp_path):
+    with mounted(tmp_path / "disk", "2g") as disk:
+        assert statuses(found(storage.write_checks("disk", disk)))["room"] == "warn"  # in memory
+    with mounted(tmp_path / "full", "4m") as disk:
+        filler = fill(disk)
+        findings = found(storage.write_checks("disk", disk))
+        assert list(disk.iterdir()) == [filler], "nothing is left"
+    assert statuses(findings) == {"room": "fail", "writes": "fail", "speed": "fail"}
+    assert "No space left" in findings["disk: writes"].value
+    assert "make room" in findings["disk: speed"].advice
+
+
+def test_locks_that_other_processes_do_not_heed(tmp_path, monkeypatch):
+    path = tmp_path / "lock"
+    assert storage._lock_problem(path) is None
+    monkeypatch.setattr(storage.fcntl, "flock", lambda *_: None)  # as on a file system that takes every lock
+    assert storage._lock_problem(path) == "another process takes a lock that is held"
+
+
+def written_config(data: Path, folder: Path) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(tiny_config(data, folder / "run")))
+    return path
+
+
+def run_doctor(config: Path, *words: str, **environment: str) -> tuple[int, dict[str, dict[str, str]], str]:
+    """Exit code, findings by name, and all that was printed."""
+    command = [sys.executable, "-m", "launchers.cli", "doctor", str(config), *words, "--json"]
+    done = subprocess.run(
+        command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    return done.returncode, {one["name"]: one for one in report["findings"]}, done.stdout + done.stderr
+
+
+def test_damaged_shards(tmp_path):
+    data = tiny_data(tmp_path / "data")
+    config = written_config(data, tmp_path)
+    _, findings, _ = run_doctor(config, "--deep")
+    for name in ("data.train", "data.train: checksums", "data.valid", "data.valid: checksums", "run", "mlflow"):
+        assert findings[name]["status"] == "ok"
+    assert not (tmp_path / "run").exists(), "the doctor only looks"
+
+    shard = next((data / "train" / "shards").glob("*.tar"))
+    content = bytearray(shard.read_bytes())
+    content[1024] ^= 1
+    shard.write_bytes(content)
+    _, findings, _ = run_doctor(config, "--deep")
+    assert findings["data.train"]["status"] == "ok", "sizes do not tell"
+    assert findings["data.train: checksums"]["status"] == "fail"
+    assert "SHA-256" in findings["data.train: checksums"]["value"]
+
+    shard.write_bytes(content[:-512])
+    code, findings, _ = run_doctor(config)
+    assert code == 1
+    assert findings["data.train"]["status"] == "fail"
+    assert shard.name in findings["data.train"]["value"]
+    assert findings["data.valid"]["status"] == "ok"
+
+
+def test_secrets_are_not_printed(tmp_path):
+    config = written_config(tiny_data(tmp_path / "data"), tmp_path)
+    with answering(None) as server:
+        uri = f"http://me:{PASSWORD}@127.0.0.1:{server.port}"
+        code, findings, printed = run_doctor(config, MLFLOW_TRACKING_URI=uri, MLFLOW_TRACKING_TOKEN=PASSWORD + "t")
+    assert code == 1
+    assert findings["password"]["status"] == "fail"
+    assert findings["mlflow"]["status"] == "ok"
+    assert PASSWORD not in printed
+
+
+class Answering(http.server.ThreadingHTTPServer):
+    """Answers 200 as MLflow does; with `wanted`, 401 to requests without this Authorization header."""
+
+    daemon_threads = True
+
+    def __init__(self, address: str, wanted: str | None) -> None:
+        super().__init__((address, 0), _Handler)
+        self.wanted, self.port = wanted, self.server_port
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Answering
+
+    def do_GET(self) -> None:
+        allowed = self.server.wanted in (None, self.headers["Authorization"])
+        self.send_response(200 if allowed else 401)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def answering(wanted: str | None, address: str = "127.0.0.1") -> Iterator[Answering]:
+    server = Answering(address, wanted)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def tracked(uri: str) -> dict[str, Finding]:
+    return found(tracking.checks(TrackConfig(uri=uri)))
+
+
+def test_a_server_that_does_not_answer():
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # it takes connections, and says nothing
+        port = hanging.getsockname()[1]
+        begin = time.monotonic()
+        findings = tracked(f"http://127.0.0.1:{port}")
+        assert time.monotonic() - begin < tracking.SECONDS + 3
+    assert findings["mlflow"].status == "fail"
+    assert "timed out" in findings["mlflow"].value
+    assert "refused" in tracked(f"http://127.0.0.1:{port}")["mlflow"].value
+    assert tracked("http://no-such-host.invalid:5000")["mlflow"].status == "fail"
+    assert tracked("file:///tmp/mlruns")["mlflow"].status == "fail"
+
+
+def test_who_may_read_what_is_tracked(monkeypatch):
+    own = outside_address()
+    if own is None:
+        pytest.skip("this machine has no address that others could use")
+    with answering(None) as server:
+        findings = tracked(f"http://127.0.0.1:{server.port}")
+        assert {name: one.status for name, one in findings.items()} == {"mlflow": "ok", "exposure": "ok"}
+    with answering(None, "0.0.0.0") as server:
+        assert tracked(f"http://127.0.0.1:{server.port}")["exposure"].status == "warn"
+        assert tracked(f"http://{own}:{server.port}")["exposure"].status == "warn"
+    header = "Basic bWU6aHVudGVyMg=="
+    with answering(header, "0.0.0.0") as server:
+        findings = tracked(f"http://{own}:{server.port}")
+        assert findings["mlflow"].status == "fail"
+        assert "asks for credentials" in findings["mlflow"].value
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
+        findings = tracked(f"http://{own}:{server.port}")
+        assert findings["mlflow"].status == findings["exposure"].status == "ok"
+        assert findings["encryption"].status == "warn"
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+        assert "does not take" in tracked(f"http://{own}:{server.port}")["mlflow"].value
+
+
+def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(SMI)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(gpus, "torch_cuda", lambda: "13.0")
+    findings = found(gpus.checks("bf16"))
+    assert findings["driver"].value == "570.86.15"
+    assert findings["gpu 0"].status == "ok"
+    assert findings["gpu 1"].status == "fail"
+    assert "3 uncorrected" in findings["gpu 1"].value
+    assert findings["torch build"].status == "fail"
+    assert "CUDA up to 12.8" in findings["torch build"].value
+
+    program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18\n")
+    assert "mismatch" in found(gpus.checks(None))["gpus"].value
+    assert found(gpus.checks(None))["torch build"].status == "warn"
+
+
+def test_a_lock_that_a_killed_build_has_left(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    lock = tmp_path / "py311_cpu" / "cpu_adam" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    assert found(extensions.checks())["deepspeed"].status == "ok", "somebody may be building"
+    os.utime(lock, (time.time() - 3600,) * 2)
+    assert f"rm {lock}" in found(extensions.checks())["deepspeed"].advice
+
+
+@pytest.mark.slow
+def test_torch_extensions_and_tokenizers_work(tmp_path):
+    data = tiny_data(tmp_path / "data")
+    train(["the ship sailed across the sea"], "wordpiece", 60, data / "train" / "tokenizer")
+    config = written_config(data, tmp_path)
+    _, findings, _ = run_doctor(config, "--full", OMP_NUM_THREADS="1")
+    assert findings["torch runs"]["status"] == "ok"
+    assert findings["deepspeed builds"]["status"] in ("ok", "skipped")
+    encoder = "nanotoken" if importlib.util.find_spec("nanotoken") else "tokenizers"
+    assert findings["data.train: tokenizer"]["status"] == "ok"
+    assert findings["data.train: tokenizer"]["value"].startswith(encoder)
+    assert findings["data.valid: tokenizer"]["status"] == "fail", "it has none"
