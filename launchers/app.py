@@ -10,6 +10,7 @@ from launchers.commands import (
     launch,
     launch_prep,
     mask,
+    plan,
     prep,
     replay,
     run,
@@ -28,7 +29,16 @@ app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
 for finished in (dataset.info, dataset.show, dataset.verify, collocations.collocations):
     prep.prep_app.command()(finished)
 app.add_typer(prep.prep_app, name="prep")
-for command in (demo.demo, run.train, run.status, run.stop, checkpoints.checkpoints, replay.replay, run.export):
+for command in (
+    demo.demo,
+    plan.plan,
+    run.train,
+    run.status,
+    run.stop,
+    checkpoints.checkpoints,
+    replay.replay,
+    run.export,
+):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")

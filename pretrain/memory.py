@@ -83,9 +83,9 @@ def pass_items(of: Activations, sizes: Sizes, config: Config, data: int) -> list
     ]
 
 
-def batch_bytes(slots: int, predictions: int, rows: int, longest: int) -> int:
-    """Bytes of a micro-batch of `rows` (pretrain.data.batch): int64 but for int32 document boundaries."""
-    return 16 * (slots + predictions) + 4 * (rows * (longest // 3 + 1) + 1)
+def batch_bytes(slots: int, predictions: int, documents: int) -> int:
+    """Bytes of a micro-batch (pretrain.data.batch): int64, but for the boundaries of `documents` at most, int32."""
+    return 16 * (slots + predictions) + 4 * (documents + 1)
 
 
 def _whole(config: Config, sizes: Sizes) -> list[Item]:

@@ -78,7 +78,7 @@ class Progress:
         done, left = step - self._first, self._total - step
         if done <= 0 or left <= 0:
             return []
-        return [f"ETA {_duration((self._clock() - self._started) / done * left)}"]
+        return [f"ETA {duration((self._clock() - self._started) / done * left)}"]
 
 
 def _short(value: float) -> str:
@@ -89,7 +89,8 @@ def _short(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Days, hours, minutes and seconds: "2d 3:04:05"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

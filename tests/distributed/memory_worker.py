@@ -77,7 +77,9 @@ def check(precision: str, zero: str, optimizer: str) -> None:
     items = states(settings, parameter_sizes(SHAPE), dist.get_world_size(), "cpu")
     wanted = expected(items, zero)
     # Beside them there are a few scalars, and what the process group keeps.
-    assert 0 <= found - wanted < 8192, f"{precision} {zero} {optimizer}: {found} bytes, by the formula {wanted}: {items}"
+    assert 0 <= found - wanted < 8192, (
+        f"{precision} {zero} {optimizer}: {found} bytes, by the formula {wanted}: {items}"
+    )
     state = [value for values in engine._engine.basic_optimizer.state.values() for value in values.values()]
     of_optimizer = sum(value.numel() * value.element_size() for value in state)
     planned = next(item for item in items if item.name == "optimizer state")
