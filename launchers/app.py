@@ -8,12 +8,15 @@ from launchers.commands import (
     dataset,
     demo,
     launch,
+    launch_list,
     launch_prep,
+    logs,
     mask,
     plan,
     prep,
     replay,
     run,
+    status,
     tokenizer,
     track,
 )
@@ -33,8 +36,9 @@ for command in (
     demo.demo,
     plan.plan,
     run.train,
-    run.status,
-    run.stop,
+    status.status,
+    status.stop,
+    logs.logs,
     checkpoints.checkpoints,
     replay.replay,
     run.export,
@@ -43,4 +47,5 @@ for command in (
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
+launch.launch_app.command("list")(launch_list.list_runs)
 app.add_typer(launch.launch_app, name="launch")
