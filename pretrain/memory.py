@@ -67,20 +67,25 @@ def states(config: Config, sizes: Sizes, processes: int, device: str = "cuda") -
 
 
 def pass_items(of: Activations, sizes: Sizes, config: Config, data: int) -> list[Item]:
-    """What the passes take beside the state; `data` are the bytes of a step's batches.
-
-    Activations go as gradients come, so the more of the two counts.
-    """
-    gradients = 0
-    if config.zero.stage == 1 and flat_gradients(config):
-        gradients = sizes.total * element_size(config.train.precision)
-    late = max(0, gradients - of.peak)
+    """What the passes take beside the state; `data` are the bytes of a step's batches."""
+    late = max(0, last_gradients(sizes, config) - of.peak)
     return [
         Item("activations", of.kept, when="pass"),
         Item("logits, or a layer's backward pass", max(of.head, of.layer), when="pass"),
         *([Item("gradients as the model has them, beyond that", late, when="pass")] if late else []),
         Item("batches", data * _AHEAD),
     ]
+
+
+def last_gradients(sizes: Sizes, config: Config) -> int:
+    """Bytes of gradients when a backward pass ends and activations have gone.
+
+    That of the vocabulary matrix is there three times: from the loss, from the embedding, and their sum. The others are
+    there where they are not handed on at once; at stage 0 they are counted as gradients already.
+    """
+    tables = max(sizes.by_kind.get("embedding", (0,)))
+    whole = sizes.total if flat_gradients(config) else tables if config.zero.stage else 0
+    return (whole + 2 * tables) * element_size(config.train.precision)
 
 
 def batch_bytes(slots: int, predictions: int, documents: int) -> int:
