@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from data_prep.errors import UserError
 from launchers.squeue import QueuedJob, jobs_of
 from pretrain.progress import duration
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pretrain.overview import Overview
     from pretrain.run_folder import Status
 
+_PIPE_WIDTH = 1000
 WAITS = "queued"  # the state of a run that Slurm has not begun, which has no status of its own
 
 
@@ -72,6 +75,12 @@ def look(run: Path, jobs: list[QueuedJob]) -> Seen:
     return Seen(run, status, None, overview_of(folder, status), own)
 
 
+def wide_console() -> Console:
+    """Standard output; where that is no terminal, no line is broken."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+
+
 def as_json(values: Any) -> str:
     """JSON, in which numbers that are not finite are null."""
     return json.dumps(_finite(values), indent=1)
@@ -87,6 +96,11 @@ def ago(seconds: float) -> str:
 
 def step_cell(seen: Seen) -> str:
     return f"{seen.status.step:,} of {seen.status.total_steps:,}" if seen.status else ""
+
+
+def place(run: Path) -> str:
+    """A run's folder, from the working folder if it is below that."""
+    return str(run.relative_to(Path.cwd())) if run.is_relative_to(Path.cwd()) else str(run)
 
 
 def age_cell(seen: Seen) -> str:

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers.runs import Seen, age_cell, as_json, look, number, step_cell
+from launchers.runs import Seen, age_cell, as_json, look, number, place, step_cell, wide_console
 from launchers.squeue import QueuedJob, own_jobs
 
 
@@ -60,19 +59,17 @@ def _facts(job: QueuedJob) -> dict[str, Any]:
 
 
 def _print(seen: list[Seen], others: list[QueuedJob]) -> None:
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=160)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("job", "in the queue", "time", "run", "state", "step", "loss", "updated", "reason", "next"):
         right = name in ("time", "step", "loss", "updated")
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for one in seen:
         for job in one.jobs or [None]:
-            own = [str(one.run), one.state, step_cell(one), number(one.overview.loss, ".4f"), age_cell(one)]
+            own = [place(one.run), one.state, step_cell(one), number(one.overview.loss, ".4f"), age_cell(one)]
             table.add_row(*map(escape, [*_job(job), *own, one.reason, one.next_action]))
     for job in others:
         table.add_row(*map(escape, [*_job(job), "", job.name, "", "", "", "", "none"]))
-    console.print(table)
+    wide_console().print(table)
 
 
 def _job(job: QueuedJob | None) -> list[str]:

@@ -6,12 +6,23 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers.runs import Seen, age_cell, ago, as_json, job_cell, left_cell, look, number, step_cell
+from launchers.runs import (
+    Seen,
+    age_cell,
+    ago,
+    as_json,
+    job_cell,
+    left_cell,
+    look,
+    number,
+    place,
+    step_cell,
+    wide_console,
+)
 from launchers.squeue import QueuedJob, own_jobs
 
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders of run folders")]
@@ -97,12 +108,7 @@ def _may_be_queued(runs: list[Path]) -> bool:
 
 
 def _print(found: list[Seen]) -> None:
-    if len(found) == 1:
-        Console(soft_wrap=True).print(_one(found[0]))
-    else:
-        console = Console(highlight=False)
-        console = console if console.is_terminal else Console(highlight=False, width=160)
-        console.print(_several(found))
+    wide_console().print(_one(found[0]) if len(found) == 1 else _several(found))
 
 
 def _one(seen: Seen) -> Table:
@@ -156,7 +162,7 @@ def _several(found: list[Seen]) -> Table:
         right = name in ("step", "%", "loss", "tokens/s", "left", "updated")
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for seen in found:
-        cells = [str(seen.run), seen.state, step_cell(seen), number(seen.percent, ".0f")]
+        cells = [place(seen.run), seen.state, step_cell(seen), number(seen.percent, ".0f")]
         cells += [number(seen.overview.loss, ".4f"), number(seen.overview.tokens_per_second, ",.0f")]
         cells += [left_cell(seen), age_cell(seen), job_cell(seen.jobs), seen.problem or seen.next_action]
         table.add_row(*map(escape, cells))

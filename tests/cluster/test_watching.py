@@ -67,7 +67,7 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, folder: Path) ->
     second = launch(cluster, folder, "second")
     try:
         check_the_list(json.loads(call(cluster, "launch", "list", "--json")), first, second, folder / "runs")
-        assert other not in call(cluster, "launch", "list")
+        assert "pending (PartitionDown)" in call(cluster, "launch", "list")
         waiting = folder / "runs" / "second"
         assert json.loads(call(cluster, "status", waiting, "--json"))["state"] == "queued"
         assert f"scancel {second}" in call(cluster, "stop", waiting)
@@ -78,13 +78,14 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, folder: Path) ->
     finally:
         cluster.run("scancel", second, other)
         cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
-        cluster.wait(first, 120)
+    cluster.wait(first, 120)
     assert json.loads(call(cluster, "launch", "list", "--json")) == {"runs": [], "other_jobs": []}
     found = json.loads(call(cluster, "launch", "list", folder / "runs", "--json"))["runs"]
     assert {Path(one["run"]).name: one["state"] for one in found} == {"first": "stopped", "second": "unknown"}
 
 
 def check_the_list(found: dict[str, Any], first: str, second: str, runs: Path) -> None:
+    assert found["other_jobs"] == []
     by_run = {one["run"]: one for one in found["runs"]}
     trains, waits = by_run[str(runs / "first")], by_run[str(runs / "second")]
     assert [job["id"] for job in trains["jobs"]] == [first]
