@@ -198,4 +198,5 @@ def _raw(config: Config, name: str, ours: int) -> int:
     given: Any = config.deepspeed.get("zero_optimization")
     if not isinstance(given, dict):
         return ours
-    return int(given.get(name, given.get(f"stage3_{name}", ours)))
+    found: Any = given.get(name, given.get(f"stage3_{name}", ours))
+    return int(found)

@@ -63,6 +63,7 @@ def _devices(folder: RunFolder) -> str:
     try:
         values = json.loads(folder.environment.read_text())
         names = {gpu["name"] for host in values["hosts"] for gpu in host.get("gpus", [])}
-        return f", on {values['processes']} processes ({', '.join(sorted(names)) or 'no GPU'})"
+        count = values["processes"]
+        return f", on {count} process{'es' if count > 1 else ''} ({', '.join(sorted(names)) or 'no GPU'})"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""

@@ -1,6 +1,8 @@
 """`maskwright plan`, in this process: what fits, how long it takes, and what it refuses."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 
@@ -165,6 +167,15 @@ def test_missing_data_and_runs_without_speed_are_told(tmp_path):
 def test_every_gpu_that_has_memory_has_a_peak():
     assert all(peak_tflops(name) for name in GPU_GB)
     assert all(any(peak in name for name in GPU_GB) for peak in PEAK_TFLOPS)
+
+
+def test_the_example_in_the_documentation():
+    page = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    number = next(n for n, block in enumerate(blocks) if "modernbert-base.yaml" in block)
+    _, _, *words = shlex.split(blocks[number].replace("\\\n", " "))
+    shown = [line.rstrip() for line in invoke(*words).stdout.splitlines()]
+    assert shown == blocks[number + 1].splitlines()
 
 
 def test_light_commands_start_without_torch():
