@@ -64,7 +64,8 @@ def _print(seen: list[Seen], others: list[QueuedJob]) -> None:
         right = name in ("time", "step", "loss", "updated")
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for one in seen:
-        for job in one.jobs or [None]:
+        jobs: list[QueuedJob | None] = [*one.jobs] or [None]
+        for job in jobs:
             own = [place(one.run), one.state, step_cell(one), number(one.overview.loss, ".4f"), age_cell(one)]
             table.add_row(*map(escape, [*_job(job), *own, one.reason, one.next_action]))
     for job in others:
