@@ -9,12 +9,16 @@ from launchers.commands import (
     demo,
     doctor,
     launch,
+    launch_list,
     launch_prep,
+    logs,
     mask,
+    plan,
     prep,
     replay,
     report,
     run,
+    status,
     tokenizer,
     track,
 )
@@ -30,10 +34,11 @@ app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
 for finished in (dataset.info, dataset.show, dataset.verify, collocations.collocations):
     prep.prep_app.command()(finished)
 app.add_typer(prep.prep_app, name="prep")
-reading = (run.status, report.report, checkpoints.checkpoints, replay.replay)
-for command in (doctor.doctor, demo.demo, run.train, run.stop, *reading, run.export):
+watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, replay.replay)
+for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, run.export):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
+launch.launch_app.command("list")(launch_list.list_runs)
 app.add_typer(launch.launch_app, name="launch")

@@ -11,6 +11,7 @@ from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 from pydantic import BaseModel, ValidationError
 
 from data_prep.errors import UserError
+from pretrain.buckets import bucket_size, flat_gradients
 from pretrain.config import Config
 from pretrain.nvme import swap_folder
 
@@ -61,9 +62,7 @@ _SCALARS = (
     "memory_breakdown",
     "log_level",
 )
-_LARGEST_BUCKET = 500_000_000  # elements, as in DeepSpeed
 _FIRST_LOSS_SCALE = 12  # power of 2; DeepSpeed's 16 costs some skipped steps at the start
-_LEAST_OVERLAPPED = 25_000_000  # smaller buckets cost more to start than their overlap with the backward pass gains
 
 
 def deepspeed_config(config: Config, parameters: int, device: str) -> dict[str, Any]:
@@ -97,21 +96,6 @@ def deepspeed_config(config: Config, parameters: int, device: str) -> dict[str, 
 def refusal(error: Exception) -> UserError:
     """What DeepSpeed has against a configuration, in one sentence."""
     return UserError(f"deepspeed: DeepSpeed refuses the configuration: {str(error).splitlines()[0]}")
-
-
-def flat_gradients(config: Config) -> bool:
-    """Whether gradients go through pretrain.flat_gradients."""
-    return config.zero.stage == 1 and config.zero.offload == "none"
-
-
-def bucket_size(parameters: int, device: str) -> int:
-    """Elements of a bucket of gradients that is reduced at once.
-
-    A buffer of that size is allocated, so no more than there are parameters. On a GPU four buckets, unless they get too
-    small: all but the last are reduced while the backward pass goes on.
-    """
-    wanted = parameters if device == "cpu" else max(-(-parameters // 4), min(parameters, _LEAST_OVERLAPPED))
-    return min(wanted, _LARGEST_BUCKET)
 
 
 def _ours(config: Config, parameters: int, device: str) -> dict[str, Any]:

@@ -76,6 +76,15 @@ def read_step(path: Path, step: int) -> tuple[Entry | None, list[int]]:
     return found if step in steps else None, sorted(steps)
 
 
+def read_latest(path: Path, size: int = 1 << 18) -> list[Entry]:
+    """The entries in the last `size` bytes, as they were written, without their `batch`; raises FileNotFoundError."""
+    with open(path, "rb") as file:
+        start = max(0, file.seek(0, os.SEEK_END) - size)
+        file.seek(start)
+        lines = file.read().splitlines()[1 if start else 0 :]
+    return [replace(entry, batch=None) for line in lines if (entry := parse_entry(line))]
+
+
 def _lines(path: Path) -> Iterator[Entry]:
     with open(path, "rb") as file:
         for line in file:

@@ -68,8 +68,7 @@ class Progress:
         return late or step in (self._first, self._total) or "eval/loss" in metrics
 
     def _line(self, step: int) -> str:
-        shown = [form(self._shown[name]) for name, form in _SHOWN.items() if name in self._shown]
-        return " | ".join([f"step {step:,}/{self._total:,}", *shown, *self._remaining(step)])
+        return " | ".join([f"step {step:,}/{self._total:,}", *shown(self._shown), *self._remaining(step)])
 
     def _remaining(self, step: int) -> list[str]:
         """The first step is not counted: it compiles, and fills caches."""
@@ -78,7 +77,12 @@ class Progress:
         done, left = step - self._first, self._total - step
         if done <= 0 or left <= 0:
             return []
-        return [f"ETA {_duration((self._clock() - self._started) / done * left)}"]
+        return [f"ETA {duration((self._clock() - self._started) / done * left)}"]
+
+
+def shown(metrics: dict[str, float]) -> list[str]:
+    """Those of the metrics that people follow, in words."""
+    return [form(metrics[name]) for name, form in _SHOWN.items() if name in metrics]
 
 
 def _short(value: float) -> str:
@@ -89,7 +93,8 @@ def _short(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Days, hours, minutes and seconds: "2d 3:04:05"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

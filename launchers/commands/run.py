@@ -1,15 +1,10 @@
-"""`maskwright train`, `status`, `stop` and `export`."""
+"""`maskwright train` and `export`."""
 
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from data_prep.errors import UserError
 
@@ -41,51 +36,6 @@ def train(
         raise UserError(f"--procs {processes} needs as many GPUs, and {gpu_count()} are visible; lower --procs")
     check_run(parsed, processes)  # what is wrong is best said before any process starts
     sys.exit(train_locally(config, parsed, overrides or [], processes))
-
-
-def status(
-    run: RunArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
-    exit_code: Annotated[bool, typer.Option(help="exit with the run's code: 0 completed, 75 stopped, 1 else")] = False,
-) -> None:
-    """Show what a run is doing, and what to do next.
-
-    Example:
-
-        maskwright status runs/demo
-    """
-    from pretrain.run_folder import EXIT_CODES, RunFolder
-
-    found = RunFolder(run).read_status()
-    if as_json:
-        print(json.dumps(asdict(found), indent=1))
-    else:
-        table = Table(show_header=False, box=None)
-        table.add_row("state", found.state)
-        table.add_row("step", f"{found.step} of {found.total_steps}")
-        table.add_row("reason", escape(found.reason))
-        table.add_row("next", escape(found.next_action))
-        Console().print(table)
-    if exit_code:
-        sys.exit(EXIT_CODES[found.state])
-
-
-def stop(run: RunArgument) -> None:
-    """Ask a run to write a checkpoint and stop (exit code 75).
-
-    Example:
-
-        maskwright stop runs/demo
-    """
-    from pretrain.run_folder import RunFolder
-
-    folder = RunFolder(run)
-    state = folder.read_status().state
-    if state != "running":
-        print(f"{run} is not running; it is {state}")
-        return
-    folder.stop.touch()
-    print(f"asked {run} to stop; `maskwright status {run}` tells when it has")
 
 
 def export(

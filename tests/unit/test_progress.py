@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pretrain.progress import Progress, _duration, _short
+from pretrain.progress import Progress, _short, duration
 
 
 class Clock:
@@ -66,5 +66,5 @@ def test_rates_are_short(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize("seconds, text", [(0.4, "0:00:00"), (61, "0:01:01"), (90_061, "1d 1:01:01")])
-def test_durations(seconds: float, text: str) -> None:
-    assert _duration(seconds) == text
+def testdurations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,80 @@
+"""`maskwright launch list`."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from data_prep.errors import UserError
+from launchers.runs import Seen, age_cell, as_json, look, number, place, step_cell, wide_console
+from launchers.squeue import QueuedJob, own_jobs
+
+
+def list_runs(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="runs here are listed too, queued or not")
+    ] = None,
+    json_format: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+) -> None:
+    """List your Maskwright jobs in Slurm's queue with the runs that they train, and the runs in folders.
+
+    Examples:
+
+        maskwright launch list
+
+        maskwright launch list runs --json
+    """
+    from pretrain.overview import runs_below
+
+    jobs, problem = own_jobs()
+    missing = next((folder for folder in folders or [] if not folder.is_dir()), None)
+    if missing is not None:
+        raise UserError(f"{missing}: there is no such folder")
+    if problem and not folders:
+        raise UserError(f"Slurm's queue is not known, as {problem}; name a folder to list the runs in it")
+    if problem:
+        print(f"warning: Slurm's queue is not known, as {problem}", file=sys.stderr)
+    below = [path for folder in folders or [] for path in runs_below(folder)]
+    queued = [job.run for job in jobs if job.run is not None]
+    runs = list({path.resolve(): path for path in [*below, *queued]}.values())
+    seen = [look(run, jobs) for run in runs]
+    others = [job for job in jobs if job.run is None]
+    if json_format:
+        print(as_json({"runs": [one.facts() for one in seen], "other_jobs": [_facts(job) for job in others]}))
+    elif seen or others:
+        _print(seen, others)
+    else:
+        print(
+            "no job of yours waits or runs" if not folders else "no job of yours waits or runs, and there are no runs"
+        )
+
+
+def _facts(job: QueuedJob) -> dict[str, Any]:
+    return asdict(job) | {"run": None}
+
+
+def _print(seen: list[Seen], others: list[QueuedJob]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("job", "in the queue", "time", "run", "state", "step", "loss", "updated", "reason", "next"):
+        right = name in ("time", "step", "loss", "updated")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for one in seen:
+        jobs: list[QueuedJob | None] = [*one.jobs] or [None]
+        for job in jobs:
+            own = [place(one.run), one.state, step_cell(one), number(one.overview.loss, ".4f"), age_cell(one)]
+            table.add_row(*map(escape, [*_job(job), *own, one.reason, one.next_action]))
+    for job in others:
+        table.add_row(*map(escape, [*_job(job), "", job.name, "", "", "", "", "none"]))
+    wide_console().print(table)
+
+
+def _job(job: QueuedJob | None) -> list[str]:
+    if job is None:
+        return ["", "", ""]
+    why = f" ({job.reason})" if job.waits else ""
+    return [job.id, job.state.lower() + why, job.used]

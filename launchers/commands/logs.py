@@ -1,0 +1,83 @@
+"""`maskwright logs`."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from data_prep.errors import UserError
+from launchers.commands.run import RunArgument
+from launchers.run_logs import follow, journal_lines, last_lines, logs_of, stacks_of
+from launchers.runs import ago
+
+
+def logs(
+    run: RunArgument,
+    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="go on as it grows, until the run is over")] = False,
+    lines: Annotated[int, typer.Option("--tail", "-n", min=0, help="last lines to show")] = 50,
+    whole: Annotated[bool, typer.Option("--all", help="all lines")] = False,
+    job: Annotated[
+        str | None, typer.Option(metavar="ID", help="the log of this Slurm job; the newest one else")
+    ] = None,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="the steps, from the journal, though there are logs")
+    ] = False,
+    rank: Annotated[
+        int | None, typer.Option(min=0, help="what this rank was at when the watchdog ended the run")
+    ] = None,
+    files: Annotated[bool, typer.Option("--files", help="list the files instead, the newest last")] = False,
+) -> None:
+    """Show a run's log: that of its newest Slurm job, or else its steps from the journal.
+
+    Examples:
+
+        maskwright logs runs/demo
+
+        maskwright logs runs/bert-base --follow
+
+        maskwright logs runs/bert-base --job 4711 --all
+
+        maskwright logs runs/bert-base --files
+    """
+    from pretrain.run_folder import RunFolder
+
+    folder = RunFolder(run)
+    if not run.is_dir():
+        raise UserError(f"{run}: there is no such run folder")
+    if files:
+        _list(folder.path)
+        return
+    count = None if whole else lines
+    if rank is not None:
+        path = stacks_of(run, rank)
+    elif journal:
+        path = folder.journal
+    else:
+        path = _newest(run, job) or folder.journal
+    if not path.exists() and not (follow_it and job is None and rank is None):
+        raise UserError(f"{run} has no log yet, and no journal; `maskwright status {run}` tells how it stands")
+    form = journal_lines if path == folder.journal else None
+    print(f"==> {path} <==", file=sys.stderr, flush=True)
+    for line in follow(path, run, count, form) if follow_it else last_lines(path, count, form):
+        print(line, flush=follow_it)
+
+
+def _newest(run: Path, job: str | None) -> Path | None:
+    found = logs_of(run)
+    if job is None:
+        return found[-1] if found else None
+    chosen = [path for path in found if path.stem == job]
+    if not chosen:
+        known = ", ".join(path.stem for path in found) or "none"
+        raise UserError(f"{run} has no log of job {job}; there are those of {known}")
+    return chosen[-1]
+
+
+def _list(run: Path) -> None:
+    found = [*logs_of(run), *sorted((run / "stacks").glob("rank-*.txt")), run / "journal.jsonl"]
+    for path in found:
+        if path.exists():
+            details = path.stat()
+            print(f"{path}  {details.st_size:,} bytes, {ago(time.time() - details.st_mtime)} ago")

@@ -1,0 +1,292 @@
+"""`maskwright plan`: what a run will need, before anything is submitted."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from data_prep.errors import UserError
+from launchers.commands.facts import PIPE_WIDTH
+from pretrain.progress import duration
+
+if TYPE_CHECKING:
+    from pretrain.config import Config
+    from pretrain.plan import Choice, Plan, Planner
+    from pretrain.speed import Rate
+
+_GIB = 1 << 30
+_ASSUMED_MFU = (0.2, 0.3, 0.4, 0.5)
+
+
+def plan(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file; see configs/")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="nodes to run on")] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes on each node, one a GPU")] = 1,
+    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="whose memory and peak count, such as H100")] = None,
+    gpu_memory: Annotated[float | None, typer.Option(metavar="GB", min=1, help="memory of another GPU")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--from", metavar="RUN", help="a run whose measured speed a GPU counts")
+    ] = None,
+    mfu: Annotated[float | None, typer.Option(min=0.001, max=1, help="share of the peak of --gpu that counts")] = None,
+    tflops: Annotated[
+        float | None, typer.Option(min=1e-6, help="model operations a second of each GPU, in 10**12")
+    ] = None,
+    tokens_per_second: Annotated[float | None, typer.Option(min=1e-6, help="real tokens, of all GPUs together")] = None,
+    price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="in any currency, for the cost")] = None,
+    vocab_size: Annotated[int | None, typer.Option(min=8, help="plan without data, for so large a vocabulary")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+) -> None:
+    """Tell what a run will need before it is submitted: memory of a GPU, tokens, epochs, days, cost.
+
+    Memory comes from formulas that tests compare with the real engine. Speed is measured (--from) or given (--mfu,
+    --tflops, --tokens-per-second); without either it is not known, and nothing is made up.
+
+    Examples:
+
+        maskwright plan configs/bert-base.yaml --gpus-per-node 8 --gpu H100 --vocab-size 30522
+
+        maskwright plan run.yaml --nodes 4 --gpus-per-node 8 --gpu H100 --from runs/trial --price-per-gpu-hour 2.5
+
+        maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
+    """
+    from pretrain.config import load_config
+    from pretrain.plan import choices
+
+    parsed = load_config(config, overrides)
+    capacity, name = _capacity(gpu, gpu_memory)
+    rate = _rate(parsed, gpu, run, mfu, tflops, tokens_per_second)
+    planner = _planner(parsed, vocab_size)
+    planned = planner.plan(nodes * gpus_per_node)
+    fitting = choices(planner, parsed, planned.processes, capacity) if capacity else []
+    times = _times(planned, rate, gpu, parsed)
+    if as_json:
+        print(json.dumps(_facts(planned, times, fitting, capacity, price_per_gpu_hour), indent=1))
+    else:
+        _print(parsed, planned, times, fitting, (capacity, name), (nodes, gpus_per_node), price_per_gpu_hour)
+
+
+def _planner(config: "Config", vocab_size: int | None) -> "Planner":
+    from pretrain.data.sources import open_sources
+    from pretrain.plan import Planner, check_vocabulary
+
+    if vocab_size is not None:
+        check_vocabulary(vocab_size)
+        return Planner(config, None, vocab_size)
+    try:
+        sources = open_sources(config.data)
+    except UserError as error:
+        raise UserError(f"{str(error).rstrip('.')}; to plan without the data, give --vocab-size") from None
+    return Planner(config, sources)
+
+
+def _capacity(gpu: str | None, gpu_memory: float | None) -> tuple[int | None, str]:
+    """(bytes that a run may use, the GPU in words)."""
+    from pretrain.memory import GPU_GB, RESERVED
+
+    if gpu is not None and gpu_memory is None and gpu not in GPU_GB:
+        raise UserError(f"--gpu {gpu!r} is not known; write one of {', '.join(GPU_GB)}, or give --gpu-memory")
+    size = gpu_memory or (GPU_GB[gpu] if gpu else None)
+    if size is None:
+        return None, ""
+    return round(size * 1e9) - RESERVED, f"{gpu or 'a GPU'} of {size:g} GB"
+
+
+def _rate(
+    config: "Config",
+    gpu: str | None,
+    run: Path | None,
+    mfu: float | None,
+    tflops: float | None,
+    tokens_per_second: float | None,
+) -> "Rate | None":
+    from pretrain.speed import Rate, measured
+
+    given = {"--from": run, "--mfu": mfu, "--tflops": tflops, "--tokens-per-second": tokens_per_second}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise UserError(f"{' and '.join(names)} say twice how fast the run is; give one of them")
+    if run is not None:
+        return measured(run)
+    if mfu is not None:
+        peak = _peak(config, gpu)
+        if peak is None:
+            raise UserError("--mfu is a share of a bf16 peak: name a GPU that has one with --gpu, or give --tflops")
+        return Rate(f"given: {mfu:.0%} of {peak} TFLOP/s, the dense bf16 peak of {gpu}", tflops=mfu * peak)
+    if tflops is not None:
+        return Rate(f"given: {tflops:g} TFLOP/s a GPU", tflops=tflops)
+    if tokens_per_second is not None:
+        return Rate(f"given: {tokens_per_second:,g} tokens/s", tokens_per_second=tokens_per_second)
+    return None
+
+
+def _peak(config: "Config", gpu: str | None) -> int | None:
+    from pretrain.model.flops import peak_tflops
+
+    return peak_tflops(gpu) if gpu and config.train.precision != "fp32" else None
+
+
+def _times(planned: "Plan", rate: "Rate | None", gpu: str | None, config: "Config") -> dict[str, Any]:
+    """What is known of the speed: rows of (source, tokens a second, seconds), and whether they are assumed."""
+    from pretrain.speed import Rate
+
+    if rate is not None:
+        rates = [rate]
+    elif (peak := _peak(config, gpu)) and planned.flops:
+        rates = [Rate(f"if {mfu:.0%} of {peak} TFLOP/s", tflops=mfu * peak) for mfu in _ASSUMED_MFU]
+    else:
+        rates = []
+    rows = [(one.source, seconds := one.seconds(planned), planned.tokens / seconds) for one in rates]
+    return {"assumed": rate is None, "rows": rows}
+
+
+def _facts(
+    planned: "Plan", times: dict[str, Any], fitting: "list[Choice]", capacity: int | None, price: float | None
+) -> dict[str, Any]:
+    stages = [
+        asdict(stage) | {"device_bytes": stage.device_bytes, "host_bytes": stage.host_bytes} for stage in planned.stages
+    ]
+    speed = [
+        {
+            "source": source,
+            "assumed": times["assumed"],
+            "tokens_per_second": rate,
+            "seconds": seconds,
+            "gpu_hours": _gpu_hours(planned, seconds),
+            "cost": None if price is None else price * _gpu_hours(planned, seconds),
+        }
+        for source, seconds, rate in times["rows"]
+    ]
+    needed = planned.largest.device_bytes
+    return {
+        "processes": planned.processes,
+        "parameters": planned.parameters,
+        "tokens": planned.tokens,
+        "flops": planned.flops,
+        "epochs": planned.epochs,
+        "activations_known": planned.activations_known,
+        "stages": stages,
+        "usable_bytes": capacity,
+        "device_bytes": needed,
+        "fits": _fits(planned, capacity),
+        "choices": [asdict(choice) for choice in fitting],
+        "speed": speed,
+    }
+
+
+def _fits(planned: "Plan", capacity: int | None) -> bool | None:
+    """None where it is not known."""
+    if capacity is None or (not planned.activations_known and planned.largest.device_bytes <= capacity):
+        return None
+    return planned.largest.device_bytes <= capacity
+
+
+def _gpu_hours(planned: "Plan", seconds: float) -> float:
+    return planned.processes * seconds / 3600
+
+
+def _print(
+    config: "Config",
+    planned: "Plan",
+    times: dict[str, Any],
+    fitting: "list[Choice]",
+    room: tuple[int | None, str],
+    places: tuple[int, int],
+    price: float | None,
+) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPE_WIDTH)
+    nodes, each = places
+    console.print(
+        f"{config.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs ({nodes} x {each})"
+    )
+    console.print(_work(planned))
+    console.print(_memory(config, planned))
+    for line in _fit_lines(planned, room):
+        console.print(line)
+    if fitting:
+        console.print(_choices(fitting))
+    if times["rows"]:
+        console.print(_speed(planned, times, price))
+        console.print("Steps alone: the start, evaluation and checkpoints come on top.")
+    else:
+        console.print("Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu.")
+
+
+def _table(title: str, *names: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(names):
+        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
+    return table
+
+
+def _work(planned: "Plan") -> Table:
+    table = _table("Work", "steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP")
+    for stage in planned.stages:
+        flops = "not known" if stage.flops is None else f"{stage.flops:.3g}"
+        sizes = (stage.seq_len, stage.global_batch_size, stage.micro_batch_size, stage.accumulation)
+        table.add_row(f"{stage.steps:,}", *(f"{size:,}" for size in sizes), f"{stage.tokens:.4g}", flops)
+    if planned.epochs is None:
+        table.caption = "without data: rows are taken to be full, each of one document"
+    else:
+        table.caption = "epochs: " + ", ".join(f"{name} {epochs:.3g}" for name, epochs in planned.epochs.items())
+    table.caption_justify = "left"
+    return table
+
+
+def _memory(config: "Config", planned: "Plan") -> Table:
+    stage = planned.largest
+    where = (
+        f"ZeRO {config.zero.stage}, {config.train.precision}, micro-batch {stage.micro_batch_size} x {stage.seq_len}"
+    )
+    table = _table(f"Memory of a GPU ({where})", "GiB", "GPU", "host", "when")
+    for item in stage.memory:
+        if item.device or item.host:
+            table.add_row(item.name, _gib(item.device), _gib(item.host), item.when)
+    table.add_section()
+    table.add_row("at most at once", _gib(stage.device_bytes), _gib(stage.host_bytes), "")
+    if not planned.activations_known:
+        table.caption, table.caption_justify = "activations are not known for arch auto", "left"
+    return table
+
+
+def _fit_lines(planned: "Plan", room: tuple[int | None, str]) -> list[str]:
+    from pretrain.memory import RESERVED
+
+    capacity, name = room
+    if capacity is None:
+        return ["Whether it fits: name a GPU with --gpu, or give --gpu-memory."]
+    fits, needed = _fits(planned, capacity), planned.largest.device_bytes
+    said = {True: "It fits", False: "It does not fit", None: "Without activations it fits"}[fits]
+    return [
+        f"{said}: {_gib(needed)} of {_gib(capacity)} GiB of {name}; {_gib(RESERVED)} GiB are assumed to go to CUDA, "
+        "NCCL and the allocator."
+    ]
+
+
+def _choices(fitting: "list[Choice]") -> Table:
+    table = _table("The largest micro-batch that fits", "with", "rows", "GiB")
+    for choice in fitting:
+        rows = "none fits" if choice.micro_batch_size is None else str(choice.micro_batch_size)
+        table.add_row(choice.change, rows, _gib(choice.device_bytes))
+    return table
+
+
+def _speed(planned: "Plan", times: dict[str, Any], price: float | None) -> Table:
+    title = "Time (assumed, as no speed was measured or given)" if times["assumed"] else "Time"
+    table = _table(title, "speed", "tokens/s", "days", "time", "GPU hours", *([] if price is None else ["cost"]))
+    for source, seconds, rate in times["rows"]:
+        hours = _gpu_hours(planned, seconds)
+        cost = [] if price is None else [f"{price * hours:,.2f}"]
+        table.add_row(source, f"{rate:,.0f}", f"{seconds / 86400:.2f}", duration(seconds), f"{hours:,.1f}", *cost)
+    return table
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.2f}"

@@ -1,0 +1,136 @@
+"""Where a run's logs are, their last lines, and what comes after those."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from glob import escape, glob
+from pathlib import Path
+
+from data_prep.errors import UserError
+
+Form = Callable[[list[bytes]], list[str]]
+
+_CHUNK = 1 << 16
+_POLL = 0.25  # seconds between two looks
+_SETTLED = 2.0  # without a new line, after which a run that has ended is over
+_OUTPUT = re.compile(r'^#SBATCH --output="(.*)"$', re.MULTILINE)
+
+
+def logs_of(run: Path) -> list[Path]:
+    """The logs of a run's Slurm jobs, the newest last; where its script sends them, or in RUN/slurm."""
+    patterns = [str(Path(escape(str(run))) / "slurm" / "*.log"), *_elsewhere(run / "slurm" / "job.sh")]
+    found = {Path(name) for pattern in patterns for name in glob(pattern)}
+    return sorted((path for path in found if path.is_file()), key=lambda path: (path.stat().st_mtime, str(path)))
+
+
+def stacks_of(run: Path, rank: int) -> Path:
+    """What a rank wrote of its stacks when the run hung.
+
+    Raises:
+        UserError: if it wrote none.
+    """
+    path = run / "stacks" / f"rank-{rank}.txt"
+    if not path.exists():
+        raise UserError(
+            f"{path}: rank {rank} wrote no stacks; ranks write them when the watchdog ends a run that hangs"
+        )
+    return path
+
+
+def last_lines(path: Path, count: int | None, form: Form | None = None) -> list[str]:
+    """The last `count` lines of a file, all if that is None; `form` turns what is read into lines for people."""
+    return (form or _text)(_tail(path, count)[0])
+
+
+def follow(path: Path, run: Path, count: int | None, form: Form | None = None) -> Iterator[str]:
+    """The last lines, and all that come after, until the run is over; a line counts when it is whole."""
+    while not path.exists():
+        if _over(run):
+            return
+        time.sleep(_POLL)
+    lines, place = _tail(path, count, whole_alone=True)
+    yield from (form or _text)(lines)
+    quiet_since = time.monotonic()
+    while True:
+        new, place = _new_lines(path, place)
+        yield from (form or _text)(new)
+        if new:
+            quiet_since = time.monotonic()
+        elif time.monotonic() - quiet_since > _SETTLED:
+            if _over(run):
+                return
+            quiet_since = time.monotonic()
+        time.sleep(_POLL)
+
+
+def journal_lines(lines: list[bytes]) -> list[str]:
+    """Lines of the journal in words; those that are damaged are left out."""
+    from pretrain.journal import parse_entry
+    from pretrain.progress import shown
+
+    found = []
+    for entry in filter(None, map(parse_entry, lines)):
+        words = shown(entry.metrics) or [f"{name} {value:g}" for name, value in entry.metrics.items()]
+        when = datetime.fromtimestamp(entry.time).isoformat(" ", "seconds")
+        found.append(" | ".join([f"{when} step {entry.step:,}", *words]))
+    return found
+
+
+def _elsewhere(script: Path) -> list[str]:
+    """Patterns of the logs that a job script names; % and what follows it stand for anything there."""
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    found = []
+    for value in _OUTPUT.findall(text):
+        name = re.sub(r"\\(.)", r"\1", value)
+        parts = re.split(r"(%%|%\d*[A-Za-z])", name)
+        found.append("".join("%" if p == "%%" else "*" if p.startswith("%") else escape(p) for p in parts))
+    return found
+
+
+def _text(lines: list[bytes]) -> list[str]:
+    return [line.decode("utf-8", errors="replace") for line in lines]
+
+
+def _tail(path: Path, count: int | None, whole_alone: bool = False) -> tuple[list[bytes], int]:
+    """(the last lines, how far was read), read from the end."""
+    with open(path, "rb") as file:
+        end = place = file.seek(0, os.SEEK_END)
+        content = b""
+        while place and (count is None or content.count(b"\n") <= count):
+            place = max(0, place - _CHUNK)
+            file.seek(place)
+            content = file.read(min(_CHUNK, end - place - len(content))) + content
+    if whole_alone:
+        whole = content.rfind(b"\n") + 1
+        end, content = end - (len(content) - whole), content[:whole]
+    lines = content.splitlines()
+    return (lines if count is None else lines[max(0, len(lines) - count) :]), end
+
+
+def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
+    """Whole lines from `place` on; a file that has become shorter is read anew."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        place = 0 if size < place else place
+        file.seek(place)
+        content = file.read()
+    whole = content.rfind(b"\n") + 1
+    return content[:whole].splitlines(), place + whole
+
+
+def _over(run: Path) -> bool:
+    """Whether nothing more is to come: the run has ended, and no job of it waits or runs."""
+    from launchers.squeue import jobs_of, own_jobs
+    from pretrain.run_folder import RunFolder
+
+    try:
+        if RunFolder(run).read_status().state == "running":
+            return False
+    except UserError:
+        pass
+    return not ((run / "slurm").is_dir() and jobs_of(run, own_jobs()[0]))

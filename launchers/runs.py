@@ -1,0 +1,128 @@
+"""Runs as the commands that watch them see them: folder, status, journal and Slurm's queue, put together."""
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from data_prep.errors import UserError
+from launchers.squeue import QueuedJob, jobs_of
+from pretrain.progress import duration
+
+if TYPE_CHECKING:
+    from pretrain.overview import Overview
+    from pretrain.run_folder import Status
+
+_PIPE_WIDTH = 1000
+WAITS = "queued"  # the state of a run that Slurm has not begun, which has no status of its own
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run: its own words, or None where it has not spoken yet, and why; what it has measured; its jobs."""
+
+    run: Path
+    status: "Status | None"
+    problem: str | None
+    overview: "Overview"
+    jobs: list[QueuedJob]
+
+    @property
+    def state(self) -> str:
+        """As in status.json; "queued" before a job has begun, "unknown" where nothing can be read."""
+        if self.jobs and self.jobs[0].waits and (self.status is None or self.status.state != "running"):
+            return WAITS
+        return self.status.state if self.status else "unknown"
+
+    @property
+    def reason(self) -> str:
+        if self.state == WAITS:
+            return f"job {self.jobs[0].id} waits in the queue ({self.jobs[0].reason})"
+        return self.status.reason if self.status else self.problem or ""
+
+    @property
+    def next_action(self) -> str:
+        if self.state == WAITS:
+            return f"none; `scancel {self.jobs[0].id}` takes it out of the queue"
+        return self.status.next_action if self.status else "none"
+
+    @property
+    def percent(self) -> float | None:
+        return 100 * self.status.step / self.status.total_steps if self.status and self.status.total_steps else None
+
+    def facts(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        own = asdict(self.status) if self.status else {}
+        jobs = [asdict(job) | {"run": str(self.run)} for job in self.jobs]
+        said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
+        return own | said | {"run": str(self.run), "percent": self.percent, **asdict(self.overview), "jobs": jobs}
+
+
+def look(run: Path, jobs: list[QueuedJob]) -> Seen:
+    """See a run as it is now; a status that cannot be read is a problem that is told, not an error."""
+    from pretrain.overview import Overview, overview_of
+    from pretrain.run_folder import RunFolder
+
+    folder, own = RunFolder(run), jobs_of(run, jobs)
+    try:
+        status = folder.read_status()
+    except UserError as error:
+        return Seen(run, None, str(error), Overview(), own)
+    return Seen(run, status, None, overview_of(folder, status), own)
+
+
+def wide_console() -> Console:
+    """Standard output; where that is no terminal, no line is broken."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+
+
+def as_json(values: Any) -> str:
+    """JSON, in which numbers that are not finite are null."""
+    return json.dumps(_finite(values), indent=1)
+
+
+def ago(seconds: float) -> str:
+    """An age in a few words: "3 min"."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def step_cell(seen: Seen) -> str:
+    return f"{seen.status.step:,} of {seen.status.total_steps:,}" if seen.status else ""
+
+
+def place(run: Path) -> str:
+    """A run's folder, from the working folder if it is below that."""
+    return str(run.relative_to(Path.cwd())) if run.is_relative_to(Path.cwd()) else str(run)
+
+
+def age_cell(seen: Seen) -> str:
+    return ago(time.time() - seen.status.time) if seen.status else ""
+
+
+def left_cell(seen: Seen) -> str:
+    left = seen.overview.seconds_left
+    return "" if left is None else duration(left)
+
+
+def number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def job_cell(jobs: Iterable[QueuedJob]) -> str:
+    return ", ".join(f"{job.id} {job.state.lower()}" for job in jobs)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and value - value != 0 else value

@@ -1,0 +1,151 @@
+"""How a run stands, from its folder alone: for people, and for programs that watch over several runs."""
+
+import itertools
+import json
+import math
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pretrain import checkpoint
+from pretrain.journal import Entry, read_latest
+from pretrain.run_folder import RunFolder, Status
+
+_AVERAGED = 100  # steps
+
+
+@dataclass(frozen=True)
+class LastCheckpoint:
+    """The newest committed checkpoint. problem: what is wrong by its manifest and the files' sizes, None if nothing."""
+
+    step: int
+    age_seconds: float | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What a run folder tells beside status.json; None is what it does not.
+
+    Attributes:
+        loss, masked_accuracy, tokens_per_second: of the last step that was measured.
+        loss_average: of the last 100 steps that were.
+        eval_loss: the last one.
+        seconds_left: of a run that trains, by the median time between its last steps.
+        starts: how often processes have begun to train it. skipped_steps: by the last checkpoint and
+            the last steps.
+        slurm_job: the job that trained it last.
+    """
+
+    loss: float | None = None
+    loss_average: float | None = None
+    masked_accuracy: float | None = None
+    eval_loss: float | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+    starts: int | None = None
+    skipped_steps: int = 0
+    slurm_job: str | None = None
+    last_checkpoint: LastCheckpoint | None = None
+
+
+def overview_of(folder: RunFolder, status: Status) -> Overview:
+    """What is known; a file that is missing or damaged only leaves its part out."""
+    entries = _latest(folder)
+    last = {name: value for entry in entries for name, value in entry.metrics.items()}
+    losses = [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    environment = _environment(folder)
+    newest, skipped = _newest_checkpoint(folder)
+    after = newest.step if newest and skipped is not None else 0
+    later = {entry.step for entry in entries if entry.step > after and "train/skipped" in entry.metrics}
+    return Overview(
+        loss=last.get("train/loss"),
+        loss_average=statistics.fmean(finite) if finite else None,
+        masked_accuracy=last.get("train/masked_accuracy"),
+        eval_loss=last.get("eval/loss"),
+        tokens_per_second=last.get("speed/tokens_per_second"),
+        seconds_left=_seconds_left(entries, status),
+        starts=None if environment is None else 1 + len(_list(environment.get("earlier_starts"))),
+        skipped_steps=(skipped or 0) + len(later),
+        slurm_job=_job(environment),
+        last_checkpoint=newest,
+    )
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """The run folders in a folder and in its folders, in order of name; the folder itself if it is one."""
+    if is_run(folder):
+        return [folder]
+    found = sorted(path for path in _folders(folder) if is_run(path))
+    return found + sorted(path for inner in _folders(folder) if inner not in found for path in _runs_in(inner))
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run was begun, or submitted to Slurm, in this folder."""
+    return (folder / "status.json").is_file() or (folder / "slurm" / "job.sh").is_file()
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    return [path for path in _folders(folder) if is_run(path)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _latest(folder: RunFolder) -> list[Entry]:
+    try:
+        return read_latest(folder.journal)
+    except OSError:
+        return []
+
+
+def _seconds_left(entries: list[Entry], status: Status) -> float | None:
+    if status.state != "running":
+        return None
+    steps = [entry for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
+    pairs = [(one, two) for one, two in itertools.pairwise(steps) if two.step == one.step + 1]
+    if not pairs:
+        return None
+    each = statistics.median(two.time - one.time for one, two in pairs)
+    return max(0.0, each) * max(0, status.total_steps - steps[-1].step)
+
+
+def _environment(folder: RunFolder) -> dict[str, Any] | None:
+    try:
+        found = json.loads(folder.environment.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _job(environment: dict[str, Any] | None) -> str | None:
+    slurm = (environment or {}).get("slurm")
+    return slurm.get("SLURM_JOB_ID") if isinstance(slurm, dict) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _newest_checkpoint(folder: RunFolder) -> tuple[LastCheckpoint | None, int | None]:
+    """The newest checkpoint, and the steps skipped until then."""
+    try:
+        found = checkpoint.committed(folder.checkpoints)
+    except OSError:
+        return None, None
+    if not found:
+        return None, None
+    step, path = found[0]
+    if problem := checkpoint.verify(path, sizes_only=True):
+        return LastCheckpoint(step, None, problem), None
+    newest = checkpoint.read(path)
+    return LastCheckpoint(step, max(0.0, time.time() - newest.time), None), newest.state.get("guards", {}).get(
+        "skipped"
+    )

@@ -1,0 +1,69 @@
+"""How fast a run will be: by a rate that was measured in another run, or one that is given."""
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.errors import UserError
+from pretrain.journal import read_journal
+from pretrain.plan import Plan
+from pretrain.run_folder import RunFolder
+
+_SETTLING = 10  # first steps of a run, in which caches fill and kernels are compiled
+_LATEST = 1000  # steps that count
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Model operations a second of each GPU (10**12), or real tokens a second of all GPUs together; and whence."""
+
+    source: str
+    tflops: float | None = None
+    tokens_per_second: float | None = None
+
+    def seconds(self, plan: Plan) -> float:
+        """Of all training steps; evaluation, checkpoints and the start come on top.
+
+        Raises:
+            UserError: if the model's operations are needed and not known.
+        """
+        if self.tokens_per_second is not None:
+            return plan.tokens / self.tokens_per_second
+        if plan.flops is None:
+            raise UserError("the operations of a model of arch auto are not known; give --tokens-per-second")
+        assert self.tflops is not None
+        return plan.flops / (self.tflops * 1e12 * plan.processes)
+
+
+def measured(run: Path) -> Rate:
+    """The median rate of each GPU, or process, of a run.
+
+    Raises:
+        UserError: if it has no steps with a speed.
+    """
+    folder = RunFolder(run)
+    try:
+        entries = read_journal(folder.journal)
+    except OSError as error:
+        raise UserError(f"{folder.journal}: cannot be read ({error.strerror}); --from wants a run folder") from None
+    found = [entry.metrics["speed/tflops"] for entry in entries[_SETTLING:] if "speed/tflops" in entry.metrics]
+    if not found:
+        raise UserError(
+            f"{run} has no speed of steps after the {_SETTLING}th (model operations a second); train for longer, or "
+            "give --tokens-per-second"
+        )
+    latest = found[-_LATEST:]
+    what = f"median of {len(latest)} steps of {run}{_devices(folder)}"
+    return Rate(what, tflops=statistics.median(latest))
+
+
+def _devices(folder: RunFolder) -> str:
+    """ ", on 8 processes (NVIDIA H100)", as far as environment.json says so."""
+    try:
+        values = json.loads(folder.environment.read_text())
+        names = {gpu["name"] for host in values["hosts"] for gpu in host.get("gpus", [])}
+        count = values["processes"]
+        return f", on {count} process{'es' if count > 1 else ''} ({', '.join(sorted(names)) or 'no GPU'})"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""

@@ -1,0 +1,160 @@
+"""`maskwright status`, `stop`, `logs`, `launch list` and `plan --from` on the folder of a real run."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import runs
+from tests.support.forked import ROOT
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> Path:
+    """Of a run that has been trained to its end."""
+    folder = tmp_path_factory.mktemp("watching")
+    (folder / "runs").mkdir()
+    data = runs.tiny_data(folder / "data")
+    path = runs.write_config(folder / "run.yaml", runs.tiny_config(data, folder / "runs" / "done"))
+    trained = runs.maskwright("train", path)
+    assert trained.returncode == 0, trained.stderr
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(config) -> Path:
+    return config.parent / "runs" / "done"
+
+
+def told(*arguments: str | Path) -> dict:
+    result = runs.maskwright(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_status_says_what_the_journal_says(done):
+    found = told("status", done)
+    assert found | runs.status(done) == found
+    assert found["percent"] == 100
+    assert found["loss"] == runs.losses(done)[24]
+    assert found["loss_average"] == pytest.approx(sum(runs.losses(done).values()) / 24)
+    assert found["last_checkpoint"]["step"] == 24
+    assert found["last_checkpoint"]["problem"] is None
+    assert (found["starts"], found["skipped_steps"], found["seconds_left"]) == (1, 0, None)
+    shown = runs.maskwright("status", done).stdout
+    assert "24 of 24 (100.0%)" in shown
+    assert f"{found['tokens_per_second']:,.0f}" in shown
+
+
+def test_several_runs_and_folders_of_runs(done, tmp_path):
+    shutil.copytree(done, tmp_path / "a" / "one")
+    shutil.copytree(done, tmp_path / "a" / "two")
+    (tmp_path / "a" / "empty").mkdir()
+    found = told("status", tmp_path / "a")
+    assert [Path(each["run"]).name for each in found] == ["one", "two"]
+    assert told("status", tmp_path / "a" / "one", tmp_path / "a")[0]["run"].endswith("one")
+    shown = runs.maskwright("status", tmp_path / "a").stdout
+    assert shown.count("completed") == 2
+    listed = runs.maskwright("launch", "list", tmp_path)
+    assert listed.stdout.count("24 of 24") == 2
+    assert "queue is not known" in listed.stderr
+    assert runs.maskwright("status", tmp_path / "a", "--exit-code").returncode == 1
+    assert runs.maskwright("status", tmp_path / "a" / "empty").returncode == 1
+
+
+def test_damage_leaves_its_part_out_alone(done, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(done, run)
+    journal = run / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes() + b'\xff\xfe\n{"step": 25, "metrics"\n{"a": 1}\n[]\n"x"')
+    assert told("status", run)["loss"] == runs.losses(done)[24]
+    lines = runs.maskwright("logs", run, "--all").stdout.splitlines()
+    assert len(lines) == len((done / "journal.jsonl").read_text().splitlines())
+    (run / "environment.json").write_text("[1")
+    (run / "checkpoints" / "step-00000024" / "manifest.json").write_text("{}")
+    found = told("status", run)
+    assert found["starts"] is None
+    assert "manifest.json" in found["last_checkpoint"]["problem"]
+    journal.unlink()
+    shutil.rmtree(run / "checkpoints")
+    found = told("status", run)
+    assert (found["loss"], found["last_checkpoint"], found["state"]) == (None, None, "completed")
+    assert "no log yet" in runs.maskwright("logs", run).stderr
+    (run / "status.json").write_text("{")
+    assert runs.maskwright("status", run).returncode == 1
+    listed = told("launch", "list", run)["runs"]
+    assert [one["state"] for one in listed] == ["unknown"]
+
+
+def test_logs_are_those_of_the_newest_job_or_the_journal(done, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(done, run)
+    lines = runs.maskwright("logs", run, "-n", "3")
+    assert "journal.jsonl" in lines.stderr
+    assert len(lines.stdout.splitlines()) == 3
+    assert "step 24" in lines.stdout
+    (run / "slurm").mkdir()
+    (run / "slurm" / "7.log").write_text("".join(f"line {n}\n" for n in range(100)) + "torn")
+    (run / "slurm" / "12_3.log").write_bytes(b"an array's \xff\n")
+    elsewhere = tmp_path / 'lo"gs 100%'
+    elsewhere.mkdir()
+    (elsewhere / "out-99.txt").write_text("elsewhere\n")
+    quoted = str(elsewhere).replace("%", "%%").replace('"', '\\"')
+    (run / "slurm" / "job.sh").write_text(f'#!/bin/sh\n#SBATCH --output="{quoted}/out-%j.txt"\n')
+    assert runs.maskwright("logs", run, "--job", "7", "-n", "2").stdout == "line 99\ntorn\n"
+    assert len(runs.maskwright("logs", run, "--job", "7", "--all").stdout.splitlines()) == 101
+    assert "an array's" in runs.maskwright("logs", run, "--job", "12_3").stdout
+    assert runs.maskwright("logs", run).stdout == "elsewhere\n"
+    assert "there are those of" in runs.maskwright("logs", run, "--job", "8").stderr
+    listed = runs.maskwright("logs", run, "--files").stdout
+    assert all(name in listed for name in ("7.log", "12_3.log", "out-99.txt", "journal.jsonl"))
+    assert "wrote no stacks" in runs.maskwright("logs", run, "--rank", "0").stderr
+
+
+def test_a_run_is_followed_to_its_end_and_stopped(config, tmp_path):
+    run = tmp_path / "run"
+    overrides = (f"run.dir={run}", "train.steps=100000", "guard.dry_run=false")
+    trains = runs.start_maskwright(tmp_path / "log", "train", config, *overrides)
+    follows = None
+    try:
+        runs.wait_for_step(run, 2)
+        follows = runs.start_maskwright(tmp_path / "followed", "logs", run, "--follow", "--all")
+        runs.wait_for_step(run, 20)
+        found = told("status", run)
+        assert found["state"] == "running"
+        assert found["seconds_left"] > 0
+        stopped = runs.maskwright("stop", run, config.parent / "runs" / "done")
+        assert "asked" in stopped.stdout
+        assert "it is completed" in stopped.stdout
+        assert trains.wait(120) == 75
+        assert follows.wait(60) == 0
+    finally:
+        trains.kill()
+        if follows:
+            follows.kill()
+    shown = (tmp_path / "followed").read_text()
+    last = max(runs.losses(run))
+    assert all(f" step {step:,} " in shown for step in range(1, last + 1)), "steps are missing"
+
+
+def test_a_plan_by_the_run_s_own_speed(config, done):
+    """Operations a token are those of the run's batches, though the plan has seen document lengths alone."""
+    found = told("plan", config, "--from", done)
+    lines = [json.loads(line) for line in (done / "journal.jsonl").read_text().splitlines()]
+    steps = [line["metrics"] for line in lines if "data/epoch" in line["metrics"]]
+    measured = sorted(step["speed/tflops"] for step in steps[10:])
+    assert "median of 14 steps" in found["speed"][0]["source"]
+    assert found["flops"] / found["speed"][0]["seconds"] / 1e12 == pytest.approx(sum(measured[6:8]) / 2)
+    per_token = sum(step["speed/tflops"] / step["speed/tokens_per_second"] for step in steps) / 24 * 1e12
+    assert found["flops"] / found["tokens"] == pytest.approx(per_token, rel=0.03)
+
+
+def test_watching_starts_without_torch(done):
+    code = "import sys; sys.argv[1:] = {}\nfrom launchers.app import app\napp(standalone_mode=False)\n"
+    code += "sys.exit('torch' in sys.modules)"
+    for words in (["status", str(done)], ["logs", str(done)], ["launch", "list", str(done)]):
+        result = subprocess.run([sys.executable, "-c", code.format(words)], cwd=ROOT, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
