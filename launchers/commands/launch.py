@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from launchers.sbatch import submit
-from launchers.slurm import SlurmJob, render, write_script
+from launchers.slurm.job import Job
+from launchers.slurm.script import Batch, log_of, render, write_script
 
 launch_app = typer.Typer(help="Submit a run to a cluster.", no_args_is_help=True)
 
@@ -63,27 +64,22 @@ def slurm(
     settings = load_config(config, overrides)
     check_run(settings, nodes * gpus_per_node)
     run_dir = settings.run.dir.absolute()
-    job = SlurmJob(
+    job = Job(
         config=config.absolute(),
-        overrides=overrides or [],
+        overrides=tuple(overrides or ()),
         run_dir=run_dir,
-        working_dir=Path.cwd(),
         python=Path(os.path.abspath(sys.executable)),
         nodes=nodes,
         processes_per_node=gpus_per_node,
         cpus_per_process=cpus_per_process or (1 if cpu else GPU_JOB_CORES),
         cpu=cpu,
-        job_name=job_name or run_dir.name,
-        output=output,
-        partition=partition,
-        account=account,
-        time=time,
     )
+    batch = Batch(Path.cwd(), job_name or run_dir.name, output, partition, account, time)
     if dry_run:
-        print(render(job), end="")
+        print(render(job, batch), end="")
         return
-    job_id = submit(write_script(job))
-    log = job.log_pattern.replace("%j", job_id).replace("%%", "%")
+    job_id = submit(write_script(job, batch))
+    log = log_of(job, batch).replace("%j", job_id).replace("%%", "%")
     print(f"Submitted job {job_id}.")
     print(f"  state   squeue --jobs {job_id}")
     print(f"  log     tail -F {shlex.quote(log)}")

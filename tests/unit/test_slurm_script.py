@@ -12,23 +12,25 @@ import yaml
 from data_prep.errors import UserError
 from launchers.hostfile import format_hostfile
 from launchers.sbatch import sbatch_quote, submit
-from launchers.slurm import SlurmJob, check_time_limit, render
+from launchers.slurm.attempt import Attempt
+from launchers.slurm.job import Job, read_job
+from launchers.slurm.node import command
+from launchers.slurm.script import Batch, check_time_limit, log_of, render
 from tests.datasets import make_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100% é;'
-JOB = SlurmJob(
+JOB = Job(
     config=Path("/shared/run.yaml"),
-    overrides=["train.steps=5"],
+    overrides=("train.steps=5",),
     run_dir=Path("/shared/runs/x"),
-    working_dir=Path("/shared"),
     python=Path("/shared/venv/bin/python"),
     nodes=2,
     processes_per_node=4,
     cpus_per_process=3,
     cpu=False,
-    job_name="x",
 )
+BATCH = Batch(working_dir=Path("/shared"), job_name="x")
 
 
 def directives(script: str) -> list[str]:
@@ -36,8 +38,8 @@ def directives(script: str) -> list[str]:
 
 
 def test_directives_ask_for_what_was_asked() -> None:
-    job = dataclasses.replace(JOB, partition="gpu", account="me", time="1-00:00:00", output="log-%j.txt")
-    assert directives(render(job)) == [
+    batch = dataclasses.replace(BATCH, partition="gpu", account="me", time="1-00:00:00", output="log-%j.txt")
+    assert directives(render(JOB, batch)) == [
         '#SBATCH --job-name="x"',
         '#SBATCH --output="log-%j.txt"',
         '#SBATCH --gres="gpu:4"',
@@ -54,39 +56,51 @@ def test_directives_ask_for_what_was_asked() -> None:
 
 
 def test_cpu_job_asks_for_no_gpu() -> None:
-    script = render(dataclasses.replace(JOB, cpu=True))
+    script = render(JOB.model_copy(update={"cpu": True}), BATCH)
     assert not [line for line in directives(script) if "gres" in line or "gpu" in line]
-    assert "export cpu=yes" in script
+    assert "export DS_ACCELERATOR=cpu" in script
 
 
 def test_values_reach_the_shell_unchanged(tmp_path: Path) -> None:
-    job = dataclasses.replace(
-        JOB,
-        config=Path("/shared", NASTY, "a\nb.yaml"),
-        overrides=[f"track.experiment={NASTY}", "run.seed=1"],
-        working_dir=Path("/shared", NASTY, "work"),
-        run_dir=Path("/shared", NASTY),
-        python=Path("/shared", NASTY, "bin/python"),
-    )
-    settings = render(job).split("\ncd ")
-    assert len(settings) == 2
-    folder = settings[1].splitlines()[0]
-    script = f'{settings[0]}\nprintf "%s\\0" "$run" "$python" {folder} "${{training[@]}}"'
-    printed = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    expected = [job.run_dir, job.python, job.working_dir, "pretrain.train", "--config", job.config, *job.overrides]
+    python = tmp_path / NASTY / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s\\0" "$PWD" "$@"\n')
+    python.chmod(0o755)
+    job = JOB.model_copy(update={"run_dir": Path("/shared", NASTY), "python": python})
+    batch = dataclasses.replace(BATCH, working_dir=tmp_path / NASTY)
+    printed = subprocess.run(["bash", "-c", render(job, batch)], cwd="/", capture_output=True, text=True, check=True)
+    expected = [tmp_path / NASTY, "-m", "launchers.slurm.supervise", job.path]
     assert printed.stdout.split("\0")[:-1] == [str(value) for value in expected]
     assert not printed.stderr
-    assert not list(tmp_path.iterdir())
+
+
+def test_job_is_read_back_and_handed_to_deepspeed_unchanged(tmp_path: Path) -> None:
+    overrides = (f"track.experiment={NASTY}", "run.seed=1")
+    changes = {"config": Path("/shared", NASTY, "a\nb.yaml"), "run_dir": tmp_path, "overrides": overrides}
+    job = JOB.model_copy(update=changes)
+    job.write()
+    assert read_job(job.path) == job
+    words = command(job, Attempt(("n1", "n2"), Path("/shared/hostfile"), 12345), rank=1)
+    assert words[-5:] == ["pretrain.train", "--config", str(job.config), *overrides]
+    assert words[words.index("--node_rank") + 1] == "1"
+    assert words[words.index("--master_addr") + 1] == "n1"
+
+
+def test_what_is_no_job_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    for path in (tmp_path / "job.json", tmp_path / "none.json"):
+        with pytest.raises(UserError, match="not a job's description"):
+            read_job(path)
 
 
 def test_script_is_valid_bash() -> None:
-    assert "@{" not in render(JOB)
-    subprocess.run(["bash", "-n"], input=render(JOB), text=True, check=True)
+    assert "@{" not in render(JOB, BATCH)
+    subprocess.run(["bash", "-n"], input=render(JOB, BATCH), text=True, check=True)
 
 
 def test_percent_in_the_run_folder_is_not_a_pattern() -> None:
-    job = dataclasses.replace(JOB, run_dir=Path("/shared/50%j"))
-    assert job.log_pattern == "/shared/50%%j/slurm/%j.log"
+    job = JOB.model_copy(update={"run_dir": Path("/shared/50%j")})
+    assert log_of(job, BATCH) == "/shared/50%%j/slurm/%j.log"
 
 
 def test_sbatch_values_are_quoted_by_sbatch_rules() -> None:
@@ -118,16 +132,6 @@ def test_hostfile() -> None:
 def test_hostfile_with_another_number_of_nodes_is_refused(hosts: list[str]) -> None:
     with pytest.raises(UserError, match="nodes" if len(set(hosts)) == len(hosts) else "more than once"):
         format_hostfile(hosts, nodes=2, slots=1)
-
-
-def test_hostfile_command_writes_nothing_when_it_refuses(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "launchers.hostfile", str(tmp_path / "hostfile"), "2", "4"]
-    refused = subprocess.run(command, input="n1\n", text=True, capture_output=True, cwd=ROOT)
-    assert refused.returncode == 1
-    assert refused.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-    subprocess.run(command, input="n1\nn2\n", text=True, check=True, cwd=ROOT)
-    assert (tmp_path / "hostfile").read_text() == "n1 slots=4\nn2 slots=4\n"
 
 
 def test_no_sbatch_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -164,7 +168,6 @@ def test_dry_run_prints_the_script_and_writes_nothing(config: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "#SBATCH --nodes=2" in result.stdout
     assert "#SBATCH --cpus-per-task=32" in result.stdout
-    assert f"training=(pretrain.train --config {config} run.seed=9)" in result.stdout
     assert not (config.parent / "run").exists()
 
 

@@ -8,69 +8,53 @@ from pathlib import Path
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from launchers.sbatch import Template, directives, log_pattern
+from launchers.slurm.job import Job
 
 SHORTEST_MINUTES = 5
 """Slurm warns the job 120 s, give or take 60 s, before its limit: a shorter job would be told to stop as it starts."""
 
 
 @dataclass(frozen=True)
-class SlurmJob:
-    """What the batch script says. Paths are absolute, and on storage that all nodes share."""
+class Batch:
+    """What sbatch is told about a job. Paths are absolute, and on storage that all nodes share."""
 
-    config: Path
-    overrides: list[str]
-    run_dir: Path
     working_dir: Path
-    python: Path
-    nodes: int
-    processes_per_node: int
-    cpus_per_process: int
-    cpu: bool
     job_name: str
     output: str | None = None
     partition: str | None = None
     account: str | None = None
     time: str | None = None
 
-    @property
-    def folder(self) -> Path:
-        """Where the script, the hostfiles and, by default, the logs are kept."""
-        return self.run_dir / "slurm"
 
-    @property
-    def log_pattern(self) -> str:
-        """The log's path in sbatch's notation: %j is the job id, %% a percent sign."""
-        return self.output or log_pattern(self.folder, "%j.log")
+def log_of(job: Job, batch: Batch) -> str:
+    """The log's path in sbatch's notation: %j is the job id, %% a percent sign."""
+    return batch.output or log_pattern(job.folder, "%j.log")
 
 
-def render(job: SlurmJob) -> str:
+def render(job: Job, batch: Batch) -> str:
     """The text of the batch script; every value in it is quoted for the reader of its line, sbatch or bash.
 
     Raises:
         UserError: when a value cannot stand in an `#SBATCH` line, or the time limit is malformed or too short.
     """
-    if job.time is not None:
-        check_time_limit(job.time)
-    cores = job.processes_per_node * job.cpus_per_process
+    if batch.time is not None:
+        check_time_limit(batch.time)
     options = {
-        "job-name": job.job_name,
-        "output": job.log_pattern,
+        "job-name": batch.job_name,
+        "output": log_of(job, batch),
         "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
-        "partition": job.partition,
-        "account": job.account,
-        "time": job.time,
+        "partition": batch.partition,
+        "account": batch.account,
+        "time": batch.time,
     }
     return Template.load("slurm.sh").substitute(
         directives=directives(options),
         nodes=job.nodes,
-        processes=job.processes_per_node,
-        cores=cores,
+        cores=job.processes_per_node * job.cpus_per_process,
         threads=job.cpus_per_process,
-        cpu="yes" if job.cpu else "no",
-        config=shlex.quote(str(job.config)),
-        overrides=shlex.join(job.overrides),
-        run_dir=shlex.quote(str(job.run_dir)),
-        working_dir=shlex.quote(str(job.working_dir)),
+        accelerator="export DS_ACCELERATOR=cpu" if job.cpu else "",
+        job=shlex.quote(str(job.path)),
+        working_dir=shlex.quote(str(batch.working_dir)),
         python=shlex.quote(str(job.python)),
         bin_dir=shlex.quote(str(job.python.parent)),
     )
@@ -101,14 +85,11 @@ def check_time_limit(text: str) -> None:
         )
 
 
-def write_script(job: SlurmJob) -> Path:
-    """Write RUN/slurm/job.sh and return its path. Nothing is created when the job cannot be rendered."""
-    text = render(job)
+def write_script(job: Job, batch: Batch) -> Path:
+    """Write RUN/slurm/job.sh and job.json; the path of the script. If it cannot be rendered, nothing is created."""
+    text = render(job, batch)
+    job.write()
     path = job.folder / "job.sh"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_writer(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}): choose another run.dir") from None
+    with atomic_writer(path) as file:
+        file.write(text.encode())
     return path
