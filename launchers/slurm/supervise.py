@@ -10,6 +10,7 @@ from types import FrameType
 from data_prep.errors import UserError
 from launchers.slurm.attempt import prepare
 from launchers.slurm.job import Job, read_job
+from launchers.slurm.step import on_nodes
 from pretrain.run_folder import EXIT_CODES, RunFolder
 
 
@@ -32,8 +33,8 @@ class Supervisor:
         print(f"job {self.job_id} (start {start}) on {where}", flush=True)
         # --wait: when one node's task has ended, well or badly, the others are killed after 60 s.
         step = ["srun", "--ntasks-per-node=1", f"--cpus-per-task={os.environ['SLURM_CPUS_PER_TASK']}"]
-        step += ["--wait=60", "--kill-on-bad-exit=0", str(self.job.python), "-m", "launchers.slurm.node"]
-        code = subprocess.Popen([*step, str(self.job.path)], env=os.environ | attempt.environment).wait()
+        step += ["--wait=60", "--kill-on-bad-exit=0", *on_nodes(self.job, "launchers.slurm.node", Path.cwd())]
+        code = subprocess.Popen(step, env=os.environ | attempt.environment).wait()
         # DeepSpeed's launcher can exit 0 though its processes were killed, so the run's own status has the last word,
         # unless an earlier job left it.
         state = self.run.read_status().state if self._status_time() != before else "failed"
