@@ -17,7 +17,7 @@ def is_secret(name: str, value: str) -> bool:
 
 def assigned_secret(shell: str) -> str | None:
     """The variable that lines of shell give a secret in plain text; `TOKEN=$(cat ~/.token)` and `TOKEN=$1` do not."""
-    for name, value in re.findall(r"""(\w+)=['"]?([^\s'"]*)""", shell):
+    for name, value in re.findall(r"""(\w+)=['"]?(?=([^\s'"]*))""", shell):
         if value and not value.startswith(("$", "`")) and is_secret(name, value):
             return str(name)
     return None

@@ -95,7 +95,7 @@ def _setup(submission: Submission) -> str:
     if cluster.modules:
         lines.append("if ! command -v module >/dev/null; then source /etc/profile || true; fi")
         lines.append(f"module load {shlex.join(cluster.modules)}")
-    return "\n".join([*lines, *cluster.setup.splitlines()]) or "# (none)"
+    return "\n".join([*lines, *(cluster.setup or "").splitlines()]) or "# (none)"
 
 
 def _environment(submission: Submission) -> str:

@@ -69,7 +69,7 @@ class ClusterConfig(Section):
     max_restarts: int = Field(3, ge=0, description="new starts on the same nodes after a failure")
     options: list[Word] = Field(default_factory=list, description="more options of sbatch: --NAME or --NAME=VALUE")
     modules: list[Word] = Field(default_factory=list, description="environment modules to load")
-    setup: str = Field("", description="lines of bash to run before, such as conda activate")
+    setup: str | None = Field(None, description="lines of bash to run before, such as conda activate")
     environment: dict[str, Annotated[str, BeforeValidator(_word)]] = Field(
         default_factory=dict, description="environment variables, none of them secret"
     )
@@ -96,8 +96,8 @@ class ClusterConfig(Section):
 
     @field_validator("setup")
     @classmethod
-    def _setup(cls, setup: str) -> str:
-        if secret := assigned_secret(setup):
+    def _setup(cls, setup: str | None) -> str | None:
+        if secret := assigned_secret(setup or ""):
             raise ValueError(_NO_SECRETS.format(secret))
         return setup
 
