@@ -21,7 +21,7 @@ export PYTHONPATH={ROOT}
 
 @pytest.fixture
 def large(cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
-    """Nodes of eight GPUs on which no job starts: what is submitted waits. (`cluster` skips where there can be none.)"""
+    """Nodes of eight GPUs on which no job starts. (`cluster` skips where there can be no cluster.)"""
     with slurm_cluster(tmp_path / "large", nodes=4, cores=64, gpus=8) as running:
         for name in ("gpu", "cpu"):
             running.run("scontrol", "create", f"PartitionName={name}", "Nodes=ALL")
@@ -45,7 +45,8 @@ def test_the_commands_of_the_page(large: Cluster, tmp_path: Path) -> None:
         asked = sum("maskwright launch slurm" in line and "--dry-run" not in line for line in script.splitlines())
         assert printed.count("Submitted job") == asked, printed
         pretend_to_run(shared, newest_job(large))
-    assert "seed-5" in large.run("squeue", "--noheader", "--format=%k")
+    comments = large.run("squeue", "--noheader", "--format=%k").splitlines()
+    assert {f"maskwright:{shared}/runs/books", f"maskwright:{shared}/runs/books/seed-%a"} <= {*comments}
 
 
 def newest_job(cluster: Cluster) -> str:
