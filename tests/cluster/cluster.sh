@@ -65,7 +65,10 @@ SlurmdTimeout=30
 KillWait=5
 GresTypes=gpu
 NodeName=n[1-$nodes] CPUs=4 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP GraceTime=20 PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
 CONF
 mknod /run/gpu0 c 1 3
 mknod /run/gpu1 c 1 3
@@ -88,7 +91,7 @@ for i in $(seq "$nodes"); do
 done
 
 for _ in $(seq 60); do
-  if [ "$(sinfo --noheader --Node --format=%T 2>/dev/null | grep -c '^idle$')" = "$nodes" ]; then
+  if [ "$(sinfo --noheader --partition=main --Node --format=%T 2>/dev/null | grep -c '^idle$')" = "$nodes" ]; then
     touch "$state/ready"
     wait
   fi
