@@ -1,4 +1,4 @@
-"""One Slurm cluster of two nodes for all tests of this folder."""
+"""One Slurm cluster of three nodes for all tests of this folder."""
 
 import os
 from collections.abc import Iterator
@@ -16,5 +16,5 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.fail(f"{reason}, and MASKWRIGHT_REQUIRE_SLURM=1 says that it must run")
     if reason:
         pytest.skip(reason)
-    with slurm_cluster(tmp_path_factory.mktemp("cluster"), nodes=2) as running:
+    with slurm_cluster(tmp_path_factory.mktemp("cluster"), nodes=3) as running:
         yield running
