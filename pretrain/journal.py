@@ -75,6 +75,17 @@ def read_step(path: Path, step: int) -> tuple[Entry | None, list[int]]:
     return found if step in steps else None, sorted(steps)
 
 
+def last_step(path: Path) -> int:
+    """The step of the last line, by a look at the end of the file; -1 where there is none to be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - (1 << 16)))
+            found = [entry.step for line in file if (entry := parse_entry(line))]
+    except OSError:
+        return -1
+    return found[-1] if found else -1
+
+
 def _lines(path: Path) -> Iterator[Entry]:
     with open(path, "rb") as file:
         for line in file:

@@ -9,6 +9,7 @@ from pathlib import Path
 from data_prep.errors import UserError
 from launchers.slurm.attempt import Attempt
 from launchers.slurm.job import Job, read_job
+from pretrain.run_folder import refuse
 
 
 def command(job: Job, attempt: Attempt, rank: int) -> list[str]:
@@ -51,6 +52,7 @@ def main(arguments: list[str]) -> int:
         # Talk to the other nodes over the interface that leads to them, unless the user has named one.
         interface = interface_to(attempt.hosts[0] if rank else attempt.hosts[-1])
     except UserError as error:
+        refuse(str(error), retry=False)
         print(f"error: {error}", file=sys.stderr)
         return 1
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

@@ -49,7 +49,7 @@ def render(job: Job, batch: Batch) -> str:
     }
     return Template.load("slurm.sh").substitute(
         directives=directives(options),
-        nodes=job.nodes,
+        nodes=job.nodes + job.spare_nodes,
         cores=job.processes_per_node * job.cpus_per_process,
         threads=job.cpus_per_process,
         accelerator="export DS_ACCELERATOR=cpu" if job.cpu else "",
