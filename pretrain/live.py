@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 
@@ -33,7 +34,14 @@ def own_weights(engine: Any) -> list[Tensor]:
     """The weights that this rank answers for: the ranks' together are all weights."""
     if engine.zero_optimization_stage() < 3:
         return [parameter.data for parameter in engine.module.parameters()]
-    return [parameter.ds_tensor.data for parameter in engine.module.parameters() if parameter.ds_tensor.numel()]
+    shares = (_own_share(parameter, dist.get_rank()) for parameter in engine.module.parameters())
+    return [share for share in shares if share.numel()]
+
+
+def _own_share(parameter: Any, rank: int) -> Tensor:
+    """A rank's part of a weight that ZeRO 3 shares out: the last parts are padded with memory as it was found."""
+    part = parameter.ds_tensor
+    return part.data[: max(0, parameter.ds_numel - rank * part.ds_numel)]
 
 
 def all_finite(tensors: list[Tensor], device: torch.device) -> Tensor:

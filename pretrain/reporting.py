@@ -36,7 +36,7 @@ class Reporting:
             run_dir=folder.path,
             uri=config.track.uri,
             experiment=config.track.experiment,
-            run_name=folder.path.name,
+            run_name=folder.title,
             params={
                 "model": config.model.title,
                 "objective": config.objective,

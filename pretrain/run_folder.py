@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -62,6 +63,12 @@ class RunFolder:
         self.curve = path / "curve.png"
         self.heartbeats = path / "heartbeats"
         self.stacks = path / "stacks"
+
+    @property
+    def title(self) -> str:
+        """Its name; of one of several seeds, as a job array trains them, with the name of the folder of all."""
+        path = self.path.absolute()
+        return f"{path.parent.name}/{path.name}" if re.fullmatch(r"seed-\d+", path.name) else path.name
 
     def create(self) -> None:
         """Make the folders.

@@ -1,21 +1,18 @@
 """`maskwright launch`: submit a run to a cluster."""
 
-import os
 import shlex
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from launchers.sbatch import submit
-from launchers.slurm.job import Job
-from launchers.slurm.script import Batch, log_of, render, write_script
+from launchers.commands.cluster_options import with_cluster_options
+from launchers.sbatch import max_array_size, submit
+from launchers.slurm.script import render
+from launchers.slurm.seeds import Seeds
+from launchers.slurm.submission import Submission, prepare
 
 launch_app = typer.Typer(help="Submit a run to a cluster.", no_args_is_help=True)
-
-GPU_JOB_CORES = 4
-"""Cores a process by default with a GPU: the training loop, its prefetch thread, NCCL and the tracker."""
 
 
 @launch_app.callback()
@@ -24,64 +21,70 @@ def launch() -> None:
 
 
 @launch_app.command()
+@with_cluster_options
 def slurm(
+    *,
     config: Annotated[Path, typer.Argument(help="The run's YAML file.", show_default=False)],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values to lay over the file's.")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes to run on.")] = 1,
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="Training processes on each node, one a GPU.")] = 1,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Ask for no GPUs: the processes train on CPU (gloo).")] = False,
-    cpus_per_process: Annotated[
-        int | None, typer.Option(min=1, help=f"Cores for each process: {GPU_JOB_CORES} by default, 1 with --cpu.")
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="MASKWRIGHT_PROFILE",
+            help="A YAML file of the keys of cluster:, such as a site's, for what CONFIG leaves open.",
+        ),
     ] = None,
-    job_name: Annotated[str | None, typer.Option(help="By default the run folder's name.")] = None,
-    partition: Annotated[str | None, typer.Option(help="As for sbatch.")] = None,
-    account: Annotated[str | None, typer.Option(help="As for sbatch.")] = None,
-    time: Annotated[
-        str | None, typer.Option(help="Time limit, as for sbatch: minutes, HH:MM:SS or D-HH:MM:SS.")
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="1,2,5-8", help="A job array: a run in RUN/seed-N for each seed; %2 after it: 2 at a time."
+        ),
     ] = None,
-    output: Annotated[str | None, typer.Option(help="Log file, as for sbatch; by default RUN/slurm/%j.log.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job script and do nothing else.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted and do nothing.")] = False,
+    options: dict[str, Any],
 ) -> None:
     """Train on Slurm: write the job script into the run folder and submit it.
 
-    The run folder, the config and this Python environment must be on storage that all nodes share. At the time limit
-    the job saves a checkpoint and queues itself again until the run is complete. Any other sbatch option can be given
-    through sbatch's environment variables, such as SBATCH_QOS or SBATCH_CONSTRAINT.
+    The run folder, the data and this Python environment must be on storage that all nodes share. At the time limit the
+    job saves a checkpoint and queues itself again until the run is complete. A job that waits trains what was
+    submitted: the config is copied. Each option below is also a key of the config's `cluster:` section.
 
     Examples:
 
       maskwright launch slurm run.yaml --nodes 4 --gpus-per-node 8 --partition gpu --time 24:00:00
 
-      maskwright launch slurm run.yaml --nodes 2 --gpus-per-node 8 --dry-run train.steps=2000
+      maskwright launch slurm run.yaml --profile site.yaml --nodes 2 --dry-run train.steps=2000
 
-      maskwright launch slurm run.yaml --nodes 2 --gpus-per-node 1 --cpu
+      maskwright launch slurm run.yaml --gpus-per-node 8 --seeds 1-5
+
+      maskwright launch slurm run.yaml --nodes 2 --cpu
     """
     from pretrain.config import load_config
     from pretrain.data.sources import check_run
 
-    settings = load_config(config, overrides)
-    check_run(settings, nodes * gpus_per_node)
-    run_dir = settings.run.dir.absolute()
-    job = Job(
-        config=config.absolute(),
-        overrides=tuple(overrides or ()),
-        run_dir=run_dir,
-        python=Path(os.path.abspath(sys.executable)),
-        nodes=nodes,
-        processes_per_node=gpus_per_node,
-        cpus_per_process=cpus_per_process or (1 if cpu else GPU_JOB_CORES),
-        cpu=cpu,
-    )
-    batch = Batch(Path.cwd(), job_name or run_dir.name, output, partition, account, time)
+    settings = load_config(config, overrides, profile, options)
+    check_run(settings, settings.cluster.nodes * settings.cluster.gpus_per_node)
+    submission = prepare(settings, Seeds.parse(seeds, max_array_size()) if seeds else None)
+    script = render(submission)
     if dry_run:
-        print(render(job, batch), end="")
+        print(script, end="")
+        for job in submission.jobs:
+            print(f"\n# {job.path}\n{job.model_dump_json(indent=1)}")
         return
-    job_id = submit(write_script(job, batch))
-    log = log_of(job, batch).replace("%j", job_id).replace("%%", "%")
+    _report(submission, submit(submission.write(script)))
+
+
+def _report(submission: Submission, job_id: str) -> None:
+    run = shlex.quote(str(submission.config.run.dir))
     print(f"Submitted job {job_id}.")
     print(f"  state   squeue --jobs {job_id}")
+    if submission.seeds:
+        print(f"  runs    {run}/seed-N, one a seed, each with its log in slurm/")
+        print(f"  cancel  scancel {job_id}, or scancel {job_id}_N for one seed")
+        return
+    log = submission.log.replace("%j", job_id).replace("%%", "%")
     print(f"  log     tail -F {shlex.quote(log)}")
-    print(f"  run     maskwright status {shlex.quote(str(run_dir))}")
-    print(f"  stop    maskwright stop {shlex.quote(str(run_dir))}")
+    print(f"  run     maskwright status {run}")
+    print(f"  stop    maskwright stop {run}")

@@ -1,5 +1,6 @@
 """One start of a run on the nodes of an allocation: what each node must know, handed on in the environment."""
 
+import contextlib
 import os
 import socket
 from dataclasses import dataclass
@@ -51,12 +52,10 @@ def prepare(job: Job, job_id: int, hosts: list[str]) -> Attempt:
 
 def free_port(job_id: int) -> int:
     """A port that follows from the job's id, or the next one that nobody listens on, on any address of this host."""
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
     for offset in range(len(_PORTS)):
         port = _PORTS[(job_id + offset) % len(_PORTS)]
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
+        with contextlib.suppress(OSError), socket.create_server(("", port), family=family, dualstack_ipv6=both):
             return port
     raise RuntimeError("no free port")  # 20,000 listeners on one host

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from launchers.slurm.job import Job, read_job
+from launchers.slurm.step import on_nodes
 from pretrain.signals import die_with_parent
 
 _LEAST_MEMORY = 0.02
@@ -30,7 +31,7 @@ def ask(job: Job, hosts: Sequence[str]) -> dict[str, str]:
 
 def _ask_one(job: Job, host: str) -> str | None:
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
-    step += [str(job.python), "-m", "launchers.slurm.health", str(job.path)]
+    step += on_nodes(job.model_copy(update={"container": None}), "launchers.slurm.health", Path.cwd())
     process = subprocess.Popen(
         step, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
     )

@@ -1,11 +1,13 @@
 """What a Slurm job trains and how, as the login node decided it: RUN/slurm/job.json, read by the job itself."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
+from pretrain.config import ContainerConfig
 
 
 class Job(BaseModel):
@@ -14,7 +16,6 @@ class Job(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     config: Path
-    overrides: tuple[str, ...]
     run_dir: Path
     python: Path
     nodes: int
@@ -22,6 +23,11 @@ class Job(BaseModel):
     cpus_per_process: int
     cpu: bool
     """Train on CPU, over gloo."""
+    container: ContainerConfig | None = None
+    """Where each node's part runs, with a Python of its own; the supervisor is outside."""
+    bind: Literal["none", "cores"] = "none"
+    interface: str | None = None
+    """For gloo and NCCL; None: the one that leads to the other nodes."""
     spare_nodes: int = 0
     """Nodes that the job asks for besides, to take the place of those that fail."""
     max_restarts: int = 3

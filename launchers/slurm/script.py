@@ -1,67 +1,125 @@
-"""A Slurm job for one training run: the batch script as a pure function of the job, and its submission."""
+"""The batch script of a submission, as a pure function of it and of a template."""
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
-from launchers.sbatch import Template, directives, log_pattern
-from launchers.slurm.job import Job
+from launchers.sbatch import Template, directives, sbatch_quote
+from launchers.slurm.submission import Submission
 
-SHORTEST_MINUTES = 5
-"""Slurm warns the job 120 s, give or take 60 s, before its limit: a shorter job would be told to stop as it starts."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What sbatch is told about a job. Paths are absolute, and on storage that all nodes share."""
-
-    working_dir: Path
-    job_name: str
-    output: str | None = None
-    partition: str | None = None
-    account: str | None = None
-    time: str | None = None
+START_SECONDS = 180
+"""Slurm may warn a job 60 s early, and training needs a while to begin: what is told to stop before that loops."""
+PLACEHOLDERS = ("directives", "setup", "working_dir", "environment", "supervisor")
 
 
-def log_of(job: Job, batch: Batch) -> str:
-    """The log's path in sbatch's notation: %j is the job id, %% a percent sign."""
-    return batch.output or log_pattern(job.folder, "%j.log")
-
-
-def render(job: Job, batch: Batch) -> str:
+def render(submission: Submission) -> str:
     """The text of the batch script; every value in it is quoted for the reader of its line, sbatch or bash.
 
     Raises:
-        UserError: when a value cannot stand in an `#SBATCH` line, or the time limit is malformed or too short.
+        UserError: when a value cannot stand in an `#SBATCH` line, the time limit is malformed or too short, or the
+            user's own template is not one.
     """
-    if batch.time is not None:
-        check_time_limit(batch.time)
-    options = {
-        "job-name": batch.job_name,
-        "output": log_of(job, batch),
-        "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
-        "partition": batch.partition,
-        "account": batch.account,
-        "time": batch.time,
-    }
-    return Template.load("slurm.sh").substitute(
-        directives=directives(options),
-        nodes=job.nodes + job.spare_nodes,
-        cores=job.processes_per_node * job.cpus_per_process,
-        threads=job.cpus_per_process,
-        accelerator="export DS_ACCELERATOR=cpu" if job.cpu else "",
-        job=shlex.quote(str(job.path)),
-        working_dir=shlex.quote(str(batch.working_dir)),
-        python=shlex.quote(str(job.python)),
-        bin_dir=shlex.quote(str(job.python.parent)),
+    cluster = submission.cluster
+    if cluster.time is not None:
+        check_time_limit(cluster.time, cluster.signal_seconds)
+    return read_template(cluster.template).substitute(
+        directives=_directives(submission),
+        setup=_setup(submission),
+        working_dir=shlex.quote(str(submission.working_dir)),
+        environment=_environment(submission),
+        supervisor=f"{shlex.quote(str(submission.python))} -m launchers.slurm.supervise {_job_path(submission)}",
     )
 
 
-def check_time_limit(text: str) -> None:
-    """Refuse a `--time` that Slurm would not read, or under SHORTEST_MINUTES.
+def read_template(path: Path | None) -> Template:
+    """The user's own template, or Maskwright's.
+
+    Raises:
+        UserError: when it cannot be read, has other placeholders, lacks one, or has a command before the directives.
+    """
+    if path is None:
+        return Template.load("slurm.sh")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the template cannot be read ({error})") from None
+    template, list_of_all = Template(text), ", ".join(f"@{{{name}}}" for name in PLACEHOLDERS)
+    matches = list(template.pattern.finditer(text))
+    if any(match["invalid"] is not None for match in matches):
+        raise UserError(f"{path}: an @ of a template that begins no placeholder is written @@")
+    found = {match["named"] or match["braced"] for match in matches} - {None}
+    if wrong := sorted(found - set(PLACEHOLDERS)):
+        raise UserError(f"{path}: @{{{wrong[0]}}} is no placeholder of a template; they are {list_of_all}")
+    if missing := [name for name in PLACEHOLDERS if name not in found]:
+        raise UserError(f"{path}: the template lacks @{{{missing[0]}}}; it needs {list_of_all}")
+    before = re.split(r"@\{?directives", text)[0].splitlines()
+    if not before or not before[0].startswith("#!") or any(line.strip() and line[0] != "#" for line in before):
+        raise UserError(
+            f"{path}: sbatch reads the directives between #! in the first line and the first command; put "
+            "@{directives} there"
+        )
+    return template
+
+
+def _directives(submission: Submission) -> str:
+    cluster, job = submission.cluster, submission.jobs[0]
+    run = str(submission.config.run.dir)
+    options = {
+        "job-name": cluster.job_name or submission.config.run.dir.name,
+        "comment": f"maskwright:{run}/seed-%a" if submission.seeds else f"maskwright:{run}",
+        "output": submission.log,
+        "array": submission.seeds.text if submission.seeds else None,
+        "nodes": str(job.nodes + job.spare_nodes),
+        "ntasks-per-node": "1",
+        "cpus-per-task": str(job.processes_per_node * job.cpus_per_process),
+        "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
+        "mem": cluster.mem,
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
+        "constraint": cluster.constraint,
+        "reservation": cluster.reservation,
+        "time": cluster.time,
+        "signal": f"B:USR1@{cluster.signal_seconds}",
+        "open-mode": "append",
+    }
+    flags = ["requeue" if cluster.requeue else "no-requeue"]
+    # With spare nodes the supervisor goes on without a node that is lost; without, Slurm ends the job.
+    flags += ["exclusive"] * cluster.exclusive + ["no-kill"] * (job.spare_nodes > 0)
+    own = [option.removeprefix("--").partition("=") for option in cluster.options]
+    more = [name + (f"={sbatch_quote(name, value)}" if equals else "") for name, equals, value in own]
+    return "\n".join([directives(options), *(f"#SBATCH --{word}" for word in [*flags, *more])])
+
+
+def _setup(submission: Submission) -> str:
+    cluster, lines = submission.cluster, []
+    if cluster.modules:
+        lines.append("if ! command -v module >/dev/null; then source /etc/profile || true; fi")
+        lines.append(f"module load {shlex.join(cluster.modules)}")
+    return "\n".join([*lines, *(cluster.setup or "").splitlines()]) or "# (none)"
+
+
+def _environment(submission: Submission) -> str:
+    job = submission.jobs[0]
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in submission.cluster.environment.items()]
+    lines.append(
+        "# The Python environment that submitted the job; DeepSpeed builds its extensions with the ninja in it."
+    )
+    lines.append(f"export PATH={shlex.quote(str(submission.python.parent))}:$PATH")
+    lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{job.cpus_per_process}}}")
+    return "\n".join([*lines, *(["export DS_ACCELERATOR=cpu"] if job.cpu else [])])
+
+
+def _job_path(submission: Submission) -> str:
+    if submission.seeds is None:
+        return shlex.quote(str(submission.jobs[0].path))
+    seed = shlex.quote(f"{submission.config.run.dir}/seed-")
+    return f'{seed}"$SLURM_ARRAY_TASK_ID"/slurm/job.json'
+
+
+def check_time_limit(text: str, signal_seconds: int) -> None:
+    """Refuse a time limit that Slurm would not read, or that leaves less than START_SECONDS before the warning.
 
     Slurm's forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes,
     days-hours:minutes:seconds.
@@ -78,18 +136,8 @@ def check_time_limit(text: str) -> None:
     else:
         hours, (minutes, seconds) = 0, [*numbers, 0][:2]
     total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-    if 0 < total < SHORTEST_MINUTES * 60:
+    if 0 < total < signal_seconds + START_SECONDS:
         raise UserError(
-            f"--time {text} is {total} s, but the job is told to save and stop 120 s before its end: "
-            f"give it at least {SHORTEST_MINUTES} minutes"
+            f"--time {text} is {total} s, but the job is told to save and stop {signal_seconds} s before its end: "
+            f"give it at least {-(-(signal_seconds + START_SECONDS) // 60)} minutes"
         )
-
-
-def write_script(job: Job, batch: Batch) -> Path:
-    """Write RUN/slurm/job.sh and job.json; the path of the script. If it cannot be rendered, nothing is created."""
-    text = render(job, batch)
-    job.write()
-    path = job.folder / "job.sh"
-    with atomic_writer(path) as file:
-        file.write(text.encode())
-    return path

@@ -14,7 +14,7 @@ from types import FrameType
 
 from data_prep.errors import UserError
 from launchers.hostfile import format_hostfile
-from launchers.slurm import health, queue, step
+from launchers.slurm import health, queue, srun
 from launchers.slurm.attempt import prepare
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.record import read_history, write_history
@@ -104,8 +104,8 @@ class Supervisor:
         refusal = self.job.folder / f"refusal-{self.job_id}.json"
         witness = Witness(self.run, refusal)
         self._say(f"trains on {' '.join(hosts)}, rank 0 at {hosts[0]}:{attempt.port}")
-        code = step.run(
-            step.command(self.job, hosts),
+        code = srun.run(
+            srun.command(self.job, hosts),
             os.environ | attempt.environment | {REFUSAL_VARIABLE: str(refusal)},
             is_overdue=lambda: witness.seconds_over() > self.job.leave_seconds,
             is_too_late=self._is_too_late,

@@ -3,6 +3,7 @@
 Nothing here imports torch, so that the command line and the launchers can check a config at once.
 """
 
+from pretrain.config.cluster import ClusterConfig, ContainerConfig
 from pretrain.config.data import DataConfig
 from pretrain.config.files import load_config, save_config
 from pretrain.config.guard import GuardConfig
@@ -13,7 +14,9 @@ from pretrain.config.whole import Config, stage_name
 
 __all__ = [
     "PRESETS",
+    "ClusterConfig",
     "Config",
+    "ContainerConfig",
     "DataConfig",
     "GuardConfig",
     "MaskingConfig",

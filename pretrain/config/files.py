@@ -10,23 +10,54 @@ import yaml
 from pydantic import ValidationError
 
 from data_prep.errors import UserError
+from pretrain.config.cluster import ClusterConfig
 from pretrain.config.section import Section
 from pretrain.config.whole import Config
 
 
-def load_config(path: Path | None, overrides: list[str] | None = None) -> Config:
+def load_config(
+    path: Path | None,
+    overrides: list[str] | None = None,
+    profile: Path | None = None,
+    options: dict[str, Any] | None = None,
+) -> Config:
     """Read a config file, if there is one, and lay `section.key=value` overrides (values in YAML) over it.
+
+    Of the section `cluster:`, a `profile` has what the file leaves open, and `options` win over all.
 
     Raises:
         UserError: naming the file or override, the key, and what to write instead.
     """
     values = {} if path is None else _read_yaml(path)
+    if profile is not None:
+        values = _merged({"cluster": _read_profile(profile)}, values)
     for override in overrides or []:
         _apply_override(values, override)
+    if options:
+        values = _merged(values, {"cluster": options})
     try:
         return Config.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{path}: {_explain(error)}" if path else _explain(error)) from None
+
+
+def _read_profile(path: Path) -> dict[str, Any]:
+    """The keys of `cluster:` that a file of them alone has."""
+    values = _read_yaml(path)
+    try:
+        ClusterConfig.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{path}: {_explain(error, 'cluster')}") from None
+    return values
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both mappings, with the values of `above` where they meet."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
 
 
 def save_config(config: Config, path: Path) -> None:
@@ -35,9 +66,17 @@ def save_config(config: Config, path: Path) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads `5e-4` as a string; people who write learning rates mean a number."""
+    """YAML 1.1 reads `5e-4` as a string, and `24:00:00` as the number 86400; people mean a number, and a time."""
 
 
+_INT = "tag:yaml.org,2002:int"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != _INT]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _INT, re.compile(r"^[-+]?(0b[01_]+|0x[\da-fA-F_]+|0[0-7_]*|[1-9][\d_]*)$"), list("-+0123456789")
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
@@ -78,10 +117,11 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
     values[parts[-1]] = value
 
 
-def _explain(error: ValidationError) -> str:
-    """The first problem, as one sentence."""
+def _explain(error: ValidationError, *section: str) -> str:
+    """The first problem, as one sentence; `section` is what was validated, if not the whole."""
     problem = error.errors()[0]
-    location = tuple(part for part in problem["loc"] if not str(part).startswith("<"))  # the kinds a value may be of
+    inner = tuple(part for part in problem["loc"] if not str(part).startswith("<"))  # the kinds a value may be of
+    location = (*section, *inner)
     where = ".".join(str(part) for part in location)
     if problem["type"] == "extra_forbidden":
         return f"{where} is not a key{_nearest(location)}"

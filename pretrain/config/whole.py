@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from pretrain.config.cluster import ClusterConfig
 from pretrain.config.data import DataConfig
 from pretrain.config.guard import GuardConfig
 from pretrain.config.masking import MaskingConfig
@@ -30,6 +31,7 @@ class Config(Section):
     eval: EvalConfig = EvalConfig()
     guard: GuardConfig = GuardConfig()
     track: TrackConfig = TrackConfig()
+    cluster: ClusterConfig = ClusterConfig()
     deepspeed: dict[str, Any] = Field(default_factory=dict, description="raw DeepSpeed keys, laid over ours")
 
     @property

@@ -109,6 +109,32 @@ OPTIONS = {
     "guard.data_wait": 0.1,
     "track.uri": "sqlite:///mlflow.db",
     "track.experiment": "maskwright",
+    "cluster.nodes": 1,
+    "cluster.gpus_per_node": 1,
+    "cluster.cpu": False,
+    "cluster.cpus_per_process": None,
+    "cluster.spare_nodes": 0,
+    "cluster.job_name": None,
+    "cluster.partition": None,
+    "cluster.account": None,
+    "cluster.qos": None,
+    "cluster.constraint": None,
+    "cluster.reservation": None,
+    "cluster.time": None,
+    "cluster.mem": None,
+    "cluster.exclusive": False,
+    "cluster.output": None,
+    "cluster.signal_seconds": 120,
+    "cluster.requeue": True,
+    "cluster.max_restarts": 3,
+    "cluster.options": [],
+    "cluster.modules": [],
+    "cluster.setup": None,
+    "cluster.environment": {},
+    "cluster.container": None,
+    "cluster.bind": "none",
+    "cluster.interface": None,
+    "cluster.template": None,
     "deepspeed": {},
 }
 
@@ -172,6 +198,7 @@ def test_shipped_config_parses(path):
     ("override", "wanted"),
     [
         ("trian.steps=5", "trian is not a key; did you mean train?"),
+        ("cluster.containr.image=x", "cluster.containr is not a key; did you mean cluster.container?"),
         ("train.step=5", "train.step is not a key; did you mean train.steps?"),
         ("optim.learning_rate=1", "optim.learning_rate is not a key; the keys there are name, lr, betas, eps,"),
         ("masking.replacement.masks=0.5", "did you mean masking.replacement.mask?"),
@@ -463,3 +490,12 @@ def test_a_mixture_is_a_list_of_paths_with_shares(write):
 )
 def test_mixtures_that_cannot_be(write, sources, wanted):
     assert wanted in refusal(write(LEAST), f"data.train={sources}")
+
+
+def test_times_of_day_are_no_numbers(write):
+    path = write("{run: {dir: 16}, data: {train: d}, train: {steps: 1_000}, cluster: {time: 24:00:00, account: 017}}")
+    with pytest.raises(UserError, match=r"run\.dir"):
+        load_config(path)
+    config = load_config(path, ["run.dir=x", "run.seed=0x10"])
+    assert (config.cluster.time, config.train.steps, config.run.seed) == ("24:00:00", 1000, 16)
+    assert load_config(path, ["run.dir=x", "cluster.time=90"]).cluster.time == "90"

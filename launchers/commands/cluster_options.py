@@ -1,0 +1,81 @@
+"""The keys of a config's `cluster:` section as options of a command line."""
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic.fields import FieldInfo
+
+from data_prep.errors import UserError
+from pretrain.config import ClusterConfig, ContainerConfig
+
+_SPELLED = {
+    "options": "--sbatch",
+    "modules": "--module",
+    "environment": "--env",
+    "container_mounts": "--container-mount",
+}
+"""Those that may be repeated, for one thing each time."""
+_METAVARS = {"options": "--NAME[=VALUE]", "modules": "NAME", "environment": "NAME=VALUE", "setup": "LINES"}
+
+
+def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with an option for each key, called with those that are given as a mapping named `options`."""
+    ours = dict(_parameters())
+    own = [one for name, one in inspect.signature(command).parameters.items() if name != "options"]
+
+    def run(**values: Any) -> None:
+        given = {name: value for name in ours if (value := values.pop(name)) not in (None, [])}
+        command(**values, options=_section(given))
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature([*own, *ours.values()])  # type: ignore[attr-defined]
+    return run
+
+
+def _fields() -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in ClusterConfig.model_fields.items():
+        if name != "container":
+            yield name, field
+    for name, field in ContainerConfig.model_fields.items():
+        yield f"container_{name}", field
+
+
+def _parameters() -> Iterator[tuple[str, inspect.Parameter]]:
+    for name, field in _fields():
+        kind, spelling = _kind(field.annotation), _SPELLED.get(name, f"--{name.replace('_', '-')}")
+        if kind is bool:
+            spelling += f"/--no-{name}"
+        help_text = f"{field.description[:1].upper()}{field.description[1:]}." if field.description else None
+        option = typer.Option(None, spelling, help=help_text, metavar=_METAVARS.get(name), show_default=False)
+        yield name, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind | None)
+
+
+def _kind(annotation: Any) -> Any:
+    """What typer reads: a number, a yes or no, a path, text, or a list of texts."""
+    if typing.get_origin(annotation) in (list, dict):
+        return list[str]
+    for kind in (bool, int, Path):
+        if annotation is kind or kind in typing.get_args(annotation):
+            return kind
+    return str
+
+
+def _section(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The `cluster:` section of options."""
+    section = {name: value for name, value in given.items() if not name.startswith("container_")}
+    if container := {name.removeprefix("container_"): given[name] for name in given if name.startswith("container_")}:
+        section["container"] = container
+    if "environment" in section:
+        section["environment"] = dict(_assignment(text) for text in section["environment"])
+    return section
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"--env {text!r} is not of the form NAME=VALUE")
+    return name, value

@@ -1,0 +1,116 @@
+"""What is handed to Slurm: one run of a config, or one for each seed, with all that they need in the run folder."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from launchers.sbatch import log_pattern
+from launchers.slurm.job import Job
+from launchers.slurm.seeds import Seeds
+from pretrain.config import ClusterConfig, Config, ContainerConfig, save_config
+
+GPU_JOB_CORES = 4
+"""Cores a process by default with a GPU: the training loop, its prefetch thread, NCCL and the tracker."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Paths are absolute, and on storage that all nodes share. With `seeds`, `config.run.dir` holds a run for each."""
+
+    config: Config
+    working_dir: Path
+    python: Path
+    seeds: Seeds | None = None
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        """Where and how to run."""
+        return self.config.cluster
+
+    @property
+    def folder(self) -> Path:
+        """Where the job script is kept."""
+        return self.config.run.dir / "slurm"
+
+    @property
+    def script(self) -> Path:
+        """The job script."""
+        return self.folder / "job.sh"
+
+    @property
+    def log(self) -> str:
+        """The log's path in sbatch's notation: %j is the job id, %a the seed, %% a percent sign."""
+        name = "seed-%a/slurm/%j.log" if self.seeds else "slurm/%j.log"
+        return self.cluster.output or log_pattern(self.config.run.dir, name)
+
+    @property
+    def runs(self) -> list[Config]:
+        """The config of each run."""
+        return [self.config] if self.seeds is None else [self._run(seed) for seed in self.seeds.values]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """What each run's job reads."""
+        return [self._job(run) for run in self.runs]
+
+    def _run(self, seed: int) -> Config:
+        run = self.config.run.model_copy(update={"dir": self.config.run.dir / f"seed-{seed}", "seed": seed})
+        return self.config.model_copy(update={"run": run})
+
+    def _job(self, run: Config) -> Job:
+        cluster = self.cluster
+        shared = {name: value for name, value in cluster if name in Job.model_fields}
+        return Job(
+            **shared
+            | {
+                "config": run.run.dir / "slurm" / "config.yaml",
+                "run_dir": run.run.dir,
+                "python": self.python,
+                "processes_per_node": cluster.gpus_per_node,
+                "cpus_per_process": cluster.cpus_per_process or (1 if cluster.cpu else GPU_JOB_CORES),
+            }
+        )
+
+    def write(self, script: str) -> Path:
+        """Write the script, and for each run its config and job.json: a job that waits trains what was submitted.
+
+        Raises:
+            UserError: when a run folder cannot be written.
+        """
+        for run, job in zip(self.runs, self.jobs, strict=True):
+            job.write()
+            save_config(run, job.config)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with atomic_writer(self.script) as file:
+            file.write(script.encode())
+        return self.script
+
+
+def prepare(config: Config, seeds: Seeds | None = None) -> Submission:
+    """The submission of a config from this folder, with this Python.
+
+    Raises:
+        UserError: when the container would not see what it needs.
+    """
+    run = config.run.model_copy(update={"dir": config.run.dir.absolute()})
+    # Not resolved: a virtual environment's python is a link, and is known by the link's place.
+    python = Path(os.path.abspath(sys.executable))
+    submission = Submission(config.model_copy(update={"run": run}), Path.cwd(), python, seeds)
+    if config.cluster.container:
+        check_mounts(config.cluster.container, [run.dir, submission.working_dir])
+    return submission
+
+
+def check_mounts(container: ContainerConfig, paths: list[Path]) -> None:
+    """Refuse a container that does not see these paths where they are outside."""
+    ends = [mount.split(":")[:2] for mount in container.mounts]
+    same = [Path(end[0]) for end in ends if Path(end[0]) == Path(end[-1])]
+    for path in paths:
+        if not any(path.is_relative_to(mount) for mount in same):
+            raise UserError(
+                f"the container would not see {path}, which it needs at the same place: add a mount such as "
+                f"{path}:{path} to cluster.container.mounts"
+            )

@@ -1,0 +1,121 @@
+"""How `maskwright launch slurm` starts a run: nodes, queue, environment. Nothing here decides the result of a step."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from pretrain.config.section import Section
+from pretrain.redact import assigned_secret, is_secret
+
+_OWN_OPTIONS = (
+    ("array", "--seeds"),
+    ("chdir", "the folder you submit from"),
+    ("comment", "nothing: other commands find the run by it"),
+    ("cpus-per-task", "cluster.cpus_per_process"),
+    ("job-name", "cluster.job_name"),
+    ("nodes", "cluster.nodes"),
+    ("ntasks-per-node", "cluster.gpus_per_node"),
+    ("open-mode", "nothing: the log of a job that starts again goes on"),
+    ("output", "cluster.output"),
+    ("requeue", "cluster.requeue"),
+    ("no-requeue", "cluster.requeue"),
+    ("signal", "cluster.signal_seconds"),
+    ("wrap", "cluster.setup"),
+)
+
+
+def _word(value: Any) -> Any:
+    """YAML reads an account `1234`, a time `30` or a value `1` as a number."""
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+Word = Annotated[str, BeforeValidator(_word), Field(min_length=1)]
+
+
+class ContainerConfig(Section):
+    image: Word = Field(description="for srun's --container-image, of the pyxis plugin: a URI or a .sqsh file")
+    mounts: list[Word] = Field(default_factory=list, description="FROM:TO of --container-mounts")
+    python: Word = Field("python", description="the Python inside that has Maskwright")
+
+    @field_validator("mounts")
+    @classmethod
+    def _mounts(cls, mounts: list[str]) -> list[str]:
+        for mount in mounts:
+            if not re.fullmatch(r"/[^:,]*(:/[^:,]*(:[\w+]+)?)?", mount):
+                raise ValueError(f"{mount!r} is not of the form /FROM:/TO, with absolute paths")
+        return mounts
+
+
+class ClusterConfig(Section):
+    nodes: int = Field(1, ge=1, description="nodes to train on")
+    gpus_per_node: int = Field(1, ge=1, description="training processes on each node, one a GPU")
+    cpu: bool = Field(False, description="ask for no GPUs: the processes train on CPU, over gloo")
+    cpus_per_process: int | None = Field(None, ge=1, description="cores of each; by default 4, or 1 with cpu")
+    spare_nodes: int = Field(0, ge=0, description="nodes more, to go on without one that fails")
+    job_name: Word | None = Field(None, description="by default the run folder's name")
+    partition: Word | None = Field(None, description="as for sbatch")
+    account: Word | None = Field(None, description="as for sbatch")
+    qos: Word | None = Field(None, description="as for sbatch")
+    constraint: Word | None = Field(None, description="as for sbatch")
+    reservation: Word | None = Field(None, description="as for sbatch")
+    time: Word | None = Field(None, description="time limit, as for sbatch: minutes, HH:MM:SS or D-HH:MM:SS")
+    mem: Word | None = Field(None, description="memory of each node, as for sbatch")
+    exclusive: bool = Field(False, description="take whole nodes")
+    output: Word | None = Field(None, description="log file, as for sbatch; by default RUN/slurm/%j.log")
+    signal_seconds: int = Field(120, ge=30, le=65535, description="the run saves so long before the time limit")
+    requeue: bool = Field(True, description="queue the job again at the time limit, a preemption or a lost node")
+    max_restarts: int = Field(3, ge=0, description="new starts on the same nodes after a failure")
+    options: list[Word] = Field(default_factory=list, description="more options of sbatch: --NAME or --NAME=VALUE")
+    modules: list[Word] = Field(default_factory=list, description="environment modules to load")
+    setup: str | None = Field(None, description="lines of bash to run before, such as conda activate")
+    environment: dict[str, Annotated[str, BeforeValidator(_word)]] = Field(
+        default_factory=dict, description="environment variables, none of them secret"
+    )
+    container: ContainerConfig | None = Field(None, description="run each node's part in a container")
+    bind: Literal["none", "cores"] = Field("none", description="cores: each process keeps to cores of its own")
+    interface: Word | None = Field(
+        None, description="network interface of gloo and NCCL; by default the one that leads to the others"
+    )
+    template: Path | None = Field(None, description="a job script of your own, in place of the one that is written")
+
+    @field_validator("options")
+    @classmethod
+    def _options(cls, options: list[str]) -> list[str]:
+        for option in options:
+            match = re.fullmatch(r"--([a-z][a-z-]*)(?:=(.+))?", option)
+            if not match:
+                raise ValueError(f"{option!r} is not of the form --NAME or --NAME=VALUE")
+            for own, instead in _OWN_OPTIONS:
+                if own.startswith(match[1]):  # sbatch takes abbreviations
+                    raise ValueError(f"--{own} is Maskwright's own; set {instead}")
+            if secret := assigned_secret(option):
+                raise ValueError(_NO_SECRETS.format(secret))
+        return options
+
+    @field_validator("setup")
+    @classmethod
+    def _setup(cls, setup: str | None) -> str | None:
+        if secret := assigned_secret(setup or ""):
+            raise ValueError(_NO_SECRETS.format(secret))
+        return setup
+
+    @field_validator("environment")
+    @classmethod
+    def _environment(cls, environment: dict[str, str]) -> dict[str, str]:
+        for name, value in environment.items():
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
+                raise ValueError(f"{name!r} with the value {value!r} cannot be an environment variable in a job script")
+            if is_secret(name, value):
+                raise ValueError(_NO_SECRETS.format(name))
+        return environment
+
+    @model_validator(mode="after")
+    def _spares_are_used(self) -> "ClusterConfig":
+        if self.spare_nodes and not self.max_restarts:
+            raise ValueError("spare_nodes are for new starts after a failure; set max_restarts to 1 or more")
+        return self
+
+
+_NO_SECRETS = "{} looks like a secret, and the job script is kept; export it where you submit, and sbatch hands it on"

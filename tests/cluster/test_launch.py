@@ -1,0 +1,158 @@
+"""`maskwright launch slurm` on a real Slurm cluster: sites' settings, an array of seeds, two and three nodes, ZeRO."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+import yaml
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.test_slurm import PATH, ROOT, START_SECONDS, job_log, losses, wait_for
+from tests.datasets import make_dataset
+
+STEPS = 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds the data set and the config of this module's runs."""
+    path = tmp_path_factory.mktemp("launch")
+    rng = np.random.default_rng(0)
+    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
+    config = {
+        "run": {"dir": str(path / "run"), "seed": 3},
+        "data": {"train": str(path / "data"), "seq_len": 64},
+        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
+        "train": {"steps": STEPS, "global_batch_size": 12, "precision": "fp32"},
+        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
+    }
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+def train_here(folder: Path, processes: int, *overrides: str) -> dict[int, float]:
+    """The losses of the config, trained by so many processes on this host."""
+    run = folder / f"local-{len(list(folder.iterdir()))}"
+    command = [sys.executable, "-m", "launchers.cli", "train", folder / "config.yaml", "--procs", str(processes)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PATH": PATH}
+    words = [*map(str, command), *overrides, f"run.dir={run}"]
+    subprocess.run(words, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=True)
+    return losses(run)
+
+
+def launch(cluster: Cluster, config: Path, *options: str | Path, **environment: str) -> str:
+    command = [sys.executable, "-m", "launchers.cli", "launch", "slurm", config, "--cpu", *options]
+    printed = cluster.run(*command, cwd=ROOT, **({"OMP_NUM_THREADS": "1", "PATH": PATH} | environment))
+    return printed.split("Submitted job ")[1].split(".")[0]
+
+
+@pytest.mark.parametrize(
+    "nodes, stage", [(3, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(2, 3), (3, 1)])]
+)
+def test_nodes_train_like_processes_of_one_host(cluster: Cluster, folder: Path, nodes: int, stage: int) -> None:
+    """Two nodes with ZeRO-1 are in test_slurm.py. In fp32, sums of gradients are of the same numbers in one order."""
+    run = folder / f"nodes-{nodes}-{stage}"
+    overrides = [f"zero.stage={stage}"]
+    job_id = launch(cluster, folder / "config.yaml", "--nodes", str(nodes), *overrides, f"run.dir={run}")
+    state = cluster.wait(job_id, START_SECONDS)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    for rank in range(nodes):
+        assert f"node {rank}: n{rank + 1}, interface eth0" in log
+    assert len(losses(run)) == STEPS
+    assert losses(run) == train_here(folder, nodes, *overrides)
+
+
+SITE = """\
+modules: [cuda/12.4]
+setup: |
+  export SETUP_SAYS="$LOADED, then setup"
+environment: {FROM_SITE: "it's $HOME"}
+options: [--export=NONE]
+template: %s
+bind: cores
+"""
+TEMPLATE = """\
+#!/bin/bash
+# ours: ops@@example.org
+@{directives}
+module() { export LOADED="module $*"; }
+@{setup}
+@{environment}
+env --null >"$SCRATCH_DUMP"
+cd @{working_dir}
+exec @{supervisor}
+"""
+
+
+def test_seeds_on_a_site_of_its_own_ways(cluster: Cluster, folder: Path) -> None:
+    """An array of seeds, with a profile, a template, modules, cores for each process, and no environment handed on."""
+    run = folder / "se\"ed's 100%a $(touch pwned)"
+    template, dump = folder / "ours.sh", folder / "environment"
+    template.write_text(TEMPLATE.replace('"$SCRATCH_DUMP"', f'"{dump}-$SLURM_ARRAY_TASK_ID"'))
+    (folder / "site.yaml").write_text(SITE % template)
+    config = folder / "seeds.yaml"
+    config.write_text((folder / "config.yaml").read_text())
+    options = ["--profile", folder / "site.yaml", "--gpus-per-node", "2", "--seeds", "3,5", "--sbatch", "--hold"]
+    options += ["--sbatch", "--export=NONE", f"run.dir={json.dumps(str(run))}"]
+    job_id = launch(cluster, config, *options, MASKWRIGHT_NOT_HANDED_ON="1")
+    config.write_text("run: edited while the job waits")
+    assert f"Comment=maskwright:{run}/seed-%a " in cluster.run("scontrol", "--oneliner", "show", "job", job_id)
+    cluster.run("scontrol", "release", job_id)
+
+    elements = {3: f"{job_id}_3", 5: f"{job_id}_5"}
+    wait_for(lambda: len(ranks(cluster)) == 4, START_SECONDS)
+    assert_cores_of_their_own(cluster)
+    for seed, element in elements.items():
+        state = cluster.wait(element, START_SECONDS)
+        logs = list((run / f"seed-{seed}" / "slurm").glob("*.log"))
+        assert len(logs) == 1
+        assert state == "COMPLETED", logs[0].read_text()
+        environment = Path(f"{dump}-{seed}").read_text().split("\0")
+        assert {"SETUP_SAYS=module load cuda/12.4, then setup", "FROM_SITE=it's $HOME"} <= {*environment}
+        assert "MASKWRIGHT_NOT_HANDED_ON=1" not in environment
+    assert losses(run / "seed-3") == train_here(folder, 2), "of run.seed 3, as the config has it"
+    assert losses(run / "seed-5")[STEPS] != losses(run / "seed-3")[STEPS]
+    assert not list(folder.rglob("pwned"))
+    assert not (ROOT / "pwned").exists()
+
+    runs = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db").search_runs(["1"])
+    named = {found.info.run_name: found.data.params["seed"] for found in runs}
+    assert named[f"{run.name}/seed-3"] == "3"
+    assert named[f"{run.name}/seed-5"] == "5"
+
+
+def ranks(cluster: Cluster) -> list[str]:
+    """Process ids of training processes that have bound themselves."""
+    return cluster.run("pgrep", "--full", "-u -m pretrain.train", check=False).split()
+
+
+def assert_cores_of_their_own(cluster: Cluster) -> None:
+    """Each two processes of a node share no core, and have all of the node's between them."""
+    cores: dict[str, list[str]] = {}
+    for pid in ranks(cluster):
+        environment = dict(
+            word.split("=", 1) for word in cluster.run("cat", f"/proc/{pid}/environ").split("\0") if "=" in word
+        )
+        status = cluster.run("cat", f"/proc/{pid}/status")
+        allowed = re.search(r"^Cpus_allowed_list:\s+(\S+)$", status, re.MULTILINE)
+        assert allowed
+        cores.setdefault(environment["SLURM_JOB_ID"], []).append(allowed[1])
+    assert len(cores) == 2
+    for lists in cores.values():
+        first, second = map(numbers, lists)
+        assert min(len(first), len(second)) > 0
+        assert not first & second
+        assert first | second == os.sched_getaffinity(0)
+
+
+def numbers(text: str) -> set[int]:
+    """The CPUs of a list such as `0-3,7`."""
+    ends = [part.split("-") for part in text.split(",")]
+    return {cpu for part in ends for cpu in range(int(part[0]), int(part[-1]) + 1)}

@@ -1,0 +1,81 @@
+"""Which interface leads to a host, and ports that nobody listens on."""
+
+import os
+import socket
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from data_prep.errors import UserError
+from launchers import interfaces
+from launchers.interfaces import interface_to
+from launchers.slurm.attempt import free_port
+
+
+def own_address() -> tuple[str, str] | None:
+    """(interface, IPv4 address) of a network that is not loopback, if this machine has one."""
+    for name, found in psutil.net_if_addrs().items():
+        for one in found:
+            if one.family == socket.AF_INET and not one.address.startswith("127."):
+                return name, one.address
+    return None
+
+
+@pytest.mark.parametrize("path", ["/nowhere", os.environ["PATH"]])
+def test_interface_is_found_without_any_program(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setenv("PATH", path)
+    assert interface_to("127.0.0.1") == "lo"
+    if own := own_address():
+        assert interface_to(own[1]) == own[0]
+
+
+def fake_network(monkeypatch: pytest.MonkeyPatch, sources: dict[str, str | None]) -> None:
+    """Hosts that resolve to the keys, in this order, each reached from its value."""
+    found = [(10 if ":" in target else 2, 2, 17, "", (target, 9)) for target in sources]
+    monkeypatch.setattr(interfaces.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(interfaces, "_source_address", lambda family, target: sources[target[0]])
+    addresses = {"eth0": ["10.0.0.1", "fe80::1%eth0"], "ib0": ["10.1.0.1", "fd00::1"], "lo": ["127.0.0.1", "::1"]}
+    shown = {
+        name: [SimpleNamespace(family=10 if ":" in text else 2, address=text) for text in texts]
+        for name, texts in addresses.items()
+    }
+    monkeypatch.setattr(interfaces.psutil, "net_if_addrs", lambda: shown)
+
+
+def test_several_interfaces_and_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_network(monkeypatch, {"10.1.0.2": "10.1.0.1"})
+    assert interface_to("n2") == "ib0"
+    fake_network(monkeypatch, {"fd00::2": "fd00::1"})
+    assert interface_to("n2") == "ib0"
+    fake_network(monkeypatch, {"fe80::2": "fe80::1%eth0"})
+    assert interface_to("n2") == "eth0"
+    fake_network(monkeypatch, {"2001:db8::2": None, "10.0.0.2": "10.0.0.1"})
+    assert interface_to("n2") == "eth0", "a name with an IPv6 address that nothing leads to, and an IPv4 one"
+
+
+def test_no_way_to_a_host_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_network(monkeypatch, {"2001:db8::2": None, "10.9.0.2": "10.9.0.1"})
+    with pytest.raises(UserError, match=r"leads to n2 \(2001:db8::2, 10.9.0.2\): name the one .* --interface"):
+        interface_to("n2")
+
+
+def test_a_name_that_does_not_resolve_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(interfaces.socket, "getaddrinfo", fail)
+    with pytest.raises(UserError, match=r"cannot find the address of n2 \(Name or service not known\): .* /etc/hosts"):
+        interface_to("n2")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_port_that_somebody_listens_on_is_left_out(address: str) -> None:
+    first = free_port(7)
+    try:
+        listener = socket.create_server((address, first), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    except OSError:
+        pytest.skip(f"no {address} here")
+    with listener:
+        assert free_port(7) > first
+    assert free_port(7) == first
