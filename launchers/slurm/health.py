@@ -38,8 +38,8 @@ def _ask_one(job: Job, host: str) -> str | None:
     try:
         said, errors = process.communicate(timeout=job.health_seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+        process.kill()  # and not wait for its output: srun's helper may hold the pipe until the node answers
+        process.wait()
         return f"gave no answer within {job.health_seconds:g} s"
     answers = [line for line in said.splitlines() if line.startswith('{"problem"')]
     if not answers:
