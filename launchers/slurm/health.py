@@ -101,8 +101,8 @@ def main(arguments: list[str]) -> int:
     """Print what ails this node, for `ask`."""
     try:
         problem = problem_here(read_job(Path(arguments[0])))
-    except UserError as error:
-        problem = f"cannot read the run folder: {error}"
+    except UserError:
+        problem = f"cannot read {arguments[0]}"
     print(json.dumps({"problem": problem}), flush=True)
     return 0
 

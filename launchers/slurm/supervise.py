@@ -112,10 +112,10 @@ class Supervisor:
         )
         status = witness.last_words(wait=not self._is_too_late())
         if status is None:
-            return self._outcome(None, *witness.why_not(code))
+            return replace(self._outcome(None, *witness.why_not(code)), hosts=hosts)
         said = "srun did not end" if code is None else f"srun exit code {code}"
         self._say(f"{status.state} at step {status.step}: {status.reason} ({said})")
-        return self._outcome(status.state, status.reason, status.retry)
+        return replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
 
     def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
         ending = queue.ending_of(queue.fields_of(self.job_id))

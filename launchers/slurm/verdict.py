@@ -73,6 +73,7 @@ class Outcome:
         checkpoint: the newest committed step, -1 for none.
         warned: Slurm has announced the end of the job, and the supervisor has asked the run to stop.
         ending: see Ending.
+        hosts: where it ran.
     """
 
     state: State | None
@@ -82,6 +83,7 @@ class Outcome:
     checkpoint: int
     warned: bool = False
     ending: Ending = "no"
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,9 @@ def _after_failure(
     outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: History, limits: Limits
 ) -> tuple[Decision, History]:
     failure = Failure(outcome.step, outcome.reason)
+    ill = _named({host: problem for host, problem in problems.items() if host in outcome.hosts})
     # A node that is ill explains an error, and without it things may go better.
-    if not problems and failure.is_like(history.failure):
+    if not ill and failure.is_like(history.failure):
         return Fail(f"the same error twice, with no checkpoint in between: {outcome.reason}"), history
     if history.restarts >= limits.max_restarts:
         again = f"{history.restarts} restarts without a new checkpoint" if history.restarts else "no restart is allowed"
@@ -176,7 +179,7 @@ def _after_failure(
     healthy = tuple(host for host in hosts if host not in problems)[: limits.nodes]
     if len(healthy) < limits.nodes:
         return _requeue(tuple(problems), f"{_named(problems)}; {outcome.reason}", history, limits, Fail)
-    why = f"{_named(problems)}; {outcome.reason}" if problems else outcome.reason
+    why = f"{ill}; {outcome.reason}" if ill else outcome.reason
     return Restart(healthy, pause(history, limits.pause_seconds), why), history
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -121,10 +122,10 @@ def test_a_run_survives_an_ill_node_a_killed_launcher_a_second_job_and_a_preempt
         wait_for(has_trained(run, 15), START_SECONDS)
         assert "trains on n1 n3" in job_log(run, job_id)
 
-        second = launch(cluster, folder, run.with_name("other"), "--cpu", "cluster.spare_nodes=1")
-        cluster.run("scancel", second)
-        (run.with_name("other") / "slurm" / "job.json").write_text((run / "slurm" / "job.json").read_text())
-        second = cluster.run("sbatch", "--parsable", run.with_name("other") / "slurm" / "job.sh").strip()
+        second_log = folder.parent / "second.log"
+        second = cluster.run("sbatch", "--parsable", f"--output={second_log}", run / "slurm" / "job.sh").strip()
+        assert cluster.wait(second, 60) == "FAILED"
+        assert f"Slurm job {job_id} is training in this run folder" in second_log.read_text()
 
         # DeepSpeed's runner exits 0 when a signal ends its child.
         cluster.run("kill", "-KILL", *cluster.run("pgrep", "--full", "deepspeed.launcher.launch").split())
@@ -143,9 +144,8 @@ def test_a_run_survives_an_ill_node_a_killed_launcher_a_second_job_and_a_preempt
     assert state == "COMPLETED", log
     assert cluster.job(job_id)["Restarts"] == "1"
     assert losses(run) == reference
-    tracked = json.loads((run / "mlflow_run.json").read_text())
-    assert "run_id" in tracked
-    assert cluster.wait(second, 60) == "FAILED"
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        assert database.execute("select status from runs where name = 'tried'").fetchall() == [("FINISHED",)]
 
 
 def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, folder: Path) -> None:

@@ -25,7 +25,7 @@ from launchers.slurm.verdict import (
 HOSTS = ("n1", "n2", "n3")
 LIMITS = Limits(nodes=2, max_restarts=3, requeue=True, max_requeues=2, pause_seconds=10)
 NEW = History(7)
-CRASH = Outcome("failed", "rank 1: RuntimeError: x", retry=True, step=12, checkpoint=10)
+CRASH = Outcome("failed", "rank 1: RuntimeError: x", retry=True, step=12, checkpoint=10, hosts=("n1", "n2"))
 
 
 def after(
@@ -67,6 +67,7 @@ def test_the_same_error_at_the_same_step_ends_the_job() -> None:
     assert isinstance(after(history=replace(same, failure=Failure(12, "another"))), Restart)
     assert isinstance(after(history=same, checkpoint=20), Restart), "a newer checkpoint is progress"
     assert isinstance(after({"n1": "ill"}, history=same), Restart), "an ill node explains the error"
+    assert isinstance(after({"n3": "ill"}, history=same), Fail), "but not one that was not used"
 
 
 def test_a_stop_on_request_ends_the_job_and_one_by_slurm_requeues_it() -> None:
