@@ -5,6 +5,7 @@ Nothing here happens unless that variable is set, and then every rank says so. K
 nan_gradient: the gradient of one parameter, on one rank, is not a number (rank, step).
 bad_batch: a step on the batch that begins at that row of the stream has a far too high learning rate (row).
 flip_bit: a bit of one rank's weights flips after the step (rank, step).
+kill: the process is killed before the step (rank, step).
 stop: the process is stopped before the step, as on a node that is lost (rank, step).
 hang: the rank does not go on to the step (rank, step).
 slow: each step of the rank from that one on takes so much longer (rank, step, seconds).
@@ -26,6 +27,7 @@ _KINDS = {
     "nan_gradient": {"rank", "step"},
     "bad_batch": {"row"},
     "flip_bit": {"rank", "step"},
+    "kill": {"rank", "step"},
     "stop": {"rank", "step"},
     "hang": {"rank", "step"},
     "slow": {"rank", "step", "seconds"},
@@ -73,6 +75,8 @@ class Faults:
                 _delay_forward(model, fault.when["seconds"])
             elif due != step:
                 continue
+            elif fault.kind == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
             elif fault.kind == "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
             elif fault.kind == "hang":

@@ -6,6 +6,7 @@ NaN and the infinities: they are the strings "NaN", "Infinity" and "-Infinity".
 """
 
 import math
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -83,6 +84,15 @@ def read_latest(path: Path, size: int = 1 << 18) -> list[Entry]:
         file.seek(start)
         lines = file.read().splitlines()[1 if start else 0 :]
     return [replace(entry, batch=None) for line in lines if (entry := parse_entry(line))]
+
+
+def last_step(path: Path) -> int:
+    """The step of the last line, by a look at the end of the file; -1 where there is none to be read."""
+    try:
+        found = read_latest(path, 1 << 16)
+    except OSError:
+        return -1
+    return found[-1].step if found else -1
 
 
 def _lines(path: Path) -> Iterator[Entry]:

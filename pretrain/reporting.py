@@ -59,14 +59,14 @@ class Reporting:
         self._progress.update(self._last_step, metrics)
         self._journal.append(step, metrics, batch)
 
-    def close(self, state: State, reason: str | None) -> None:
-        """Write what remains of a run that ended in `state`."""
+    def close(self, state: State, reason: str | None, retry: bool) -> None:
+        """Write what remains of a run that ended in `state`; `retry` says of one that stopped what status.json does."""
         total = self._config.train.steps
         if state == "completed":  # first of all: what follows can be cut short, and training is over
             self._folder.write_status(state, self._last_step, total, "all steps are done", "export the model")
         elif state == "stopped":
             action = "run the same command again to go on"
-            self._folder.write_status(state, self._last_step, total, reason or "asked to stop", action)
+            self._folder.write_status(state, self._last_step, total, reason or "asked to stop", action, retry)
         self._progress.close()
         self._journal.close()
         self._draw_curve()

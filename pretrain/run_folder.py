@@ -17,6 +17,7 @@ from data_prep.files import write_json
 from data_prep.remote import NO_ROOM
 
 State = Literal["running", "completed", "stopped", "failed"]
+REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
 EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "running": 1}
 
 
@@ -30,6 +31,19 @@ class Status:
     reason: str
     next_action: str
     time: float
+    retry: bool = True
+    """Of a run that failed or stopped: may a supervisor start it again of its own accord? Not after a user's request,
+    nor after an error that would only come again."""
+
+
+def refuse(reason: str, retry: bool) -> None:
+    """Tell a supervisor, in the file that it has named, why a run ends before it holds its folder.
+
+    status.json is then not this run's to write.
+    """
+    if path := os.environ.get(REFUSAL_VARIABLE):
+        with contextlib.suppress(OSError):
+            write_json(Path(path), {"reason": reason, "retry": retry})
 
 
 class RunFolder:
@@ -108,13 +122,26 @@ class RunFolder:
                 return True
         return False
 
-    def write_status(self, state: State, step: int, total_steps: int, reason: str, next_action: str) -> None:
+    def holder(self) -> str:
+        """Who held the folder last: `process P on HOST`, and `, Slurm job J`; nothing if nobody did."""
+        try:
+            return (self.path / ".lock").read_text()
+        except OSError:
+            return ""
+
+    def break_lock(self) -> None:
+        """Forget a holder that the caller knows to be lost: on a machine out of reach, it may hold for ever."""
+        (self.path / ".lock").unlink(missing_ok=True)
+
+    def write_status(
+        self, state: State, step: int, total_steps: int, reason: str, next_action: str, retry: bool = True
+    ) -> None:
         """Replace status.json, or where the disk has no room for a second file, what is in it.
 
         Raises:
             OSError: if neither can be done.
         """
-        status = asdict(Status(state, step, total_steps, reason, next_action, time.time()))
+        status = asdict(Status(state, step, total_steps, reason, next_action, time.time(), retry))
         try:
             write_json(self.status, status)
         except OSError as error:
@@ -132,21 +159,21 @@ class RunFolder:
         """
         with self._turn():
             with contextlib.suppress(UserError):  # what cannot be read is written anew
-                if self._recorded_status().state == "failed":
+                if self.recorded_status().state == "failed":
                     return
             self.write_status("running", step, total_steps, reason, next_action)
 
-    def fail(self, reason: str, next_action: str) -> bool:
+    def fail(self, reason: str, next_action: str, retry: bool = True) -> bool:
         """Record a failure, unless another rank has, or the run is over; whether this was done.
 
         Raises:
             UserError: if there is no readable status.json.
         """
         with self._turn():
-            status = self._recorded_status()
+            status = self.recorded_status()
             if status.state != "running":
                 return False
-            self.write_status("failed", status.step, status.total_steps, reason, next_action)
+            self.write_status("failed", status.step, status.total_steps, reason, next_action, retry)
             return True
 
     def read_status(self) -> Status:
@@ -155,7 +182,7 @@ class RunFolder:
         Raises:
             UserError: if there is none, or it cannot be read.
         """
-        status = self._recorded_status()
+        status = self.recorded_status()
         if status.state == "running" and not self.is_held():
             reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
             return replace(status, state="failed", reason=reason, next_action="run the same command again to go on")
@@ -169,7 +196,12 @@ class RunFolder:
                 fcntl.flock(held.enter_context(open(self.path / ".failure", "a")), fcntl.LOCK_EX)
             yield
 
-    def _recorded_status(self) -> Status:
+    def recorded_status(self) -> Status:
+        """What status.json says, also of a run whose processes are gone.
+
+        Raises:
+            UserError: if there is none, or it cannot be read.
+        """
         try:
             values: dict[str, Any] = json.loads(self.status.read_text())
             return Status(**values)

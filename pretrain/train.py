@@ -47,7 +47,7 @@ from pretrain.model.initial import digest_of, initial_state
 from pretrain.nvme import remove_folder
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, progress_of, start_progress
-from pretrain.run_folder import EXIT_CODES, RunFolder, State
+from pretrain.run_folder import EXIT_CODES, RunFolder, State, refuse
 from pretrain.signals import StopRequest, die_with_parent, leave
 
 # What gloo and NCCL say when another rank is gone.
@@ -71,7 +71,7 @@ def main() -> int:
         folder = RunFolder(config.run.dir)
         return EXIT_CODES[train(config, folder)]
     except UserError as error:
-        _fail(folder, str(error))
+        _fail(folder, str(error), retry=False)
     except Exception as error:
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER):
             _fail(folder, "a process of the run died (killed, or out of memory?), which ends the others too")
@@ -155,8 +155,9 @@ class _Session:
             watchdog.close()
             remove_folder(config, rank)
             if reporting:
+                by_file = folder.stop.exists()
                 folder.stop.unlink(missing_ok=True)  # honoured, or too late
-                reporting.close(state, stop.reason)
+                reporting.close(state, stop.reason, retry=not by_file)
         engine.close()
         return state
 
@@ -247,7 +248,7 @@ def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:
             file.write((data.tokenizer_path / name).read_bytes())
 
 
-def _fail(folder: RunFolder | None, reason: str) -> bool:
+def _fail(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:
     """Print a failure and record it in status.json, once over all ranks; True on the rank that did.
 
     Before the run folder is claimed, all ranks fail alike and rank 0 speaks; status.json is then not this run's.
@@ -255,7 +256,9 @@ def _fail(folder: RunFolder | None, reason: str) -> bool:
     speaks = os.environ.get("RANK", "0") == "0"
     if folder is not None and folder.claimed:
         with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the very reason
-            speaks = folder.fail(reason, "mend the reason, then run the same command again")
+            speaks = folder.fail(reason, "mend the reason, then run the same command again", retry)
+    elif speaks:
+        refuse(reason, retry)
     if speaks:
         print(f"error: {reason}", file=sys.stderr, flush=True)
     return speaks

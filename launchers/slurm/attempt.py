@@ -38,7 +38,7 @@ class Attempt:
 
 
 def prepare(job: Job, job_id: int, hosts: list[str]) -> Attempt:
-    """Write the hostfile and choose the port; to be called on the first host.
+    """Write the hostfile and choose the port, one that is free on this host, which is mostly the first.
 
     Raises:
         UserError: when the hosts are not `job.nodes`: DeepSpeed would train on fewer without a word.

@@ -29,8 +29,19 @@ class Job(BaseModel):
     interface: str | None = None
     """For gloo and NCCL; None: the one that leads to the other nodes."""
     spare_nodes: int = 0
+    """Nodes that the job asks for besides, to take the place of those that fail."""
     max_restarts: int = 3
+    """After failures, on the same allocation, without a new checkpoint."""
     requeue: bool = True
+    """Queue the job again at a time limit, a preemption or a lost node."""
+    max_requeues: int = 5
+    """Starts of the job again, without a new checkpoint."""
+    pause_seconds: float = 10.0
+    """Before the first restart; doubled for each further one."""
+    health_seconds: float = 60.0
+    """A node that has not said by then how it is, is ill."""
+    leave_seconds: float = 120.0
+    """How long ranks may take to leave after the run's status says that it has ended, before they are killed."""
 
     @property
     def folder(self) -> Path:

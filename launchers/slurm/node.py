@@ -8,6 +8,7 @@ from data_prep.errors import UserError
 from launchers.interfaces import interface_to
 from launchers.slurm.attempt import Attempt
 from launchers.slurm.job import Job, read_job
+from pretrain.run_folder import refuse
 
 
 def command(job: Job, attempt: Attempt, rank: int) -> list[str]:
@@ -58,6 +59,7 @@ def main(arguments: list[str]) -> int:
         check_gpus(job, os.environ.get("CUDA_VISIBLE_DEVICES"), host)
         interface = interface_of(job, attempt, rank)
     except UserError as error:
+        refuse(str(error), retry=False)
         print(f"error: {error}", file=sys.stderr)
         return 1
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

@@ -84,7 +84,9 @@ def _directives(submission: Submission) -> str:
         "signal": f"B:USR1@{cluster.signal_seconds}",
         "open-mode": "append",
     }
-    flags = ["requeue" if cluster.requeue else "no-requeue", *(["exclusive"] if cluster.exclusive else [])]
+    flags = ["requeue" if cluster.requeue else "no-requeue"]
+    # With spare nodes the supervisor goes on without a node that is lost; without, Slurm ends the job.
+    flags += ["exclusive"] * cluster.exclusive + ["no-kill"] * (job.spare_nodes > 0)
     own = [option.removeprefix("--").partition("=") for option in cluster.options]
     more = [name + (f"={sbatch_quote(name, value)}" if equals else "") for name, equals, value in own]
     return "\n".join([directives(options), *(f"#SBATCH --{word}" for word in [*flags, *more])])

@@ -1,79 +1,238 @@
-"""The batch job's own process, on its first node: `python -m launchers.slurm.supervise JOB_JSON`."""
+"""The batch job's own process, on its first node: `python -m launchers.slurm.supervise JOB_JSON`.
+
+What happens next is decided in `verdict`; here is what is seen, and what is done.
+"""
 
 import os
 import signal
-import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from data_prep.errors import UserError
+from launchers.hostfile import format_hostfile
+from launchers.slurm import health, queue, srun
 from launchers.slurm.attempt import prepare
 from launchers.slurm.job import Job, read_job
-from launchers.slurm.step import on_nodes
-from pretrain.run_folder import EXIT_CODES, RunFolder
+from launchers.slurm.record import read_history, write_history
+from launchers.slurm.verdict import (
+    Complete,
+    Decision,
+    Fail,
+    History,
+    Limits,
+    Outcome,
+    Requeue,
+    Restart,
+    first_start,
+    next_after,
+)
+from launchers.slurm.witness import Witness, host_of
+from pretrain.checkpoint import committed
+from pretrain.journal import last_step
+from pretrain.run_folder import REFUSAL_VARIABLE, RunFolder, State
+
+_POLL_SECONDS = 0.5
+_HELD_SECONDS = 30.0  # for processes of an earlier start to let go of the run folder
+_SPOKEN_SECONDS = 5.0  # for the last words of this process, before Slurm kills it
 
 
 class Supervisor:
-    """Runs the attempts of a job. Slurm's warning before its end (USR1) becomes a request to save and stop."""
+    """Runs the attempts of a job. Signals from Slurm become one request to save and stop."""
 
-    def __init__(self, job: Job, job_id: int):
-        self.job, self.job_id = job, job_id
+    def __init__(self, job: Job, job_id: int, hosts: Sequence[str]):
+        self.job, self.job_id, self.hosts = job, job_id, tuple(hosts)
         self.run = RunFolder(job.run_dir)
-        self.warned = False
-        signal.signal(signal.SIGUSR1, self._on_warning)
+        self.limits = Limits(job.nodes, job.max_restarts, job.requeue, job.max_requeues, job.pause_seconds)
+        self.record = job.folder / "supervisor.json"
+        self.unrecorded: OSError | None = None
+        self.warned = False  # the run was asked to stop because of a signal
+        self.terminated_at: float | None = None
+        self.patience = 0.0  # seconds from SIGTERM to the last words
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
 
-    def supervise(self, hosts: list[str]) -> int:
-        """Train; the exit code of the job: 0 completed, 75 stopped with a checkpoint, 1 failed."""
-        attempt = prepare(self.job, self.job_id, hosts)
-        self.run.stop.unlink(missing_ok=True)  # left by an earlier job
-        before = self._status_time()
+    def supervise(self) -> int:
+        """Train; the exit code of the job: 0 completed, 75 stopped with a checkpoint, 1 failed.
+
+        Raises:
+            UserError: if another job holds the run folder, or this one has other nodes than it asked for.
+        """
+        # DeepSpeed would train on fewer without a word.
+        format_hostfile(list(self.hosts), self.job.nodes + self.job.spare_nodes, self.job.processes_per_node)
+        kill_wait = queue.kill_wait()
+        self.patience = max(kill_wait - _SPOKEN_SECONDS, kill_wait / 2)
         start = int(os.environ.get("SLURM_RESTART_COUNT", "0")) + 1
-        where = f"{' '.join(hosts)}, rank 0 at {hosts[0]}:{attempt.port}"
-        print(f"job {self.job_id} (start {start}) on {where}", flush=True)
-        # --wait: when one node's task has ended, well or badly, the others are killed after 60 s.
-        step = ["srun", "--ntasks-per-node=1", f"--cpus-per-task={os.environ['SLURM_CPUS_PER_TASK']}"]
-        step += ["--wait=60", "--kill-on-bad-exit=0", *on_nodes(self.job, "launchers.slurm.node", Path.cwd())]
-        code = subprocess.Popen(step, env=os.environ | attempt.environment).wait()
-        # DeepSpeed's launcher can exit 0 though its processes were killed, so the run's own status has the last word,
-        # unless an earlier job left it.
-        state = self.run.read_status().state if self._status_time() != before else "failed"
-        return self._conclude(code, EXIT_CODES[state])
+        self._say(f"start {start} on {' '.join(self.hosts)}")
+        self._take_folder()
+        if not self.warned:
+            self.run.stop.unlink(missing_ok=True)  # left by an earlier job
+        history = read_history(self.record, self.job_id).seen(self._checkpoint())
+        if start > 1:
+            history = replace(history, requeues=history.requeues + 1)
+        decision, history = first_start(self.hosts, health.ask(self.job, self.hosts), history, self.limits)
+        while isinstance(decision, Restart):
+            self._remember(history)
+            outcome = self._wait(decision) or self._train(decision.hosts)
+            is_over = outcome.state in ("completed", "stopped") or outcome.ending != "no" or outcome.warned
+            problems = {} if is_over or not outcome.retry else self._problems()
+            decision, history = next_after(outcome, self.hosts, problems, history, self.limits)
+        self._remember(history)
+        return self._conclude(decision)
 
-    def _conclude(self, code: int, state: int) -> int:
-        if code == 0 and state == 0:
-            print(f"job {self.job_id}: the run is complete", flush=True)
+    def _wait(self, restart: Restart) -> Outcome | None:
+        """Pause before a restart; an outcome if the job is to end instead."""
+        if not restart.pause:
+            return None
+        self._say(f"{restart.reason}; starts again on {' '.join(restart.hosts)} in {restart.pause:.0f} s")
+        self._tell("failed", restart.reason, f"none: job {self.job_id} starts it again")
+        until = time.monotonic() + restart.pause
+        while time.monotonic() < until and not self.run.stop.exists():
+            time.sleep(_POLL_SECONDS)
+        if not self.run.stop.exists():
+            return None
+        self.run.stop.unlink()
+        return self._outcome(None, f"asked to stop, after it had failed ({restart.reason})", retry=self.warned)
+
+    def _train(self, hosts: tuple[str, ...]) -> Outcome:
+        """One attempt, to the end of its ranks."""
+        self._take_folder()
+        attempt = prepare(self.job, self.job_id, list(hosts))
+        refusal = self.job.folder / f"refusal-{self.job_id}.json"
+        witness = Witness(self.run, refusal)
+        self._say(f"trains on {' '.join(hosts)}, rank 0 at {hosts[0]}:{attempt.port}")
+        code = srun.run(
+            srun.command(self.job, hosts),
+            os.environ | attempt.environment | {REFUSAL_VARIABLE: str(refusal)},
+            is_overdue=lambda: witness.seconds_over() > self.job.leave_seconds,
+            is_too_late=self._is_too_late,
+        )
+        status = witness.last_words(wait=not self._is_too_late())
+        if status is None:
+            return replace(self._outcome(None, *witness.why_not(code)), hosts=hosts)
+        said = "srun did not end" if code is None else f"srun exit code {code}"
+        self._say(f"{status.state} at step {status.step}: {status.reason} ({said})")
+        return replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
+
+    def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
+        ending = queue.ending_of(queue.fields_of(self.job_id))
+        at = last_step(self.run.journal)
+        return Outcome(state, reason, retry, at, self._checkpoint(), self.warned, ending)
+
+    def _problems(self) -> dict[str, str]:
+        """What ails the hosts that are ill, after a failure."""
+        problems = health.ask(self.job, self.hosts)
+        host = host_of(self.run.holder(), self.job_id) if self.run.is_held() else None
+        if host in self.hosts:
+            problems.setdefault(host, "has a process that cannot be killed")
+        return problems
+
+    def _conclude(self, decision: Decision) -> int:
+        if isinstance(decision, Complete):
+            self._say("the run is complete")
             return 0
-        if state == 75 and self.warned:
-            print(f"job {self.job_id}: stopped with a checkpoint before the time limit, requeued to go on", flush=True)
-            subprocess.run(["scontrol", "requeue", str(self.job_id)])
-            return 75
-        if state == 75:
-            print(f"job {self.job_id}: stopped with a checkpoint on request; submit it again to go on", flush=True)
-            return 75
-        print(f"job {self.job_id}: failed (srun exit code {code})", file=sys.stderr, flush=True)
-        return 1
+        assert not isinstance(decision, Restart)
+        if isinstance(decision, Requeue):
+            return self._requeue(decision)
+        state: State = "failed" if isinstance(decision, Fail) else "stopped"
+        action = "mend the reason, then submit the run again" if state == "failed" else "submit the run again to go on"
+        self._tell(state, decision.reason, action)
+        self._say(f"{state}: {decision.reason}; {action}")
+        return 1 if state == "failed" else 75
 
-    def _status_time(self) -> int | None:
-        return self.run.status.stat().st_mtime_ns if self.run.status.exists() else None
+    def _requeue(self, decision: Requeue) -> int:
+        if self.unrecorded:  # or it might go round for ever
+            return self._conclude(
+                Fail(f"{decision.reason}; {self.record} cannot be written ({self.unrecorded.strerror})")
+            )
+        without = f" without {', '.join(decision.exclude)}" if decision.exclude else ""
+        self._tell(None, decision.reason, f"none: Slurm starts job {self.job_id} again")
+        for number in (signal.SIGUSR1, signal.SIGTERM):  # which Slurm sends for the requeue itself
+            signal.signal(number, signal.SIG_IGN)
+        self._say(f"{decision.reason}; requeued to go on{without}")
+        problem = queue.requeue(self.job_id, decision.exclude)
+        if problem:
+            return self._conclude(Fail(f"{decision.reason}; it could not be requeued ({problem})"))
+        self.run.stop.unlink(missing_ok=True)
+        return 75
 
-    def _on_warning(self, number: int, frame: FrameType | None) -> None:
+    def _take_folder(self) -> None:
+        """See that nobody trains in the run folder.
+
+        Processes of this job's earlier starts are given time to end; one that is still there then was on a machine
+        that is lost, and its lock is broken.
+        """
+        self.run.create()
+        deadline = time.monotonic() + _HELD_SECONDS
+        while True:
+            try:
+                self.run.lock().close()
+                return
+            except UserError:
+                if host_of(self.run.holder(), self.job_id) is None:
+                    raise
+            if time.monotonic() > deadline:
+                self._say(f"the run folder is still held by {self.run.holder()}, which is lost")
+                self.run.break_lock()
+            time.sleep(_POLL_SECONDS)
+
+    def _tell(self, state: State | None, reason: str, action: str) -> None:
+        """Have status.json say how things are, unless the run is complete or the folder another's; None: as it was."""
+        if self.run.is_held() and host_of(self.run.holder(), self.job_id) is None:
+            return
+        was: State = "failed"
+        done, total = max(self._checkpoint(), 0), 0
+        try:
+            old = self.run.recorded_status()
+            was, done, total = old.state, old.step, old.total_steps
+        except UserError:
+            pass
+        if was == "completed":
+            return
+        try:
+            self.run.write_status(state or ("failed" if was == "running" else was), done, total, reason, action)
+        except OSError as error:
+            self._say(f"{self.run.status} was not written ({error.strerror})")
+
+    def _remember(self, history: History) -> None:
+        try:
+            write_history(self.record, history)
+            self.unrecorded = None
+        except OSError as error:
+            self.unrecorded = error
+
+    def _checkpoint(self) -> int:
+        return max((number for number, _ in committed(self.run.checkpoints)), default=-1)
+
+    def _is_too_late(self) -> bool:
+        """Whether Slurm is about to kill this process."""
+        if self.terminated_at is None or time.monotonic() - self.terminated_at < self.patience:
+            return False
+        if queue.ending_of(queue.fields_of(self.job_id)) == "no":
+            self.terminated_at = None  # a signal, and nothing behind it
+        return self.terminated_at is not None
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            self.terminated_at = time.monotonic()
+        if self.warned or self.run.stop.exists():  # asked already, maybe by the user, who then has the last word
+            return
         self.warned = True
-        print(f"job {self.job_id}: Slurm will end it soon, asking the run to save and stop", flush=True)
+        self._say(f"received {signal.Signals(number).name}, asks the run to save and stop")
         self.run.stop.touch()
 
-
-def granted_hosts() -> list[str]:
-    """The allocation's host names, in the order of SLURM_NODEID."""
-    shown = subprocess.run(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]], capture_output=True)
-    return shown.stdout.decode().split()
+    def _say(self, line: str) -> None:
+        print(f"job {self.job_id}: {line}", flush=True)
 
 
 def main(arguments: list[str]) -> int:
     """Supervise the job; 1 and one sentence when it cannot start."""
     try:
         job = read_job(Path(arguments[0]))
-        return Supervisor(job, int(os.environ["SLURM_JOB_ID"])).supervise(granted_hosts())
+        return Supervisor(job, int(os.environ["SLURM_JOB_ID"]), queue.granted_hosts()).supervise()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -67,7 +67,10 @@ SlurmdTimeout=30
 KillWait=5
 GresTypes=gpu
 NodeName=n[1-$nodes] CPUs=$cores RealMemory=4000 Gres=gpu:$gpus State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP GraceTime=20 PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
 CONF
 for i in $(seq 0 $((gpus - 1))); do mknod "/run/gpu$i" c 1 3; done
 echo "NodeName=n[1-$nodes] Name=gpu File=/run/gpu[0-$((gpus - 1))]" >"$state/gres.conf"
@@ -89,7 +92,7 @@ for i in $(seq "$nodes"); do
 done
 
 for _ in $(seq 60); do
-  if [ "$(sinfo --noheader --Node --format=%T 2>/dev/null | grep -c '^idle$')" = "$nodes" ]; then
+  if [ "$(sinfo --noheader --partition=main --Node --format=%T 2>/dev/null | grep -c '^idle$')" = "$nodes" ]; then
     touch "$state/ready"
     wait
   fi

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -107,17 +108,44 @@ def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, refere
     assert len((run / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it went on, not back to step 1"
 
 
-def test_a_killed_launcher_is_a_failed_job(cluster: Cluster, folder: Path) -> None:
-    """DeepSpeed's runner exits 0 when a signal ends its child; the job may not pass for complete."""
-    run = folder / "killed"
-    job_id = launch(cluster, folder, run, "--cpu", "train.steps=100000")
-    wait_for(has_trained(run, 3), START_SECONDS)
-    launchers = cluster.run("pgrep", "--full", "deepspeed.launcher.launch").split()
-    cluster.run("kill", "-KILL", *launchers)
-    state = cluster.wait(job_id, 90)
-    assert state == "FAILED", job_log(run, job_id)
-    assert "failed (srun exit code 0)" in job_log(run, job_id)
-    assert not cluster.run("pgrep", "--full", "pretrain.train", check=False), "ranks are left"
+def test_a_run_survives_an_ill_node_a_killed_launcher_a_second_job_and_a_preemption(
+    cluster: Cluster, folder: Path, reference: dict[int, float]
+) -> None:
+    """One job through all of it: it ends as COMPLETED, with the losses of a run that nothing befell."""
+    run = folder / "tried"
+    run.mkdir()
+    slurmd = cluster.run("pgrep", "--full", "slurmd -D -N n2").split()[0]
+    cluster.run("nsenter", f"--target={slurmd}", "--mount", "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", run)
+    os.environ["MASKWRIGHT_FAULTS"] = "slow:rank=0,step=1,seconds=0.1"  # not to be over too soon
+    try:
+        job_id = launch(cluster, folder, run, "--cpu", "cluster.spare_nodes=1", "checkpoint.every_steps=10")
+        wait_for(has_trained(run, 15), START_SECONDS)
+        assert "trains on n1 n3" in job_log(run, job_id)
+
+        second_log = folder.parent / "second.log"
+        second = cluster.run("sbatch", "--parsable", f"--output={second_log}", run / "slurm" / "job.sh").strip()
+        assert cluster.wait(second, 60) == "FAILED"
+        assert f"Slurm job {job_id} is training in this run folder" in second_log.read_text()
+
+        # DeepSpeed's runner exits 0 when a signal ends its child.
+        cluster.run("kill", "-KILL", *cluster.run("pgrep", "--full", "deepspeed.launcher.launch").split())
+        wait_for(lambda: "starts again on n1 n3" in job_log(run, job_id), 90)
+        assert not cluster.run("pgrep", "--full", "pretrain.train", check=False), "ranks are left"
+        before = len((run / "journal.jsonl").read_text().splitlines())
+        wait_for(lambda: len((run / "journal.jsonl").read_text().splitlines()) > before + 5, START_SECONDS)
+        urgent = ["--partition=urgent", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=true"]
+        assert cluster.wait(cluster.run("sbatch", "--parsable", *urgent).strip(), 60) == "COMPLETED"
+
+        state = cluster.wait(job_id, START_SECONDS)
+    finally:
+        del os.environ["MASKWRIGHT_FAULTS"]
+        cluster.run("nsenter", f"--target={slurmd}", "--mount", "umount", run)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert losses(run) == reference
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        assert database.execute("select status from runs where name = 'tried'").fetchall() == [("FINISHED",)]
 
 
 def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, folder: Path) -> None:

@@ -24,5 +24,5 @@ def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch):
         (16, {"checkpoint/seconds": 1.0}, None),
     ):
         told.report(step, metrics, of)
-    told.close("stopped", None)
+    told.close("stopped", None, retry=False)
     assert folder.read_status().step == 17

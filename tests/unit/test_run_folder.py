@@ -112,7 +112,7 @@ def test_an_unreadable_status_is_written_anew(tmp_path):
     folder = RunFolder(tmp_path)
     folder.status.write_text("{")
     folder.progress(5, 40, "training", "none")
-    assert folder._recorded_status().step == 5
+    assert folder.recorded_status().step == 5
 
 
 def test_not_a_run_folder(tmp_path):

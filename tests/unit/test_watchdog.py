@@ -86,7 +86,7 @@ def test_a_hang_ends_the_run_with_the_rank_and_the_stacks(ranks, capsys):
     ranks.pulses[0].enter("backward")
     assert ranks.left.wait(10)
     ranks.close()
-    status = ranks.folder._recorded_status()
+    status = ranks.folder.recorded_status()
     assert status.state == "failed"
     assert "rank 1 (on n2) behind at step 7, data, while others are at step 7, backward" in status.reason
     assert "test_a_hang_ends_the_run" in "".join(path.read_text() for path in ranks.folder.stacks.iterdir())
@@ -101,7 +101,7 @@ def test_a_silent_rank_is_named(ranks):
     time.sleep(0.2)
     ranks.enter("backward", 7)
     assert ranks.left.wait(10)
-    assert "no sign of life from rank 1 (on n2), last seen at step 7, forward" in ranks.folder._recorded_status().reason
+    assert "no sign of life from rank 1 (on n2), last seen at step 7, forward" in ranks.folder.recorded_status().reason
 
 
 def test_the_start_and_the_first_step_may_take_longer(ranks):

@@ -1,0 +1,111 @@
+"""Is a node fit to train? `python -m launchers.slurm.health JOB_JSON` says so on the node; `ask` asks all of them."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from data_prep.errors import UserError
+from launchers.slurm.job import Job, read_job
+from launchers.slurm.step import on_nodes
+from pretrain.signals import die_with_parent
+
+_LEAST_MEMORY = 0.02
+_LEAST_DISK_BYTES = 100 << 20
+_AT_ONCE = 32
+
+
+def ask(job: Job, hosts: Sequence[str]) -> dict[str, str]:
+    """What ails those of the allocation's hosts that are ill; each is asked alone, so that none keeps another's answer
+    from coming."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answers = list(pool.map(lambda host: _ask_one(job, host), hosts))
+    return {host: answer for host, answer in zip(hosts, answers, strict=True) if answer}
+
+
+def _ask_one(job: Job, host: str) -> str | None:
+    step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
+    step += on_nodes(job.model_copy(update={"container": None}), "launchers.slurm.health", Path.cwd())
+    process = subprocess.Popen(
+        step, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
+    )
+    try:
+        said, errors = process.communicate(timeout=job.health_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()  # and not wait for its output: srun's helper may hold the pipe until the node answers
+        process.wait()
+        return f"gave no answer within {job.health_seconds:g} s"
+    answers = [line for line in said.splitlines() if line.startswith('{"problem"')]
+    if not answers:
+        last = (errors.strip().splitlines() or ["no words"])[-1]
+        return f"could not be asked ({last})"
+    problem = json.loads(answers[-1])["problem"]
+    return str(problem) if problem else None
+
+
+def problem_here(job: Job) -> str | None:
+    """What ails this node, in a few words; None if it is well."""
+    found = [_gpus(job), _run_folder(job.folder), _memory(Path("/proc/meminfo").read_text()), _room(Path("/tmp"))]
+    return ", ".join(filter(None, found)) or None
+
+
+def _gpus(job: Job) -> str | None:
+    if job.cpu:
+        return None
+    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=job.health_seconds / 2)
+    except FileNotFoundError:
+        return "has no nvidia-smi"
+    except subprocess.TimeoutExpired:
+        return "nvidia-smi hangs"
+    count = len([line for line in shown.stdout.splitlines() if line.strip().isdigit()])
+    if shown.returncode or count < job.processes_per_node:
+        return f"has {count} of {job.processes_per_node} GPUs by nvidia-smi"
+    return None
+
+
+def _run_folder(folder: Path) -> str | None:
+    path = folder / f".health-{socket.gethostname()}-{os.getpid()}"
+    token = uuid.uuid4().hex
+    try:
+        path.write_text(token)
+        read = path.read_text()
+        path.unlink()
+    except OSError as error:
+        return f"cannot write the run folder ({error.strerror})"
+    return None if read == token else "reads from the run folder what was not written"
+
+
+def _memory(meminfo: str) -> str | None:
+    sizes = {line.split(":")[0]: int(line.split()[1]) for line in meminfo.splitlines() if len(line.split()) > 1}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    return f"has {free / total:.1%} of its memory left" if free < _LEAST_MEMORY * total else None
+
+
+def _room(folder: Path) -> str | None:
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return f"{folder} cannot be read ({error.strerror})"
+    return f"has {free >> 20} MiB left in {folder}" if free < _LEAST_DISK_BYTES else None
+
+
+def main(arguments: list[str]) -> int:
+    """Print what ails this node, for `ask`."""
+    try:
+        problem = problem_here(read_job(Path(arguments[0])))
+    except UserError:
+        problem = f"cannot read {arguments[0]}"
+    print(json.dumps({"problem": problem}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

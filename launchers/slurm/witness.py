@@ -1,0 +1,78 @@
+"""What an attempt leaves in the run folder, told apart from what was there before it."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+from data_prep.errors import UserError
+from pretrain.run_folder import RunFolder, Status
+
+_LOOK_SECONDS = 2.0
+_END_SECONDS = 30.0  # for ranks that srun has let go of
+
+
+class Witness:
+    """Watches one attempt; to be made before it starts.
+
+    Args:
+        refusal: where ranks that may not speak in status.json say why they end (pretrain.run_folder.refuse).
+    """
+
+    def __init__(self, run: RunFolder, refusal: Path):
+        self._run, self._refusal = run, refusal
+        refusal.unlink(missing_ok=True)
+        self._before = self._written_at()
+        self._next_look = 0.0
+        self._over_since: float | None = None
+
+    def seconds_over(self) -> float:
+        """How long the run has been over, by its status, though srun may not have ended; 0 while it goes on."""
+        now = time.monotonic()
+        if self._over_since is None and now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            status = self._own()
+            if status and status.state != "running":
+                self._over_since = now
+        return 0.0 if self._over_since is None else now - self._over_since
+
+    def last_words(self, wait: bool) -> Status | None:
+        """How the attempt ended; None if it never began, for which `why_not` has the reason.
+
+        Args:
+            wait: for ranks that are about to end.
+        """
+        deadline = time.monotonic() + (_END_SECONDS if wait else 0.0)
+        while (status := self._own()) and status.state == "running" and self._run.is_held():
+            if time.monotonic() > deadline:
+                return Status("failed", status.step, status.total_steps, "its processes do not end", "", time.time())
+            time.sleep(0.2)
+        return self._run.read_status() if status else None
+
+    def why_not(self, code: int | None) -> tuple[str, bool]:
+        """Why the attempt never began, and whether it is worth another try."""
+        try:
+            said = json.loads(self._refusal.read_text())
+            return str(said["reason"]), bool(said["retry"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return f"training did not start (srun exit code {code})", True
+
+    def _own(self) -> Status | None:
+        if self._written_at() == self._before:
+            return None
+        try:
+            return self._run.recorded_status()
+        except UserError:
+            return None
+
+    def _written_at(self) -> int | None:
+        try:
+            return self._run.status.stat().st_mtime_ns
+        except OSError:
+            return None
+
+
+def host_of(holder: str, job_id: int) -> str | None:
+    """The host of a lock's holder (RunFolder.holder), if this job's it is."""
+    match = re.fullmatch(rf"process \d+ on (\S+), Slurm job {job_id}", holder)
+    return match[1] if match else None

@@ -1,0 +1,178 @@
+"""What becomes of a job on a real Slurm cluster when nodes are lost, time is up, or somebody kills something."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from launchers.slurm.job import read_job
+from launchers.slurm.record import read_history
+from pretrain.run_folder import RunFolder
+from tests.cluster.cluster import Cluster
+from tests.cluster.test_slurm import START_SECONDS, has_trained, job_log, launch, losses, wait_for
+from tests.datasets import make_dataset
+
+pytestmark = pytest.mark.slow
+GONE_SECONDS = 30  # KillWait is 5 s here
+SLOW = "slow:rank=0,step=1,seconds=0.2"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds the data set and the config of this module's runs."""
+    path = tmp_path_factory.mktemp("supervisor")
+    rng = np.random.default_rng(0)
+    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
+    config = {
+        "run": {"dir": str(path / "local"), "seed": 3},
+        "data": {"train": str(path / "data"), "seq_len": 64},
+        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
+        "train": {"steps": 100000, "global_batch_size": 8, "precision": "fp32"},
+        "guard": {"hang_seconds": 5},
+        "checkpoint": {"every_steps": 10},
+        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
+    }
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture
+def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASKWRIGHT_FAULTS", SLOW)
+
+
+def submit(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
+    """Submit a run that is impatient with lost nodes."""
+    job_id = launch(cluster, folder, run, "--cpu", *options)
+    path = run / "slurm" / "job.json"
+    changes = {"health_seconds": 10.0, "leave_seconds": 5.0, "pause_seconds": 1.0}
+    read_job(path).model_copy(update=changes).write()  # the supervisor has not begun: it still starts
+    return job_id
+
+
+def ranks(cluster: Cluster) -> list[str]:
+    return cluster.run("pgrep", "--full", "pretrain.train", check=False).split()
+
+
+def on_node(cluster: Cluster, node: str, pattern: str) -> list[str]:
+    """The processes of a node whose command line has the pattern."""
+    slurmd = cluster.run("pgrep", "--full", f"slurmd -D -N {node}").split()[0]
+    uts = cluster.run("readlink", f"/proc/{slurmd}/ns/uts")
+    found = cluster.run("pgrep", "--full", pattern, check=False).split()
+    return [pid for pid in found if cluster.run("readlink", f"/proc/{pid}/ns/uts", check=False) == uts]
+
+
+def wait_gone(cluster: Cluster) -> float:
+    """Seconds until no rank is left on any node."""
+    start = time.monotonic()
+    wait_for(lambda: not ranks(cluster), GONE_SECONDS)
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize("whole_node", [True, False])
+def test_a_stopped_node_is_replaced_by_a_spare(
+    cluster: Cluster, folder: Path, slow_steps: None, whole_node: bool
+) -> None:
+    """All of its processes stand still, or those of the run alone, which can then be killed."""
+    run = folder / f"stopped-{whole_node}"
+    job_id = submit(cluster, folder, run, "cluster.spare_nodes=1", "train.steps=60")
+    wait_for(has_trained(run, 15), START_SECONDS)
+    stopped = on_node(cluster, "n2", "slurmd|slurmstepd|deepspeed|pretrain" if whole_node else "pretrain.train")
+    cluster.run("kill", "-STOP", *stopped)
+    try:
+        state = cluster.wait(job_id, START_SECONDS)
+    finally:
+        cluster.run("kill", "-CONT", *stopped, check=False)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert "no sign of life from rank 1 (on n2)" in log
+    assert f"starts again on {'n1 n3' if whole_node else 'n1 n2'}" in log
+    assert sorted(losses(run)) == list(range(1, 61))
+    wait_gone(cluster)
+
+
+def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
+    cluster: Cluster, folder: Path, slow_steps: None
+) -> None:
+    run = folder / "excluded"
+    job_id = submit(cluster, folder, run, "train.steps=60")
+    wait_for(has_trained(run, 15), START_SECONDS)
+    stopped = on_node(cluster, "n2", "slurmd|slurmstepd|deepspeed|pretrain")
+    cluster.run("kill", "-STOP", *stopped)
+    try:
+        wait_for(lambda: "requeued to go on without n2" in job_log(run, job_id), 120)
+        wait_for(lambda: "trains on n1 n3" in job_log(run, job_id), 120)
+    finally:
+        cluster.run("kill", "-CONT", *stopped, check=False)
+    assert cluster.wait(job_id, START_SECONDS) == "COMPLETED", job_log(run, job_id)
+    assert cluster.job(job_id)["ExcNodeList"] == "n2"
+    assert sorted(losses(run)) == list(range(1, 61))
+
+
+def test_time_limits_and_a_run_that_finishes_all_the_same(
+    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least three requeues, with the losses of a run without any."""
+    steps = ["train.steps=24", "guard.hang_seconds=0"]
+    assert cluster.wait(launch(cluster, folder, folder / "unbroken", "--cpu", *steps), START_SECONDS) == "COMPLETED"
+    monkeypatch.setenv("MASKWRIGHT_FAULTS", "slow:rank=0,step=1,seconds=7")
+    run = folder / "limited"
+    job_id = launch(cluster, folder, run, "--cpu", "--time", "10", *steps)
+    cluster.run("scancel", job_id)
+    script = run / "slurm" / "job.sh"
+    job_id = cluster.run("sbatch", "--parsable", "--time=2", "--signal=B:USR1@60", script).strip()
+    state = cluster.wait(job_id, 900)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert int(cluster.job(job_id)["Restarts"]) >= 3, log
+    assert losses(run) == losses(folder / "unbroken")
+
+
+def test_scancel_ends_the_job_for_good(cluster: Cluster, folder: Path) -> None:
+    run = folder / "cancelled"
+    job_id = submit(cluster, folder, run)
+    wait_for(has_trained(run, 15), START_SECONDS)
+    cluster.run("scancel", job_id)
+    assert cluster.wait(job_id, 60) == "CANCELLED"
+    wait_gone(cluster)
+    assert cluster.job(job_id)["Restarts"] == "0"
+    assert RunFolder(run).read_status().state in ("stopped", "failed")
+
+
+def test_a_stop_on_request_is_not_requeued(cluster: Cluster, folder: Path) -> None:
+    run = folder / "asked"
+    job_id = submit(cluster, folder, run)
+    wait_for(has_trained(run, 15), START_SECONDS)
+    start = time.monotonic()
+    (run / "STOP").touch()
+    wait_for(lambda: RunFolder(run).recorded_status().state == "stopped", 60)
+    print(f"from the request to the checkpoint {time.monotonic() - start:.1f} s")
+    assert cluster.wait(job_id, 60) == "FAILED", "with exit code 75"
+    assert cluster.job(job_id)["ExitCode"] == "75:0"
+    assert "submit the run again to go on" in job_log(run, job_id)
+
+
+def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, folder: Path) -> None:
+    run = folder / "orphans"
+    job_id = submit(cluster, folder, run)
+    wait_for(has_trained(run, 15), START_SECONDS)
+    cluster.run("kill", "-KILL", cluster.run("pgrep", "--full", "launchers.slurm.supervise").split()[0])
+    seconds = wait_gone(cluster)
+    print(f"ranks gone after {seconds:.1f} s")
+    assert cluster.wait(job_id, 60) == "FAILED"
+    assert cluster.job(job_id)["Restarts"] == "0"
+    assert RunFolder(run).read_status().state in ("stopped", "failed")
+
+
+def test_a_crash_that_comes_again_ends_the_job(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = folder / "crashes"
+    monkeypatch.setenv("MASKWRIGHT_FAULTS", "kill:rank=1,step=15;slow:rank=0,step=1,seconds=0.2")
+    job_id = submit(cluster, folder, run)
+    assert cluster.wait(job_id, 2 * START_SECONDS) == "FAILED", job_log(run, job_id)
+    log = job_log(run, job_id)
+    assert log.count("trains on n1 n2") in (2, 3)
+    assert "with no checkpoint in between" in log
+    assert "the same error twice" in RunFolder(run).read_status().reason
+    assert read_history(run / "slurm" / "supervisor.json", int(job_id)).checkpoint == 10

@@ -1,0 +1,199 @@
+"""The edges of the supervisor: what it remembers, what nodes say of themselves, what Slurm says."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launchers.slurm import health, queue, srun
+from launchers.slurm.health import ask, problem_here
+from launchers.slurm.job import Job
+from launchers.slurm.record import read_history, write_history
+from launchers.slurm.verdict import Failure, History
+from launchers.slurm.witness import Witness, host_of
+from pretrain.journal import Entry, format_entry, last_step
+from pretrain.run_folder import RunFolder, refuse
+
+HISTORY = History(7, checkpoint=400, restarts=2, requeues=1, failure=Failure(412, "x"))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    values: dict[str, Any] = {"config": tmp_path / "run.yaml", "run_dir": tmp_path / "run", "python": Path("python3")}
+    made = Job(**values, nodes=2, processes_per_node=2, cpus_per_process=1, cpu=True, health_seconds=2)
+    made.folder.mkdir(parents=True)
+    return made
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose programs are found first."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return tmp_path / "bin"
+
+
+def test_the_record_round_trips_for_its_own_job(tmp_path: Path) -> None:
+    path = tmp_path / "supervisor.json"
+    assert read_history(path, 7) == History(7)
+    for history in (HISTORY, History(7)):
+        write_history(path, history)
+        assert read_history(path, 7) == history
+    write_history(path, HISTORY)
+    assert read_history(path, 8) == History(8)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"job_id": 7}', '{"job_id": 7, "failure": 3}', "\0" * 50])
+def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "supervisor.json").write_text(text)
+    assert read_history(tmp_path / "supervisor.json", 7) == History(7)
+    assert "cannot be read" in capsys.readouterr().out
+
+
+def test_this_node_is_well(job: Job) -> None:
+    assert problem_here(job) is None
+    assert list(job.folder.iterdir()) == []
+
+
+def test_a_node_that_cannot_write_the_run_folder_is_ill(job: Job) -> None:
+    shutil.rmtree(job.folder)
+    assert problem_here(job) == "cannot write the run folder (No such file or directory)"
+
+
+@pytest.mark.parametrize(
+    "script, problem",
+    [
+        ("echo 0; echo 1; echo 2", None),
+        ("echo 0", "has 1 of 2 GPUs by nvidia-smi"),
+        ("echo 0; echo 1; exit 3", "has 2 of 2 GPUs by nvidia-smi"),
+        ("echo 'No devices were found'", "has 0 of 2 GPUs by nvidia-smi"),
+        ("exec sleep 9", "nvidia-smi hangs"),
+    ],
+)
+def test_gpus_must_be_there(job: Job, programs: Path, script: str, problem: str | None) -> None:
+    program(programs, "nvidia-smi", script)
+    assert problem_here(job.model_copy(update={"cpu": False})) == problem
+
+
+def test_full_memory_and_a_full_disk_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert health._memory("MemTotal: 1000 kB\nMemAvailable: 10 kB\n") == "has 1.0% of its memory left"
+    assert health._memory("MemTotal: 1000 kB\nMemAvailable: 30 kB\n") is None
+    monkeypatch.setattr(health, "_LEAST_DISK_BYTES", 1 << 60)
+    assert "MiB left in" in (health._room(tmp_path) or "")
+
+
+def test_each_node_is_asked_alone_and_in_time(job: Job, programs: Path) -> None:
+    answers = """
+case "$*" in
+*--nodelist=n1*) echo noise; echo '{"problem": null}';;
+*--nodelist=n2*) echo '{"problem": "has 1 of 2 GPUs"}';;
+*--nodelist=n3*) exec sleep 60;;
+*) echo 'srun: error: Requested nodes are down' >&2; exit 1;;
+esac"""
+    program(programs, "srun", answers)
+    start = time.monotonic()
+    assert ask(job, ["n1", "n2", "n3", "n4"]) == {
+        "n2": "has 1 of 2 GPUs",
+        "n3": "gave no answer within 2 s",
+        "n4": "could not be asked (srun: error: Requested nodes are down)",
+    }
+    assert time.monotonic() - start < 30
+
+
+def test_a_requeue_without_nodes_keeps_those_that_are_excluded_already(programs: Path, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    script = f"""
+echo "$@" >> {said}
+case "$*" in *show*) echo 'JobId=5 JobState=RUNNING Reason=None ExcNodeList=n9';; esac
+case "$1" in update) [ $(grep -c update {said}) -gt 2 ];; esac"""
+    program(programs, "scontrol", script)
+    assert queue.requeue(5, ["n1", "n2"]) is None
+    assert said.read_text().splitlines()[1:] == ["requeue 5"] + ["update JobId=5 ExcNodeList=n9,n1,n2"] * 3
+    program(programs, "scontrol", "echo 'Job is no longer pending' >&2; exit 1")
+    assert queue.requeue(5, []) == "Job is no longer pending"
+
+
+@pytest.mark.parametrize(
+    "state, reason, ending",
+    [("RUNNING", "None", "no"), ("COMPLETING", "TimeLimit", "limit"), ("COMPLETING", "None", "other")],
+)
+def test_how_slurm_ends_a_job(state: str, reason: str, ending: str) -> None:
+    assert queue.ending_of({"JobState": state, "Reason": reason}) == ending
+    assert queue.ending_of({}) == "no", "the controller does not answer"
+
+
+def test_an_srun_that_does_not_end_is_ended(programs: Path, tmp_path: Path) -> None:
+    words = ["sh", "-c", f"trap 'echo ended > {tmp_path}/ended; exit 9' TERM; while true; do sleep 0.05; done"]
+    start = time.monotonic()
+    late = srun.run(words, os.environ, lambda: time.monotonic() - start > 1, lambda: False)
+    assert late is None
+    assert (tmp_path / "ended").exists()
+    assert srun.run(["sh", "-c", "exit 75"], os.environ, lambda: False, lambda: False) == 75
+
+
+def test_a_witness_tells_this_attempt_from_the_one_before(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.write_status("stopped", 4, 9, "asked", "none")
+    witness = Witness(run, tmp_path / "refusal.json")
+    assert witness.seconds_over() == 0
+    assert witness.last_words(wait=False) is None
+    assert witness.why_not(1) == ("training did not start (srun exit code 1)", True)
+    time.sleep(0.01)
+    run.write_status("running", 4, 9, "training", "none")
+    words = witness.last_words(wait=False)
+    assert words is not None
+    assert (words.state, words.retry) == ("failed", True)
+    assert "without a word" in words.reason
+
+
+def test_a_refusal_reaches_the_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "refusal.json"
+    path.write_text('{"reason": "of an earlier attempt", "retry": true}')
+    witness = Witness(RunFolder(tmp_path), path)
+    refuse("nobody listens", retry=False)
+    assert not path.exists()
+    monkeypatch.setenv("MASKWRIGHT_REFUSAL", str(path))
+    refuse("data.train is gone", retry=False)
+    assert witness.why_not(1) == ("data.train is gone", False)
+
+
+def test_whose_process_holds_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    run = RunFolder(tmp_path)
+    with run.lock():
+        assert host_of(run.holder(), 12) == os.uname().nodename
+        assert host_of(run.holder(), 1) is None
+        assert run.is_held()
+        run.break_lock()
+        with run.lock():
+            pass
+    assert host_of("", 12) is None
+
+
+def test_the_last_step_is_read_from_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert last_step(path) == -1
+    lines = b"".join(format_entry(Entry(step, 0.0, {"train/loss": 1.0})) for step in range(5000))
+    path.write_bytes(lines + b'{"step": 6000, "ti')
+    assert len(lines) > 1 << 16
+    assert last_step(path) == 4999
+
+
+def test_a_status_without_retry_is_read(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.write_status("failed", 1, 2, "x", "y", retry=False)
+    assert not run.read_status().retry
+    values = json.loads(run.status.read_text())
+    del values["retry"]
+    run.status.write_text(json.dumps(values))
+    assert run.read_status().retry

@@ -1,0 +1,177 @@
+"""What happens next to a Slurm job: decided cases, and what must hold for whatever happens."""
+
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from launchers.slurm.verdict import (
+    Complete,
+    Fail,
+    Failure,
+    History,
+    Limits,
+    Outcome,
+    Requeue,
+    Restart,
+    Stop,
+    first_start,
+    next_after,
+    pause,
+)
+
+HOSTS = ("n1", "n2", "n3")
+LIMITS = Limits(nodes=2, max_restarts=3, requeue=True, max_requeues=2, pause_seconds=10)
+NEW = History(7)
+CRASH = Outcome("failed", "rank 1: RuntimeError: x", retry=True, step=12, checkpoint=10, hosts=("n1", "n2"))
+
+
+def after(
+    problems: dict[str, str] | None = None, history: History = NEW, limits: Limits = LIMITS, **changes: Any
+) -> Any:
+    return next_after(replace(CRASH, **changes), HOSTS, problems or {}, history, limits)[0]
+
+
+def test_a_complete_run_is_complete_whatever_else_is_seen() -> None:
+    assert after(state="completed", warned=True, ending="limit") == Complete()
+    assert after(state="completed", ending="other", problems={"n1": "gone"}) == Complete()
+
+
+def test_a_failure_starts_again_on_healthy_nodes() -> None:
+    assert after().hosts == ("n1", "n2")
+    found = after({"n1": "gave no answer"})
+    assert found.hosts == ("n2", "n3")
+    assert found.reason == "node n1: gave no answer; rank 1: RuntimeError: x"
+
+
+def test_without_a_spare_the_job_is_queued_again_without_the_node() -> None:
+    ill = {"n1": "gave no answer", "n3": "has 3 of 4 GPUs"}
+    assert after(ill).exclude == ("n1", "n3")
+    found = after(ill, limits=replace(LIMITS, requeue=False))
+    assert isinstance(found, Fail)
+    assert "node n1: gave no answer, node n3: has 3 of 4 GPUs" in found.reason
+
+
+def test_what_a_restart_cannot_mend_is_not_tried_again() -> None:
+    assert after(retry=False) == Fail(CRASH.reason)
+    assert after(retry=False, state=None, warned=True) == Fail(CRASH.reason)
+
+
+def test_the_same_error_at_the_same_step_ends_the_job() -> None:
+    before = NEW.seen(10)
+    same = replace(before, restarts=1, failure=Failure(12, "rank 3: RuntimeError: x"))
+    assert "twice" in after(history=same).reason
+    assert isinstance(after(history=replace(same, failure=Failure(11, CRASH.reason))), Restart)
+    assert isinstance(after(history=replace(same, failure=Failure(12, "another"))), Restart)
+    assert isinstance(after(history=same, checkpoint=20), Restart), "a newer checkpoint is progress"
+    assert isinstance(after({"n1": "ill"}, history=same), Restart), "an ill node explains the error"
+    assert isinstance(after({"n3": "ill"}, history=same), Fail), "but not one that was not used"
+
+
+def test_a_stop_on_request_ends_the_job_and_one_by_slurm_requeues_it() -> None:
+    assert after(state="stopped", retry=False) == Stop(CRASH.reason)
+    assert isinstance(after(state="stopped", retry=True), Requeue), "a preemption's SIGTERM"
+    assert isinstance(after(state="stopped", retry=False, warned=True), Requeue)
+    assert isinstance(after(state="stopped", retry=False, warned=True, ending="limit"), Requeue)
+    assert isinstance(after(state="stopped", warned=True, limits=replace(LIMITS, requeue=False)), Stop)
+
+
+def test_what_slurm_ends_is_left_to_slurm() -> None:
+    assert isinstance(after(state="stopped", warned=True, ending="other"), Stop)
+    assert isinstance(after(warned=True, ending="other"), Fail)
+
+
+def test_a_time_limit_without_a_checkpoint_requeues_and_not_for_ever() -> None:
+    assert isinstance(after(ending="limit"), Requeue)
+    worn = replace(NEW.seen(10), requeues=2)
+    assert isinstance(after(ending="limit", history=worn), Fail)
+    assert isinstance(after(ending="limit", history=worn, checkpoint=20), Requeue)
+
+
+def test_the_first_start_takes_healthy_nodes() -> None:
+    assert first_start(HOSTS, {}, NEW, LIMITS)[0] == Restart(("n1", "n2"), 0.0, "to begin with")
+    decision, _ = first_start(HOSTS, {"n1": "ill"}, NEW, LIMITS)
+    assert isinstance(decision, Restart)
+    assert decision.hosts == ("n2", "n3")
+    decision, _ = first_start(HOSTS, {"n1": "ill", "n2": "ill"}, NEW, LIMITS)
+    assert decision == Requeue(("n1", "n2"), "node n1: ill, node n2: ill")
+    assert isinstance(first_start(HOSTS, {}, replace(NEW, requeues=3), LIMITS)[0], Fail)
+
+
+def test_the_pause_doubles_has_a_bound_and_differs_by_job() -> None:
+    pauses = [pause(replace(NEW, restarts=n), 10.0) for n in range(1, 12)]
+    for n, seconds in enumerate(pauses):
+        middle = min(10 * 2**n, 300)
+        assert 0.75 * middle <= seconds <= 1.25 * middle
+    assert pause(replace(NEW, restarts=1), 10.0) == pauses[0]
+    assert len({pause(History(job, restarts=1), 10.0) for job in range(20)}) == 20
+
+
+outcomes = st.builds(
+    Outcome,
+    state=st.sampled_from(["running", "completed", "stopped", "failed", None]).filter(lambda state: state != "running"),
+    reason=st.sampled_from(["a", "b", "c 1", "c 2"]),
+    retry=st.booleans(),
+    step=st.integers(-1, 3),
+    checkpoint=st.integers(-1, 2),
+    warned=st.booleans(),
+    ending=st.sampled_from(["no", "limit", "other"]),
+)
+ills = st.dictionaries(st.sampled_from(HOSTS), st.just("ill"))
+limits = st.builds(
+    Limits,
+    nodes=st.integers(1, 3),
+    max_restarts=st.integers(0, 3),
+    requeue=st.booleans(),
+    max_requeues=st.integers(0, 3),
+    pause_seconds=st.just(1.0),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(limits, st.lists(st.tuples(outcomes, ills), min_size=60, max_size=60))
+def test_no_sequence_of_ends_goes_round_for_ever(limits: Limits, ends: list[tuple[Outcome, dict[str, str]]]) -> None:
+    """The newest checkpoint can rise three times here (-1 to 2); all else is bounded by the limits."""
+    history, starts = NEW, 0
+    for outcome, problems in ends:
+        decision, history = next_after(outcome, HOSTS, problems, history, limits)
+        assert isinstance(decision, Complete) == (outcome.state == "completed")
+        assert history.restarts <= limits.max_restarts
+        if isinstance(decision, Restart):
+            assert len(decision.hosts) == limits.nodes
+            assert not set(decision.hosts) & problems.keys()
+        elif isinstance(decision, Requeue):
+            assert limits.requeue
+            history = replace(history, requeues=history.requeues + 1)
+            if isinstance(first_start(HOSTS, {}, history, limits)[0], Fail):
+                break
+        else:
+            break
+        starts += 1
+    assert starts <= 4 * ((limits.max_restarts + 1) * (limits.max_requeues + 1))
+
+
+@given(outcomes, ills, limits, st.integers(0, 3), st.integers(0, 3))
+def test_only_what_may_be_tried_again_is(
+    outcome: Outcome, problems: dict[str, str], limits: Limits, restarts: int, requeues: int
+) -> None:
+    history = History(7, checkpoint=5, restarts=restarts, requeues=requeues)
+    decision, remembered = next_after(outcome, HOSTS, problems, history, limits)
+    if isinstance(decision, Restart):
+        assert outcome.retry
+        assert outcome.ending == "no"
+        assert not outcome.warned
+        assert remembered.restarts == restarts + 1
+    if isinstance(decision, Requeue):
+        assert outcome.retry or outcome.warned
+        assert outcome.ending != "other"
+        assert requeues < limits.max_requeues
+    if isinstance(decision, Stop):
+        assert outcome.state == "stopped"
+
+
+@pytest.mark.parametrize("ending", ["no", "limit", "other"])
+def test_a_user_s_stop_is_never_requeued(ending: str) -> None:
+    assert isinstance(after(state="stopped", retry=False, ending=ending), Stop)
