@@ -8,6 +8,7 @@ import fcntl
 import functools
 import gc
 import os
+import socket
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from torch import Tensor
 from torch.utils.cpp_extension import _get_build_directory
 
 from data_prep.errors import UserError
+from pretrain import rendezvous
 from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.host_copy import HostCopies
@@ -56,17 +58,32 @@ _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # 
 
 
 def init_distributed() -> None:
-    """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU)."""
+    """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU).
+
+    Raises:
+        UserError: if it describes none, or this host has no GPU for this process.
+    """
+    rendezvous.complete(os.environ)
     # DeepSpeed builds a small extension with ninja: always that of this environment, or it builds anew.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     accelerator = get_accelerator()
     if accelerator.device_name() == "cpu":
         _build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
     else:  # collectives before the engine exists need it
-        accelerator.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        accelerator.set_device(_own_gpu(accelerator.device_count()))
     deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
     dist.barrier()  # every rank has mapped every other's segment
     unlink_segments(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
+
+
+def _own_gpu(visible: int) -> int:
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if local_rank >= visible:
+        raise UserError(
+            f"{socket.gethostname()} has {visible} GPUs for process {local_rank + 1} of this host: "
+            "start as many processes on each host as it has GPUs"
+        )
+    return local_rank
 
 
 def _build_extension(builder: Any) -> None:
