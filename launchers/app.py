@@ -8,6 +8,7 @@ from launchers.commands import (
     dataset,
     demo,
     launch,
+    launch_hosts,
     launch_prep,
     mask,
     prep,
@@ -33,4 +34,5 @@ for command in (demo.demo, run.train, run.status, run.stop, checkpoints.checkpoi
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
+launch.launch_app.command()(launch_hosts.hosts)
 app.add_typer(launch.launch_app, name="launch")

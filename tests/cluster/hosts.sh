@@ -30,11 +30,12 @@ names >"$state/hosts"
 for i in $(seq "$hosts"); do
   ssh-keygen -q -t ed25519 -N '' -C '' -f "$state/host_key.h$i"
   echo "h$i $(cat "$state/host_key.h$i.pub")" >>"$state/known_hosts"
+  cp "$state/key.pub" "$state/authorized_keys.h$i"
   # As Debian's installer has it: a host's own name is a loopback address.
   { names | grep -v " h$i\$" && echo "127.0.1.1 h$i"; } >"$state/hosts.h$i"
   cat >"$state/sshd_config.h$i" <<CONF
 HostKey $state/host_key.h$i
-AuthorizedKeysFile $state/key.pub
+AuthorizedKeysFile $state/authorized_keys.h$i
 StrictModes no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
