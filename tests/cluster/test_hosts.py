@@ -213,9 +213,7 @@ def test_deepspeed_started_by_hand_on_each_host(hosts: Hosts, folder: Path, refe
 
 
 @pytest.mark.slow
-def test_a_killed_launcher_takes_the_ranks_along(
-    hosts: Hosts, folder: Path, reference: dict[int, float], tmp_path: Path
-) -> None:
+def test_a_killed_launcher_takes_the_ranks_along(hosts: Hosts, folder: Path, tmp_path: Path) -> None:
     """They write a checkpoint first, and the same command goes on from there."""
     run = tmp_path / "run"
     command = launch_command(folder, run, "train.steps=100000", "checkpoint.every_steps=100000")
@@ -228,7 +226,7 @@ def test_a_killed_launcher_takes_the_ranks_along(
     assert (status["state"], status["reason"]) == ("stopped", "received SIGTERM")
     code, log = launch(hosts, folder, run, f"train.steps={status['step'] + 2}")
     assert code == 0, log
-    assert f"resuming at step {status['step']}" in log or len(losses(run)) == status["step"] + 2
+    assert len((run / "journal.jsonl").read_text().splitlines()) < 2 * status["step"], "it went on, not back to step 1"
 
 
 @pytest.mark.slow
