@@ -200,6 +200,22 @@ def test_deepspeeds_own_launchers(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["pdsh", "openmpi"])
+def test_deepspeeds_own_launchers_by_hand(
+    hosts: Hosts, folder: Path, reference: dict[int, float], launcher: str, tmp_path: Path
+) -> None:
+    command = ["timeout", SECONDS, str(BIN / "deepspeed"), "--hostfile", str(folder / "hostfile")]
+    if launcher == "pdsh":
+        command += ["--num_nodes", "2", "--num_gpus", "1"]
+    else:
+        command += ["--launcher", "openmpi", "--launcher_args", "--bind-to none -x MASTER_ADDR=10.78.0.11"]
+    command += ["--module", "pretrain.train", "--config", str(folder / "config.yaml"), f"run.dir={tmp_path}"]
+    code, log = hosts.run(*command, cwd=ROOT, **ENVIRONMENT)
+    assert code == 0, log
+    assert losses(tmp_path) == reference
+
+
+@pytest.mark.slow
 def test_deepspeed_started_by_hand_on_each_host(hosts: Hosts, folder: Path, reference: dict[int, float]) -> None:
     run = folder / "by_hand"
     words = f"cd {ROOT} && PATH={BIN}:$PATH deepspeed --hostfile {folder}/hostfile --num_nodes 2 --num_gpus 1"
