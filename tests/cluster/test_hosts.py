@@ -15,7 +15,7 @@ import yaml
 
 from tests.cluster.hosts import Hosts, ssh_hosts, why_unavailable
 from tests.datasets import make_dataset
-from tests.secrets import SECRETS, CommandLines, leaks
+from tests.support.secrets import SECRETS, CommandLines, leaks
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

@@ -16,7 +16,7 @@ from launchers.hosts.remote import ssh_command
 from launchers.hosts.start import requests, runner_command
 from pretrain.redact import is_secret
 from pretrain.rendezvous import complete, interface_towards
-from tests.secrets import SECRETS, URI
+from tests.support.secrets import SECRETS, URI
 
 JOB = HostsJob(
     config=Path("/shared/run.yaml"),
