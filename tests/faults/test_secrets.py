@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.datasets import make_dataset
 from tests.support.secrets import SECRETS, URI, URI_PASSWORD, CommandLines, leaks
 from tests.support.text_data import text_data
 
@@ -27,9 +28,8 @@ def maskwright(*words: str | Path, cwd: Path, **environment: str) -> "subprocess
     )
 
 
-def config(folder: Path) -> Path:
-    """A config in a folder, of a tiny run there; a data set beside it."""
-    text_data(folder)
+def write_config(folder: Path) -> None:
+    """A config in a folder, of a tiny run there on data/train beside it."""
     values = {
         "run": {"dir": "run"},
         "data": {"train": "data/train", "seq_len": 32},
@@ -38,7 +38,6 @@ def config(folder: Path) -> Path:
         "track": {"uri": "sqlite:///mlflow.db"},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(values))
-    return folder / "config.yaml"
 
 
 def check(folder: Path, seen: CommandLines, *done: "subprocess.CompletedProcess[str]") -> None:
@@ -53,7 +52,8 @@ def check(folder: Path, seen: CommandLines, *done: "subprocess.CompletedProcess[
 
 def test_secrets_stay_secret(tmp_path: Path) -> None:
     """In command lines, the log, MLflow's database and artifacts, the run folder, its checkpoints and an export."""
-    config(tmp_path)
+    text_data(tmp_path)
+    write_config(tmp_path)
     with CommandLines() as seen:
         trained = maskwright("train", "config.yaml", "--procs", "2", cwd=tmp_path)
         exported = maskwright("export", "run", cwd=tmp_path)
@@ -66,7 +66,8 @@ def test_secrets_stay_secret(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_password_in_mlflows_address_stays_secret(tmp_path: Path) -> None:
     """Nobody listens there: what is said about it is in the log, with the address."""
-    config(tmp_path)
+    make_dataset(tmp_path / "data" / "train", [range(5, 100)] * 50)
+    write_config(tmp_path)
     with CommandLines() as seen:
         environment = {"MLFLOW_TRACKING_URI": URI, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
         trained = maskwright("train", "config.yaml", "--procs", "2", cwd=tmp_path, **environment)
