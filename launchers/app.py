@@ -9,6 +9,7 @@ from launchers.commands import (
     demo,
     doctor,
     launch,
+    launch_hosts,
     launch_list,
     launch_prep,
     logs,
@@ -41,4 +42,5 @@ app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
 launch.launch_app.command("list")(launch_list.list_runs)
+launch.launch_app.command()(launch_hosts.hosts)
 app.add_typer(launch.launch_app, name="launch")

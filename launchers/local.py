@@ -1,6 +1,7 @@
 """Training on this machine through the deepspeed launcher."""
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -8,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pretrain.config import Config
@@ -30,24 +31,29 @@ def gpu_count() -> int:
 
 
 def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
-    """Train with `processes` processes; the exit code of the run (see pretrain.run_folder.EXIT_CODES).
+    """Train with `processes` processes; the exit code of the run (see pretrain.run_folder.EXIT_CODES)."""
 
-    The run's status.json is believed, not the launcher's exit code, which is 0 after some kills.
+    def run(folder: RunFolder) -> int:
+        port = free_port()
+        ranks = {"localhost": _devices(processes)}
+        command = launch_command(sys.executable, ranks, 0, _ADDRESS, port, [str(config_path), *overrides])
+        code = _run(command, rank_environment(processes), on_stop=lambda: ask_to_stop(folder))
+        unlink_segments(_ADDRESS, port)  # of ranks that were killed before they could
+        return code
+
+    return supervise(RunFolder(config.run.dir), run)
+
+
+def supervise(folder: RunFolder, run: Callable[[RunFolder], int]) -> int:
+    """Start a run's processes by `run` and wait for their end; the exit code of the run.
+
+    The run's status.json is believed, not the launcher's exit code that `run` returns, which is 0 after some kills.
     """
-    folder = RunFolder(config.run.dir)
     folder.create()
     with folder.lock():  # refused while another run holds the folder
         folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
     before = folder.status.stat().st_mtime_ns if folder.status.exists() else None
-    # The node's half of the deepspeed launcher. Its other half, which reaches further nodes, would only stand between:
-    # it does not pass signals on, so that killing it would leave the ranks behind.
-    ranks = base64.urlsafe_b64encode(json.dumps({"localhost": _devices(processes)}).encode()).decode()
-    command = [sys.executable, "-m", "deepspeed.launcher.launch", "--log_level", "critical", f"--world_info={ranks}"]
-    port = free_port()
-    command += [f"--master_addr={_ADDRESS}", f"--master_port={port}", "--module", "pretrain.train"]
-    command += ["--config", str(config_path), *overrides]
-    code = _run(command, _environment(processes), on_stop=lambda: _ask_to_stop(folder))
-    unlink_segments(_ADDRESS, port)  # of ranks that were killed before they could
+    code = run(folder)
     if not folder.status.exists() or folder.status.stat().st_mtime_ns == before:
         if code != EXIT_CODES["failed"]:  # otherwise a process said why
             print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
@@ -57,6 +63,31 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
     if status.state == "failed" and folder.fail(status.reason, status.next_action):  # nobody was left to say so
         print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
     return EXIT_CODES[status.state]
+
+
+def launch_command(
+    python: str | Path,
+    ranks: Mapping[str, Sequence[int | str]],
+    node: int,
+    address: str,
+    port: int,
+    arguments: list[str],
+) -> list[str]:
+    """The half of the deepspeed launcher that starts the processes of one node.
+
+    Its other half, which reaches further nodes, would only stand between: it does not pass signals on, so that killing
+    it would leave the ranks behind.
+
+    Args:
+        ranks: the GPUs of each host, or on CPU as many numbers as processes.
+        node: which of the hosts this is.
+        address, port: where rank 0 listens.
+        arguments: the config's path and the overrides.
+    """
+    world = base64.urlsafe_b64encode(json.dumps(ranks).encode()).decode()
+    command = [str(python), "-m", "deepspeed.launcher.launch", "--log_level", "critical", f"--world_info={world}"]
+    command += [f"--node_rank={node}", f"--master_addr={address}", f"--master_port={port}"]
+    return [*command, "--module", "pretrain.train", "--config", *arguments]
 
 
 def _final_status(folder: RunFolder) -> Status:
@@ -82,9 +113,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _environment(processes: int) -> dict[str, str]:
+def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
+    """The environment of this machine's processes: this one's, and what DeepSpeed and PyTorch should find there."""
     environment = dict(os.environ)
-    if not gpu_count():
+    if cpu or not gpu_count():
         environment["DS_ACCELERATOR"] = "cpu"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
@@ -102,14 +134,26 @@ def _run(command: list[str], environment: dict[str, str], on_stop: Callable[[], 
     child = subprocess.Popen(
         command, env=environment, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGTERM)
     )
-    for number in _STOP_SIGNALS:
-        signal.signal(number, lambda *_: on_stop())
-    code = child.wait()
-    for number in _STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    return code
+    with on_stop_signals(on_stop):
+        return child.wait()
 
 
-def _ask_to_stop(folder: RunFolder) -> None:
+@contextlib.contextmanager
+def on_stop_signals(react: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile, Ctrl-C, SIGTERM and SIGUSR1 make this process do no more than `react`, also if repeated.
+
+    What comes later is ignored, so that the exit code is that of the run.
+    """
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: react())
+    try:
+        yield
+    finally:
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def ask_to_stop(folder: RunFolder) -> None:
+    """Have the run stop after a checkpoint, and say so."""
     print(f"\nstopping after a checkpoint; to stop at once, kill the processes of {folder.path}", file=sys.stderr)
     folder.stop.touch()

@@ -9,6 +9,7 @@ import functools
 import gc
 import io
 import os
+import socket
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from torch import Tensor
 from torch.utils.cpp_extension import _get_build_directory
 
 from data_prep.errors import UserError
-from pretrain import nvme
+from pretrain import nvme, rendezvous
 from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.host_copy import HostCopies
@@ -60,11 +61,16 @@ _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # 
 
 
 def init_distributed() -> None:
-    """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU)."""
+    """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU).
+
+    Raises:
+        UserError: if it describes none, or this host has no GPU for this process.
+    """
+    rendezvous.complete(os.environ)
     build_extensions()
     accelerator = get_accelerator()
     if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
-        accelerator.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        accelerator.set_device(_own_gpu(accelerator.device_count()))
     with contextlib.redirect_stdout(io.StringIO()):  # on which each rank says that it has built the extension
         deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
     dist.barrier()  # every rank has mapped every other's segment
@@ -78,6 +84,16 @@ def build_extensions() -> None:
     accelerator = get_accelerator()
     if accelerator.device_name() == "cpu":
         _build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
+
+
+def _own_gpu(visible: int) -> int:
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if local_rank >= visible:
+        raise UserError(
+            f"{socket.gethostname()} has {visible} GPUs for process {local_rank + 1} of this host: "
+            "start as many processes on each host as it has GPUs"
+        )
+    return local_rank
 
 
 def _build_extension(builder: Any) -> None:

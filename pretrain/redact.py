@@ -11,7 +11,7 @@ def redact(text: str) -> str:
 
 def is_secret(name: str, value: str) -> bool:
     """Whether an environment variable holds a secret, by its name (`HF_TOKEN`) or by an address in it."""
-    words = r"(?:^|_)(?:pass(?:word|wd|phrase)?|pwd|token|secret|(?:api)?key)s?(?:_|$)"
+    words = r"pass|pwd|token(?!iz)|secret|credential|(?:^|_)(?:api)?keys?(?:_|$)"
     return bool(re.search(words, name, re.IGNORECASE)) or redact(value) != value
 
 

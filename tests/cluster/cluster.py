@@ -72,22 +72,27 @@ class Cluster:
 def slurm_cluster(
     state: Path, nodes: int, max_array_size: int = 1001, cores: int = 4, gpus: int = 2
 ) -> Iterator[Cluster]:
-    """A cluster of `nodes` nodes that claim so many cores and GPUs.
+    """A cluster of `nodes` nodes that claim so many cores and GPUs."""
+    with namespaces("cluster.sh", state, nodes, max_array_size, cores, gpus) as holder_pid:
+        yield Cluster(state, holder_pid)
 
-    It is removed with all its processes at the end, and also when this process is killed.
+
+@contextlib.contextmanager
+def namespaces(script: str, state: Path, *arguments: int) -> Iterator[int]:
+    """Run a script of this folder as process 1 of new namespaces until it makes STATE/ready; the process that holds
+    the namespaces. All goes at the end, and also when this process is killed.
     """
     state.mkdir(parents=True, exist_ok=True)
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
-    command += [str(Path(__file__).with_name("cluster.sh")), str(state)]
-    command += [str(number) for number in (nodes, max_array_size, cores, gpus)]
+    command += [str(Path(__file__).with_name(script)), str(state), *map(str, arguments)]
     with open(state / "cluster.log", "wb") as log:
         holder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         while not (state / "ready").exists():
             if holder.poll() is not None:
-                raise RuntimeError(f"the Slurm cluster did not start:\n{(state / 'cluster.log').read_text()}")
+                raise RuntimeError(f"{script} did not start:\n{(state / 'cluster.log').read_text()}")
             time.sleep(0.1)
-        yield Cluster(state, holder.pid)
+        yield holder.pid
     finally:
         _end(holder)
 

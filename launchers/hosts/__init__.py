@@ -1,0 +1,1 @@
+"""Training on hosts that one reaches by ssh, without a job scheduler."""

@@ -1,0 +1,72 @@
+"""A host's part in a run: `python -m launchers.hosts.node` starts its processes, and ends them with its ssh connection.
+
+What to start comes as a line of JSON on standard input: secrets in it never stand in a file or on a command line. The
+end of standard input says that whoever asked is gone.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO, Any
+
+from launchers.local import rank_environment
+from pretrain.signals import die_with_parent, leave
+
+_END_SECONDS = 40.0
+"""DeepSpeed's launcher gives its processes 30 s to write a checkpoint and stop."""
+
+
+def start(request: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    """Start the launcher of this host's processes.
+
+    Args:
+        request: `command`; `processes` of this host; `cpu`; and the `environment` that the asking machine adds.
+    """
+    environment = rank_environment(request["processes"], request["cpu"]) | request["environment"]
+    return subprocess.Popen(
+        request["command"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    )
+
+
+def end_with_input(child: "subprocess.Popen[bytes]") -> None:
+    """Wait until nobody is there to want the run any more, then end it."""
+    sys.stdin.read()
+    child.terminate()
+    try:
+        child.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def pass_on(output: IO[bytes]) -> None:
+    """Copy the processes' output to this one's, and drop it when nobody reads on: they have a checkpoint to write."""
+    for line in output:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+
+def main() -> int:
+    """The exit code of this host's launcher."""
+    for number in (signal.SIGHUP, signal.SIGPIPE):  # a lost connection is seen on standard input
+        signal.signal(number, signal.SIG_IGN)
+    child = start(json.loads(sys.stdin.readline()))
+    threading.Thread(target=end_with_input, args=(child,), daemon=True).start()
+    assert child.stdout
+    pass_on(child.stdout)
+    return abs(child.wait())
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,78 @@
+"""How the processes of a run find each other: what their launcher left open in the environment.
+
+DeepSpeed's launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; mpirun names the first three
+otherwise, and the last two not at all.
+"""
+
+import socket
+from collections.abc import Mapping, MutableMapping
+
+import psutil
+
+from data_prep.errors import UserError
+
+_OPENMPI = {
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "LOCAL_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
+_NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
+_PORT = "29500"
+"""Where rank 0 listens unless the launcher says otherwise; DeepSpeed's own default."""
+
+
+def complete(environment: MutableMapping[str, str]) -> None:
+    """Add what PyTorch's `env://` rendezvous needs, and between hosts the network interface that leads to rank 0.
+
+    Raises:
+        UserError: if the launcher did not say what cannot be found out here.
+    """
+    for name, of_openmpi in _OPENMPI.items():
+        if of_openmpi in environment:
+            environment.setdefault(name, environment[of_openmpi])
+    check(environment)
+    environment.setdefault("MASTER_PORT", _PORT)
+    if int(environment.get("LOCAL_SIZE", environment["WORLD_SIZE"])) == int(environment["WORLD_SIZE"]):
+        return  # one host
+    interface = interface_towards(environment["MASTER_ADDR"])
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        if interface and not environment.get(name):
+            environment[name] = interface
+
+
+def check(environment: Mapping[str, str]) -> None:
+    """Refuse an environment that no launcher made, or in which mpirun was not told where rank 0 is.
+
+    Raises:
+        UserError: naming what is missing.
+    """
+    missing = [name for name in _NEEDED if not environment.get(name)]
+    if missing == ["MASTER_ADDR"]:
+        raise UserError(
+            "MASTER_ADDR is not set, so that the processes cannot find rank 0: give mpirun "
+            "`-x MASTER_ADDR=ADDRESS` with the address of the hostfile's first host (deepspeed: in --launcher_args)"
+        )
+    if missing:
+        raise UserError(
+            f"{', '.join(missing)} not set: pretrain.train is one process of a run, which `maskwright train`, "
+            "`maskwright launch` or `deepspeed --module pretrain.train` starts"
+        )
+
+
+def interface_towards(address: str) -> str | None:
+    """The network interface of this host over which it reaches `address` (a name or a number); None if unknown.
+
+    On the host that has the address itself, the interface which bears it.
+    """
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)  # sends nothing; the kernel chooses the route
+            own = probe.getsockname()[0]
+    except OSError:
+        return None
+    for name, addresses in psutil.net_if_addrs().items():
+        if own in (entry.address.partition("%")[0] for entry in addresses):
+            return name
+    return None
