@@ -4,12 +4,11 @@ DeepSpeed's launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_P
 otherwise, and the last two not at all.
 """
 
-import socket
+import contextlib
 from collections.abc import Mapping, MutableMapping
 
-import psutil
-
 from data_prep.errors import UserError
+from pretrain.interfaces import interface_to
 
 _OPENMPI = {
     "RANK": "OMPI_COMM_WORLD_RANK",
@@ -35,10 +34,9 @@ def complete(environment: MutableMapping[str, str]) -> None:
     environment.setdefault("MASTER_PORT", _PORT)
     if int(environment.get("LOCAL_SIZE", environment["WORLD_SIZE"])) == int(environment["WORLD_SIZE"]):
         return  # one host
-    interface = interface_towards(environment["MASTER_ADDR"])
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        if interface and not environment.get(name):
-            environment[name] = interface
+    open_names = [name for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if not environment.get(name)]
+    with contextlib.suppress(UserError):  # PyTorch's own choice may do
+        environment.update(dict.fromkeys(open_names, interface_to(environment["MASTER_ADDR"])))
 
 
 def check(environment: Mapping[str, str]) -> None:
@@ -58,21 +56,3 @@ def check(environment: Mapping[str, str]) -> None:
             f"{', '.join(missing)} not set: pretrain.train is one process of a run, which `maskwright train`, "
             "`maskwright launch` or `deepspeed --module pretrain.train` starts"
         )
-
-
-def interface_towards(address: str) -> str | None:
-    """The network interface of this host over which it reaches `address` (a name or a number); None if unknown.
-
-    On the host that has the address itself, the interface which bears it.
-    """
-    try:
-        family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(target)  # sends nothing; the kernel chooses the route
-            own = probe.getsockname()[0]
-    except OSError:
-        return None
-    for name, addresses in psutil.net_if_addrs().items():
-        if own in (entry.address.partition("%")[0] for entry in addresses):
-            return name
-    return None

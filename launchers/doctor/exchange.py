@@ -5,6 +5,7 @@ there is none.
 Each prints what it has measured (see launchers.doctor.wire).
 """
 
+import contextlib
 import os
 import statistics
 import sys
@@ -16,9 +17,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from launchers.doctor.network import address_towards, interface_of
+from data_prep.errors import UserError
 from launchers.doctor.pairs import clock_offset, rounds
 from launchers.doctor.wire import encode
+from pretrain.interfaces import interface_to
 
 MOST_ROUNDS = 31  # of pairs: a second or two each
 _TIMEOUT = timedelta(seconds=120)
@@ -54,8 +56,8 @@ def main(master: str, port: int, peer: str, kind: str) -> None:
 
 def _choose_interface(peer: str) -> None:
     """Let gloo and NCCL talk over the interface that leads to the other nodes, unless the user has named one."""
-    address = address_towards(peer)
-    if address and (interface := interface_of(address)):
+    with contextlib.suppress(UserError):  # PyTorch's own choice may do
+        interface = interface_to(peer)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
 

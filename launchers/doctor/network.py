@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from launchers.doctor.finding import Check, Finding
+from pretrain.interfaces import addresses
 
 _ANYWHERE = "203.0.113.1"  # of no machine (RFC 5737); nothing is sent to it
 _NAMING = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -76,12 +77,6 @@ def outside_address() -> str | None:
     return address_towards(_ANYWHERE) or next(others, None)
 
 
-def interface_of(address: str) -> str | None:
-    """The interface that has an address."""
-    found = psutil.net_if_addrs().items()
-    return next((name for name, those in found if any(one.address == address for one in those)), None)
-
-
 def _matches(pattern: str, present: Sequence[str]) -> bool:
     """NCCL's forms: eth (a beginning), =eth0 (a name), ^docker (all but)."""
     if pattern.startswith("^"):
@@ -102,7 +97,7 @@ def _host_name() -> Iterator[Finding]:
 
 def _interface() -> Iterator[Finding]:
     address = outside_address()
-    chosen = interface_of(address) if address else None
+    chosen = addresses().get(address) if address else None
     outside = f"{chosen} ({address})" if chosen else None
     yield judge_interface(outside, sorted(psutil.net_if_addrs()), os.environ)
 

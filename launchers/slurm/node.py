@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from data_prep.errors import UserError
-from launchers.interfaces import interface_to
 from launchers.slurm.attempt import Attempt
 from launchers.slurm.job import Job, read_job
+from pretrain.interfaces import interface_to
 from pretrain.run_folder import refuse
 
 

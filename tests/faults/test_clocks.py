@@ -70,7 +70,9 @@ def assert_durations(entries: list[Entry]) -> None:
     speeds = [entry.metrics["speed/tokens_per_second"] for entry in entries]
     assert all(0 < speed < 100 * statistics.median(speeds) for speed in speeds)
     assert all(0 <= entry.metrics["speed/data_wait"] <= 1 for entry in entries)
-    written = [entry.metrics["checkpoint/write_seconds"] for entry in entries if "checkpoint/write_seconds" in entry.metrics]
+    written = [
+        entry.metrics["checkpoint/write_seconds"] for entry in entries if "checkpoint/write_seconds" in entry.metrics
+    ]
     assert len(written) == STEPS // 50
     assert all(0 < seconds < 60 for seconds in written)
 

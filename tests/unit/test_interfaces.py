@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from data_prep.errors import UserError
-from launchers import interfaces
-from launchers.interfaces import interface_to
 from launchers.slurm.attempt import free_port
+from pretrain import interfaces
+from pretrain.interfaces import interface_to
 
 
 def own_address() -> tuple[str, str] | None:
