@@ -69,3 +69,12 @@ class MaskingConfig(Section):
         if self.collocations is not None and "collocation" not in self.weights:
             raise ValueError("collocations is a list for strategy collocation; set masking.strategy, or remove it")
         return self
+
+    @model_validator(mode="after")
+    def _of_a_strategy(self) -> "MaskingConfig":
+        for name in ("span", "ngram"):
+            if name not in self.weights and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"{name} is for strategy {name}, which is not chosen; set masking.strategy, or remove it"
+                )
+        return self

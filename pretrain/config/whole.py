@@ -128,7 +128,7 @@ class Config(Section):
 
     def _only_targets(self) -> None:
         masking = self.masking
-        for name in ("strategy", "replacement", "span", "ngram"):
+        for name in ("strategy", "replacement"):
             if getattr(masking, name) != MaskingConfig.model_fields[name].default:
                 raise ValueError(
                     f"masking.{name} says which tokens to mask and how, and objective: repair masks all that the wrong "

@@ -50,7 +50,7 @@ def config(stage: int, accumulation: int, world_size: int, offload: str) -> Conf
             "train": {
                 "steps": 1,
                 "global_batch_size": GLOBAL_ROWS,
-                "micro_batch_size": max(1, GLOBAL_ROWS // world_size // accumulation),
+                "micro_batch_size": GLOBAL_ROWS // world_size // accumulation,
                 "precision": "fp32",
             },
             "zero": {"stage": stage, "offload": offload, "offload_parameters": stage == 3 and offload == "cpu"},
@@ -102,8 +102,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     for stage, offload in ZERO:
         for accumulation in ACCUMULATIONS:
-            if GLOBAL_ROWS % (dist.get_world_size() * accumulation):
-                continue
             result = gradients(stage, accumulation, offload)
             if dist.get_rank() == 0:
                 np.savez(Path(sys.argv[1]) / f"zero{stage}-{offload}-accumulation{accumulation}.npz", **result)

@@ -282,6 +282,8 @@ def test_missing_required_key_is_named(write, name):
         (["masking.strategy=collocation"], "masking: strategy collocation needs masking.collocations, a list that"),
         (["masking.collocations=c"], "masking: collocations is a list for strategy collocation; set masking.strategy"),
         (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
+        (["masking.ngram=2"], "masking: ngram is for strategy ngram, which is not chosen; set masking.strategy, or"),
+        (["masking.span.p=0.5", "masking.strategy=whole_word"], "masking: span is for strategy span, which is not"),
         (["objective=clm", "masking.device=gpu"], "masking.device gpu is for objective mlm, not clm"),
         (["optim.muon.momentum=0.9"], "optim: muon has settings of name muon, which adamw does not read; remove them"),
         (["model.arch=auto"], "arch auto and config go together"),

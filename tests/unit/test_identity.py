@@ -43,7 +43,6 @@ DECIDING = {
     "objective": "clm",
     "masking__rate": 0.3,
     "masking__strategy": "span",
-    "masking__ngram": 2,
     "masking__static_epochs": 1,
     "model__max_positions": 512,
     "model__scaled_init": True,
@@ -128,6 +127,11 @@ def test_a_deciding_setting_is_named(key, value):
 def test_muon_s_settings_are_named():
     slow, fast = (identity(optim={"name": "muon", "muon": {"momentum": momentum}}) for momentum in (0.95, 0.9))
     assert changed(slow, fast) == ["optim.muon.momentum was 0.95 and is 0.9"]
+
+
+def test_settings_of_a_strategy_are_named():
+    short, long = (identity(masking={"strategy": "ngram", "ngram": words}) for words in (2, 4))
+    assert changed(short, long) == ["masking.ngram was 2 and is 4"]
 
 
 def test_a_ramp_decides_as_far_as_it_has_come():
