@@ -1,6 +1,7 @@
 """Wall clocks that differ between ranks and jump: steps, durations and order stay right, and nothing is lost."""
 
 import statistics
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_clocks_that_differ_and_jump(data, tmp_path):
 
     lines = [entry for entry in read_lines(run / "journal.jsonl") if entry.batch]
     assert [entry.step for entry in lines] == list(range(1, STEPS + 1))
-    jumps = [later.time - earlier.time for earlier, later in zip(lines, lines[1:], strict=False)]
+    jumps = [later.time - earlier.time for earlier, later in pairwise(lines)]
     assert sorted(round(jump / 3600) for jump in jumps if abs(jump) > 600) == [-1, 25], "the clock did not jump"
     assert_durations(read_journal(run / "journal.jsonl"))
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == list(range(STEPS, 0, -50))

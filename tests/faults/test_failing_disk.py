@@ -1,4 +1,4 @@
-"""A disk that fails one rank: quota or input/output error, at a write, a flush or a rename, in each of a run's files."""
+"""A disk that fails one rank: quota or input/output error, at a write, flush or rename, in each of a run's files."""
 
 import errno
 import os
@@ -52,10 +52,10 @@ def test_a_disk_that_fails_one_rank_s_part_commits_nothing_and_training_goes_on(
     data, tmp_path, switch, rank, operation, number
 ):
     run, log = tmp_path / "run", tmp_path / "log"
-    fault = faulty.disk(switch, rank, operation, number, str(run / "checkpoints"))
+    fault = faulty.disk(switch, rank, operation, number, str(run / "checkpoints/step-"))
     process = faulty.start(log, config_of(data, run), fault)
     try:
-        runs.wait_for(lambda: (run / "journal.jsonl").exists() and len(failures(run)) >= 3)
+        runs.wait_for(lambda: (run / "journal.jsonl").exists() and len(failures(run)) >= 3, 300)
         assert failures(run)[:3] == [1, 2, 3]
         assert checkpoint.committed(run / "checkpoints") == []
         runs.wait_for(lambda: "training, but the checkpoint of step" in runs.status(run)["reason"])
@@ -67,7 +67,7 @@ def test_a_disk_that_fails_one_rank_s_part_commits_nothing_and_training_goes_on(
         runs.wait_for(lambda: len(checkpoint.committed(run / "checkpoints")) > 1)
         runs.wait_for(lambda: runs.status(run)["reason"] == "training")
         assert runs.maskwright("stop", run).returncode == 0
-        assert process.wait(60) == 75
+        assert process.wait(120) == 75
     finally:
         process.kill()
     for _, path in checkpoint.committed(run / "checkpoints"):
@@ -92,7 +92,7 @@ def test_a_disk_that_fails_at_the_very_start_is_one_sentence(data, tmp_path, swi
     run, log = tmp_path / "run", tmp_path / "log"
     config = config_of(data, run)
     process = faulty.start(log, config, faulty.disk(switch, 0, "write", number, name))
-    assert process.wait(120) == 1
+    assert process.wait(300) == 1
     assert not runs.ranks_of(config)
     errors = re.findall("^error: .*$", log.read_text(), re.MULTILINE)
     assert len(errors) == 1, log.read_text()[-3000:]
@@ -101,8 +101,8 @@ def test_a_disk_that_fails_at_the_very_start_is_one_sentence(data, tmp_path, swi
     assert "Traceback" not in log.read_text()
     if name != "status.json":
         assert runs.status(run)["state"] == "failed"
-    switch.unlink()
-    assert checkpoint.committed(run / "checkpoints") == []
+    if name != "journal.jsonl":  # which is written after a step, and what has been trained is saved
+        assert not list((run / "checkpoints").glob("*"))
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT])
@@ -110,9 +110,9 @@ def test_a_journal_that_cannot_be_written_any_more_ends_the_run(data, tmp_path, 
     run, log = tmp_path / "run", tmp_path / "log"
     switch.unlink()
     process = faulty.start(log, config_of(data, run), faulty.disk(switch, 0, "write", number, "journal.jsonl"))
-    runs.wait_for(lambda: (run / "journal.jsonl").exists() and len(runs.losses(run)) > 12)
+    runs.wait_for(lambda: (run / "journal.jsonl").exists() and len(runs.losses(run)) > 12, 300)
     switch.touch()
-    assert process.wait(60) == 1
+    assert process.wait(120) == 1
     status, steps = runs.status(run), runs.losses(run)
     assert status["state"] == "failed"
     assert f"journal.jsonl cannot be written ({os.strerror(number)})" in status["reason"]

@@ -42,7 +42,8 @@ def test_an_export_is_whole_or_not_there(run, whole, tmp_path, kills):
         command = runs.start_maskwright(tmp_path / "log", "export", run, "--out", out)
         assert isinstance(command, Forked), "on GPUs nothing is forked"
         if rng.random() < 0.5:  # most of the time goes by before the first file is written
-            runs.wait_for(lambda: (tmp_path / ".model.tmp").exists() or command.poll() is not None)
+            while not (tmp_path / ".model.tmp").exists() and command.poll() is None:
+                time.sleep(0.01)
             time.sleep(rng.uniform(0, 0.2 * seconds))
         else:
             time.sleep(rng.uniform(0, seconds))

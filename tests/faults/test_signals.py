@@ -1,5 +1,6 @@
 """Asked to stop in whatever phase, again and again: one checkpoint that all agree on, exit code 75, nothing lost."""
 
+import contextlib
 import random
 import signal
 import time
@@ -65,10 +66,8 @@ def ask(number: signal.Signals, family: faults.Family, rng: random.Random, phase
     everyone: list[Any] = [family.command, *family.ranks]
     chosen = rng.choice([everyone, family.ranks, [rng.choice(everyone)]])
     for victim in [family.command] if phase == "start" or number == signal.SIGINT else chosen:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             victim.send_signal(number)
-        except psutil.NoSuchProcess:
-            pass
 
 
 QUICK = [("start", 0), ("evaluation", 0), ("save", 0)]

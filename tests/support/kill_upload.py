@@ -1,8 +1,9 @@
 """Copy checkpoints to a folder behind file:// again and again, each time killed at the next file-system operation.
 
 `python -m tests.support.kill_upload CHECKPOINTS REMOTE`: CHECKPOINTS has steps 1, 2 and 3, REMOTE a copy of step 1.
-Each attempt works on a copy of REMOTE, in a forked child that copies step 2, then step 3, keeping one, and gets SIGKILL
-at its n-th operation, or in the middle of its n-th file. Prints a JSON line an attempt: {"copy": ..., "killed_at": ...}.
+Each attempt works on a copy of REMOTE, in a forked child that copies step 2, then step 3, keeping one, and gets
+SIGKILL at its n-th operation, the middle of a file among them. Prints a JSON line an attempt: {"copy": ...,
+"killed_at": operation, or null}.
 """
 
 import itertools
