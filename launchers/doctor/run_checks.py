@@ -15,7 +15,7 @@ from pretrain.signals import die_with_parent
 
 AT_ONCE = 4
 Progress = Callable[[int, Sequence[str]], None]
-_GRACE_SECONDS = 1.0  # for a check that is given up to take its files away
+_GRACE_SECONDS = 3.0  # for a check that is given up to take its files away
 
 
 @dataclass
