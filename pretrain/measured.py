@@ -114,12 +114,12 @@ def smooth(values: Floats, window: int) -> Floats:
     """Centred moving mean, [n] -> [n] float64; near the ends, and around values that are not finite, over fewer."""
     finite = np.isfinite(values)
     window = max(1, min(window | 1, len(values) - 1 | 1))  # odd, and no longer than the data
-    total = _moving_sum(np.where(finite, values, 0.0), window)
-    count = _moving_sum(finite.astype(np.float64), window)
+    total = moving_sum(np.where(finite, values, 0.0), window)
+    count = moving_sum(finite.astype(np.float64), window)
     return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
 
 
-def _moving_sum(values: Floats, window: int) -> Floats:
+def moving_sum(values: Floats, window: int) -> Floats:
     """The sum over the `window` (odd) values around each.
 
     Of two pieces, each summed within a block as long as the window: one running sum over all values would lose, after a

@@ -56,11 +56,11 @@ def breaks_of(measured: Measured, starts: Sequence[Start]) -> list[Break]:
     gone[last_of_each(steps)] = False
     at = {*(np.flatnonzero(np.diff(steps) <= 0) + 1).tolist(), *_clean_restarts(steps, times, starts)}
     rollbacks = measured.columns.get("train/rollback_to", (np.zeros(0, np.int64), np.zeros(0)))[0]
-    found, previous = [], 0
+    found = []
     for first in sorted(at):
-        before = slice(previous, first)
         inside = (lines[first - 1] < rollbacks) & (rollbacks < lines[first])
-        lost = gone[before] & (steps[before] >= steps[first])
+        lost = np.flatnonzero(gone[:first] & (steps[:first] >= steps[first]))
+        gone[lost] = False  # they are this break's, and no later one's
         found.append(
             Break(
                 kind="rollback" if inside.any() else "restart",
@@ -68,10 +68,9 @@ def breaks_of(measured: Measured, starts: Sequence[Start]) -> list[Break]:
                 reached=int(steps[first - 1]),
                 time=float(times[first]),
                 pause=max(0.0, float(times[first] - times[first - 1] - seconds[first])),
-                repeated=float(seconds[before][lost].sum()),
+                repeated=float(seconds[lost].sum()),
             )
         )
-        previous = first
     return found
 
 

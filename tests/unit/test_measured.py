@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.journal import Entry, format_entry, read_journal
-from pretrain.measured import last_of_each, measured_of, read_measured, smooth, thinned
+from pretrain.measured import last_of_each, measured_of, moving_sum, read_measured, smooth, thinned
 
 
 def entry(step, **metrics):
@@ -96,3 +96,10 @@ def test_smoothing_after_a_huge_value_is_as_before_it():
     values = np.ones(1000)
     values[100] = 1e30
     assert smooth(values, 21)[150:].tolist() == [1.0] * 850
+
+
+@pytest.mark.parametrize("window", [1, 3, 7])
+def test_moving_sums(window):
+    values = np.arange(20.0) ** 2
+    expected = [sum(values[max(0, i - window // 2) : i + window // 2 + 1]) for i in range(20)]
+    assert moving_sum(values, window).tolist() == expected

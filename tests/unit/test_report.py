@@ -37,6 +37,13 @@ def test_restarts_and_rollbacks_are_told_apart():
     assert rollback.repeated == pytest.approx(3 * SECONDS)
 
 
+def test_each_step_that_was_lost_is_counted_at_the_break_that_lost_it():
+    steps = [*range(1, 11), *range(8, 13), *range(5, 15)]
+    first, second = breaks_of(measured([step_line(step, START + n) for n, step in enumerate(steps)]), [])
+    assert (first.reached, first.after_step, first.repeated) == (10, 7, 3 * SECONDS)
+    assert (second.reached, second.after_step, second.repeated) == (12, 4, (3 + 5) * SECONDS)
+
+
 def test_a_restart_that_lost_no_step_is_known_from_the_starts():
     lines = [step_line(step, START + 2 * step + (500 if step > 4 else 0)) for step in range(1, 9)]
     assert breaks_of(measured(lines), [Start(0, START)]) == []
@@ -231,6 +238,12 @@ def test_predictions_are_those_of_the_last_passages_and_the_later_lines(tmp_path
         {"label": "<10>", "seen": "<9>", "kind": "random"},
     ]
     assert found["answers"][0] == [[["<8>", "<9>"], [0.5, 0.1], 0.5], [["<9>", "<10>"], [0.6, 0.2], 0.2]]
+
+
+def test_answers_to_passages_that_are_not_known_are_left_out(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+    path.write_bytes(b"".join([*prediction_lines("old", [2, 3]), *prediction_lines("torn", [4, 5])[1:]]))
+    assert predictions_of(path, tmp_path)["steps"] == [2, 3]
 
 
 def test_many_evaluations_are_thinned(tmp_path):
