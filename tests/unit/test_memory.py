@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.config import Config, OptimConfig
+from pretrain.config.training import ZeroConfig
 from pretrain.memory import Item, last_gradients, peak, states
 from pretrain.model.encoder import Encoder
 from pretrain.model.memory import Streams, activations, parameter_sizes
@@ -144,3 +145,15 @@ def test_the_peak_is_that_of_the_pass_or_of_the_step():
     items = [Item("a", 5), Item("b", 3, when="pass"), Item("c", 4, when="step"), Item("d", 0, 9)]
     assert peak(items) == 9
     assert peak([*items, Item("e", 2, when="pass")]) == 10
+
+
+def test_the_same_bytes_wherever_they_are_offloaded():
+    shape = shape_of("bert", layers=2, hidden=24, heads=2, intermediate=40)
+    found = {}
+    for offload in ("none", "cpu", "nvme"):
+        place = {"offload": offload, "nvme_path": "/nvme" if offload == "nvme" else None}
+        settings = config(3).model_copy(update={"zero": ZeroConfig(stage=3, **place)})
+        items = {item.name: item for item in states(settings, parameter_sizes(shape), processes=2)}
+        found[offload] = items["optimizer state"], items["fp32 weights"]
+    for none, cpu, nvme in zip(*found.values(), strict=True):
+        assert (none.device, 0, 0) == (cpu.host, cpu.device, cpu.disk) == (nvme.disk, nvme.device, nvme.host)
