@@ -8,6 +8,8 @@ time. MLflow's stores keep one row for one (run, metric, step, time, value), so 
 a step that a resumed run repeats is not sent again: MLflow keeps the first attempt's numbers, the journal has both.
 """
 
+import contextlib
+import fcntl
 import logging
 import os
 import re
@@ -238,8 +240,9 @@ class _Sender:
 
         # DeepSpeed has imported MLflow by now, which reads the variable then.
         logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
-        client = MlflowClient(tracking_uri=self._uri)
-        experiment_id = self._experiment_id(client)
+        with _alone(_sqlite_path(self._uri)):
+            client = MlflowClient(tracking_uri=self._uri)
+            experiment_id = self._experiment_id(client)
         run = self._find_run(client, experiment_id)
         if run is None:
             tags = {**self.record.tags, _KEY_TAG: self.record.key}
@@ -364,6 +367,17 @@ def _sqlite_path(uri: str) -> Path | None:
     """The absolute path of a SQLite file's address; None for any other address."""
     match = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", uri)
     return None if match is None or match[1] == ":memory:" else Path(match[1]).absolute()
+
+
+@contextlib.contextmanager
+def _alone(path: Path | None) -> Iterator[None]:
+    """Wait until no other run is here: two that make the tables of a SQLite file at once spoil it for good."""
+    with contextlib.ExitStack() as stack:
+        if path is not None:
+            with contextlib.suppress(OSError):  # where no file can be made or locked, MLflow has the word
+                file = stack.enter_context(open(f"{path}.lock", "a"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _one_line(error: Exception) -> str:

@@ -69,11 +69,17 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def slurm_cluster(state: Path, nodes: int, max_array_size: int = 1001) -> Iterator[Cluster]:
-    """A cluster of `nodes` nodes, removed with all its processes at the end, and also when this process is killed."""
+def slurm_cluster(
+    state: Path, nodes: int, max_array_size: int = 1001, cores: int = 4, gpus: int = 2
+) -> Iterator[Cluster]:
+    """A cluster of `nodes` nodes that claim so many cores and GPUs.
+
+    It is removed with all its processes at the end, and also when this process is killed.
+    """
     state.mkdir(parents=True, exist_ok=True)
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
-    command += [str(Path(__file__).with_name("cluster.sh")), str(state), str(nodes), str(max_array_size)]
+    command += [str(Path(__file__).with_name("cluster.sh")), str(state)]
+    command += [str(number) for number in (nodes, max_array_size, cores, gpus)]
     with open(state / "cluster.log", "wb") as log:
         holder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # A real Slurm cluster on one machine: a controller and N nodes n1..nN, each node with a network and a host name of its own.
 #
-#   cluster.sh STATE N MAX_ARRAY_SIZE
+#   cluster.sh STATE N MAX_ARRAY_SIZE CORES GPUS
 #
 # as root and as process 1 of new PID, mount, network, UTS and IPC namespaces (cluster.py).
 # Everything lives inside those namespaces: the bridge and the nodes' networks, /run (a tmpfs), /etc/hosts and every
 # process. When process 1 ends, for whatever reason, the kernel removes all of it; only STATE (logs, slurm.conf) remains.
 # STATE/ready appears when all nodes are idle. Nodes are at 10.77.0.11 and up, the controller (ctl) at 10.77.0.1.
-# Each node claims two GPUs, which are null devices: enough to see what Slurm grants.
+# Each node claims so many cores and GPUs, which are null devices: enough to see what Slurm grants.
 set -euo pipefail
 state=$1
 nodes=$2
 max_array_size=$3
+cores=$4
+gpus=$5
 
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -64,15 +66,14 @@ MaxArraySize=$max_array_size
 SlurmdTimeout=30
 KillWait=5
 GresTypes=gpu
-NodeName=n[1-$nodes] CPUs=4 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+NodeName=n[1-$nodes] CPUs=$cores RealMemory=4000 Gres=gpu:$gpus State=UNKNOWN
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP GraceTime=20 PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
 CONF
-mknod /run/gpu0 c 1 3
-mknod /run/gpu1 c 1 3
-echo "NodeName=n[1-$nodes] Name=gpu File=/run/gpu[0-1]" >"$state/gres.conf"
+for i in $(seq 0 $((gpus - 1))); do mknod "/run/gpu$i" c 1 3; done
+echo "NodeName=n[1-$nodes] Name=gpu File=/run/gpu[0-$((gpus - 1))]" >"$state/gres.conf"
 export SLURM_CONF="$state/slurm.conf"
 
 slurmctld -D &

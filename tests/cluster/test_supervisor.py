@@ -115,7 +115,7 @@ def test_time_limits_and_a_run_that_finishes_all_the_same(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At least three requeues, with the losses of a run without any. A start is warned in its first 20 s."""
-    steps = ["train.steps=7", "guard.hang_seconds=0"]
+    steps = ["train.steps=6", "guard.hang_seconds=0"]
     assert cluster.wait(launch(cluster, folder, folder / "unbroken", "--cpu", *steps), START_SECONDS) == "COMPLETED"
     monkeypatch.setenv("MASKWRIGHT_FAULTS", "slow:rank=0,step=1,seconds=8")
     run = folder / "limited"

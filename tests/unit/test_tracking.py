@@ -1,5 +1,6 @@
 """Addresses, secrets and the choice of what is sent, without an MLflow store."""
 
+import fcntl
 import json
 import logging
 from pathlib import Path
@@ -8,7 +9,17 @@ import pytest
 
 from data_prep.errors import UserError
 from pretrain.journal import Entry, Journal
-from pretrain.tracking import RECORD_NAME, Tracker, _lines, _SentSteps, load_record, redact, resolve_target, sync
+from pretrain.tracking import (
+    RECORD_NAME,
+    Tracker,
+    _alone,
+    _lines,
+    _SentSteps,
+    load_record,
+    redact,
+    resolve_target,
+    sync,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +126,10 @@ def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
     record = load_record(tmp_path)
     assert record is not None
     assert record.artifacts == ["exports/step-1", "config.yaml", "/elsewhere/model"]
+
+
+def test_runs_that_begin_at_once_make_a_sqlite_file_s_tables_one_after_the_other(tmp_path: Path) -> None:
+    with _alone(tmp_path / "mlflow.db"), open(tmp_path / "mlflow.db.lock") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with _alone(tmp_path / "mlflow.db"), _alone(None), _alone(tmp_path / "missing" / "mlflow.db"):
+        pass
