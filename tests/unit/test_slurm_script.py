@@ -79,6 +79,7 @@ def test_directives_ask_for_what_was_asked() -> None:
         '#SBATCH --open-mode="append"',
         "#SBATCH --requeue",
         "#SBATCH --exclusive",
+        "#SBATCH --no-kill",
         '#SBATCH --mail-type="END"',
         "#SBATCH --hold",
         '#SBATCH --gres="gpu:h100:4,\\"x\\""',
