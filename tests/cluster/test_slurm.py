@@ -116,7 +116,7 @@ def test_a_run_survives_an_ill_node_a_killed_launcher_a_second_job_and_a_preempt
     run.mkdir()
     slurmd = cluster.run("pgrep", "--full", "slurmd -D -N n2").split()[0]
     cluster.run("nsenter", f"--target={slurmd}", "--mount", "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", run)
-    os.environ["MASKWRIGHT_FAULTS"] = "slow:rank=0,step=1,seconds=0.1"  # not to be over too soon
+    os.environ["MASKWRIGHT_FAULTS"] = "slow:rank=0,step=1,seconds=0.05"  # not to be over too soon
     try:
         job_id = launch(cluster, folder, run, "--cpu", "cluster.spare_nodes=1", "checkpoint.every_steps=10")
         wait_for(has_trained(run, 15), START_SECONDS)

@@ -114,15 +114,15 @@ def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
 def test_time_limits_and_a_run_that_finishes_all_the_same(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least three requeues, with the losses of a run without any."""
-    steps = ["train.steps=24", "guard.hang_seconds=0"]
+    """At least three requeues, with the losses of a run without any. A start is warned in its first 20 s."""
+    steps = ["train.steps=6", "guard.hang_seconds=0"]
     assert cluster.wait(launch(cluster, folder, folder / "unbroken", "--cpu", *steps), START_SECONDS) == "COMPLETED"
-    monkeypatch.setenv("MASKWRIGHT_FAULTS", "slow:rank=0,step=1,seconds=7")
+    monkeypatch.setenv("MASKWRIGHT_FAULTS", "slow:rank=0,step=1,seconds=8")
     run = folder / "limited"
     job_id = launch(cluster, folder, run, "--cpu", "--time", "10", *steps)
     cluster.run("scancel", job_id)
     script = run / "slurm" / "job.sh"
-    job_id = cluster.run("sbatch", "--parsable", "--time=2", "--signal=B:USR1@60", script).strip()
+    job_id = cluster.run("sbatch", "--parsable", "--time=2", "--signal=B:USR1@100", script).strip()
     state = cluster.wait(job_id, 900)
     log = job_log(run, job_id)
     assert state == "COMPLETED", log
