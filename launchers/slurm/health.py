@@ -61,8 +61,8 @@ def _gpus(job: Job) -> str | None:
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, timeout=job.health_seconds / 2)
-    except FileNotFoundError:
-        return "has no nvidia-smi"
+    except FileNotFoundError:  # GPUs of another maker, or none; the ranks will tell
+        return None
     except subprocess.TimeoutExpired:
         return "nvidia-smi hangs"
     count = len([line for line in shown.stdout.splitlines() if line.strip().isdigit()])

@@ -161,7 +161,7 @@ def first_start(
         return Fail(f"started again {history.requeues} times without a new checkpoint"), history
     if len(healthy) == limits.nodes:
         return Restart(healthy, 0.0, "to begin with"), history
-    return _requeue(tuple(problems), _named(problems), history, limits, Fail)
+    return _without(hosts, problems, _named(problems), history, limits)
 
 
 def _after_failure(
@@ -178,9 +178,18 @@ def _after_failure(
     history = replace(history, restarts=history.restarts + 1, failure=failure)
     healthy = tuple(host for host in hosts if host not in problems)[: limits.nodes]
     if len(healthy) < limits.nodes:
-        return _requeue(tuple(problems), f"{_named(problems)}; {outcome.reason}", history, limits, Fail)
+        return _without(hosts, problems, f"{_named(problems)}; {outcome.reason}", history, limits)
     why = f"{ill}; {outcome.reason}" if ill else outcome.reason
     return Restart(healthy, pause(history, limits.pause_seconds), why), history
+
+
+def _without(
+    hosts: Sequence[str], problems: Mapping[str, str], reason: str, history: History, limits: Limits
+) -> tuple[Decision, History]:
+    """To the queue, for other nodes. Where all of several are ill, others hardly are better, and would run out."""
+    if len(hosts) > 1 and len(problems) == len(hosts):
+        return Fail(reason), history
+    return _requeue(tuple(problems), reason, history, limits, Fail)
 
 
 def _requeue(

@@ -51,7 +51,7 @@ def test_the_login_node(cluster: Cluster) -> None:
     assert found["requeue"]["status"] == "ok"
     assert found["kill wait"]["value"].startswith("5 s")
     assert found["arrays"]["value"].startswith("up to 1,000 elements")
-    assert found["partition main (default)"]["value"] == "2 of 2 nodes in service, limit infinite, gpu:2"
+    assert found["partition main (default)"]["value"] == "3 of 3 nodes in service, limit infinite, gpu:2"
 
 
 @pytest.mark.slow

@@ -52,9 +52,8 @@ def launch(cluster: Cluster, config: Path, *options: str | Path, **environment: 
     return printed.split("Submitted job ")[1].split(".")[0]
 
 
-@pytest.mark.parametrize(
-    "nodes, stage", [(3, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(2, 3), (3, 1)])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes, stage", [(3, 3), (2, 3), (3, 1)])
 def test_nodes_train_like_processes_of_one_host(cluster: Cluster, folder: Path, nodes: int, stage: int) -> None:
     """Two nodes with ZeRO-1 are in test_slurm.py. In fp32, sums of gradients are of the same numbers in one order."""
     run = folder / f"nodes-{nodes}-{stage}"
@@ -91,6 +90,7 @@ exec @{supervisor}
 """
 
 
+@pytest.mark.slow
 def test_seeds_on_a_site_of_its_own_ways(cluster: Cluster, folder: Path) -> None:
     """An array of seeds, with a profile, a template, modules, cores for each process, and no environment handed on."""
     run = folder / "se\"ed's 100%a $(touch pwned)"

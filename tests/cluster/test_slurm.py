@@ -94,6 +94,7 @@ def test_two_nodes_train_like_two_processes(cluster: Cluster, folder: Path, refe
     assert sorted(reference) == list(range(1, STEPS + 1))
 
 
+@pytest.mark.slow
 def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
     run = folder / "requeued"
     job_id = launch(cluster, folder, run, "--cpu")

@@ -55,6 +55,7 @@ def wait_for(condition: Callable[[], Any], seconds: float) -> None:
         time.sleep(0.3)
 
 
+@pytest.mark.slow
 def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, folder: Path) -> None:
     everything = "--nodes=3" if "n3" in cluster.run("sinfo", "--noheader", "--Node", "--format=%N") else "--nodes=2"
     first = launch(cluster, folder, "first")

@@ -85,6 +85,11 @@ def test_gpus_must_be_there(job: Job, programs: Path, script: str, problem: str 
     assert problem_here(job.model_copy(update={"cpu": False})) == problem
 
 
+def test_without_nvidia_smi_gpus_are_not_judged(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert problem_here(job.model_copy(update={"cpu": False})) is None
+
+
 def test_full_memory_and_a_full_disk_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert health._memory("MemTotal: 1000 kB\nMemAvailable: 10 kB\n") == "has 1.0% of its memory left"
     assert health._memory("MemTotal: 1000 kB\nMemAvailable: 30 kB\n") is None

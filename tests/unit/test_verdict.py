@@ -100,6 +100,14 @@ def test_the_first_start_takes_healthy_nodes() -> None:
     assert isinstance(first_start(HOSTS, {}, replace(NEW, requeues=3), LIMITS)[0], Fail)
 
 
+def test_where_all_of_several_nodes_are_ill_others_are_not_asked_for() -> None:
+    ill = dict.fromkeys(HOSTS, "cannot write the run folder")
+    assert isinstance(first_start(HOSTS, ill, NEW, LIMITS)[0], Fail)
+    assert isinstance(after(problems=ill), Fail)
+    alone = replace(LIMITS, nodes=1)
+    assert first_start(["n1"], {"n1": "ill"}, NEW, alone)[0] == Requeue(("n1",), "node n1: ill")
+
+
 def test_the_pause_doubles_has_a_bound_and_differs_by_job() -> None:
     pauses = [pause(replace(NEW, restarts=n), 10.0) for n in range(1, 12)]
     for n, seconds in enumerate(pauses):
