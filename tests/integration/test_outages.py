@@ -33,7 +33,7 @@ ENVIRONMENT |= {"processes": 1, "hosts": [{"host": "here"}]}
 def _quick_and_without_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "4")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.1)
     monkeypatch.setattr(thread, "_LONGEST_BACK_OFF_SECONDS", 0.3)
@@ -131,8 +131,11 @@ def test_an_outage_in_the_middle(
     assert sync(run_dir) == 0
 
 
-def test_a_hundred_thousand_points_through_a_line_that_fails(run_dir: Path, server: Server, proxy: Proxy) -> None:
+def test_a_hundred_thousand_points_through_a_line_that_fails(
+    run_dir: Path, server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every tenth request fails, before or after the server has taken it."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     lines = [
         format_entry(Entry(step, 1.7e9 + step, {f"train/m{i}": math.sin(step * i) for i in range(10)}))
         for step in itertools.chain(range(1, 6001), range(5001, 10_101))  # resumed at 5,000
@@ -250,7 +253,7 @@ def test_runs_of_offline_nodes_are_sent_by_one_command(tmp_path: Path, server: S
     for name, one in zip("ab", done, strict=True):
         assert history(server.uri, one["run_id"]) == expected(tmp_path / "runs" / name)
     assert {run["info"]["status"] for run in all_runs(server.uri, "offline")} == {"FINISHED"}
-    assert sorted(path.read_text() for path in server.files.rglob("config.yaml"))[-2:] == ["run: runs/a", "run: runs/b"]
+    assert {"run: runs/a", "run: runs/b"} <= {path.read_text() for path in server.files.rglob("config.yaml")}
     assert sync(tmp_path / "runs" / "a") == 0  # from now on it knows where
 
 
