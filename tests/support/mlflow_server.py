@@ -47,6 +47,8 @@ class Server:
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"{self.uri}/health", timeout=1).read()
                 return
+            if self.process.poll() is not None:
+                break
             time.sleep(0.1)
         self.stop()
         pytest.fail((folder / "server.log").read_text())
@@ -55,7 +57,8 @@ class Server:
         os.killpg(self.process.pid, number)
 
     def stop(self) -> None:
-        self.signal(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            self.signal(signal.SIGKILL)
         self.process.wait()
 
     @contextlib.contextmanager
