@@ -1,9 +1,13 @@
 """`maskwright track`: what MLflow knows of a run."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from data_prep.errors import UserError
+from launchers.progress import ProgressLine
 
 track_app = typer.Typer(help="Bring MLflow up to date with a run.", no_args_is_help=True)
 
@@ -15,16 +19,68 @@ def _group() -> None:
 
 @track_app.command(name="sync")
 def sync_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run, with its journal.jsonl.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders with runs in them.")
+    ],
+    uri: Annotated[
+        str | None, typer.Option(help="Where to, instead of where the run was tracked: http://host:5000.")
+    ] = None,
+    experiment: Annotated[str | None, typer.Option(help="MLflow experiment, instead of the run's own.")] = None,
+    json_format: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Send to MLflow what it lacks of a run, for instance after the server was away.
+    """Send to MLflow what it lacks of runs, for instance after the server was away.
 
     Nothing is doubled, however often it is repeated. `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME` win over the
-    address and the experiment the run was started with.
+    address and the experiment the run was started with, and the options over them. A run whose data cannot be sent does
+    not keep the others back; the exit code is then 1.
 
-    Example: `maskwright track sync runs/demo`
+    Examples:
+
+      maskwright track sync runs/demo
+
+      maskwright track sync runs --uri http://tracking:5000 --json
     """
-    from pretrain.tracking import sync
+    from pretrain.redact import redact
 
-    points = sync(run)
-    typer.echo(f"{points:,} points sent" if points else "MLflow already has every point")
+    if uri and redact(uri) != uri:
+        raise UserError(
+            "passwords do not belong on a command line, which all can read: set MLFLOW_TRACKING_URI instead"
+        )
+    outcomes = [_sync(run, uri, experiment) for folder in runs for run in _runs_in(folder)]
+    if json_format:
+        print(json.dumps(outcomes, indent=1))
+    for outcome in outcomes:
+        if error := outcome["error"]:
+            typer.echo(f"error: {error}", err=True)
+        elif not json_format:
+            name = f"{outcome['run']}: " if len(outcomes) > 1 else ""
+            points = outcome["points"]
+            typer.echo(name + (f"{points:,} points sent" if points else "MLflow already has every point"))
+    if any(outcome["error"] for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The folder, if it is a run's, else the tracked runs in it."""
+    from pretrain.overview import runs_below
+    from pretrain.tracking import RECORD_NAME
+
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder")
+    below = [] if (folder / RECORD_NAME).exists() else [run for run in runs_below(folder) if run != folder]
+    return [run for run in below if (run / RECORD_NAME).exists()] or [folder]
+
+
+def _sync(run: Path, uri: str | None, experiment: str | None) -> dict[str, Any]:
+    """What came of one run; `points` is the number of metric values sent."""
+    from pretrain.tracking import load_record, sync
+
+    try:
+        size = (run / "journal.jsonl").stat().st_size if (run / "journal.jsonl").exists() else 0
+        with ProgressLine() as line:
+            points = sync(run, uri, experiment, lambda done: line.show(done, size, str(run)))
+        record = load_record(run)
+    except UserError as error:
+        return {"run": str(run), "points": 0, "uri": None, "run_id": None, "error": str(error)}
+    where = (record.uri, record.run_id) if record else (None, None)
+    return {"run": str(run), "points": points, "uri": where[0], "run_id": where[1], "error": None}

@@ -109,13 +109,15 @@ def ask_server(uri: str, headers: Mapping[str, str], seconds: float = SECONDS) -
 
 
 def _mlflow(track: TrackConfig) -> Iterator[Finding]:
-    from pretrain.tracking import resolve_target
+    from pretrain.tracking import OFFLINE, resolve_target
 
     uri, _ = resolve_target(track.uri, track.experiment)
     if finding := judge_secret(uri):
         yield finding
     parts = urlsplit(uri)
-    if parts.scheme == "sqlite":
+    if uri == OFFLINE:
+        yield Finding("mlflow", "ok", "nothing is sent until `maskwright track sync`")
+    elif parts.scheme == "sqlite":
         path = Path(uri.removeprefix("sqlite:///").partition("?")[0])
         folder = existing(path.parent)
         writable = os.access(path if path.exists() else folder, os.W_OK)

@@ -59,6 +59,9 @@ class EvalConfig(Section):
 class TrackConfig(Section):
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "maskwright"
+    parent: str | None = Field(
+        None, min_length=1, max_length=250, description="the MLflow run that this one is part of: a name, or an id"
+    )
 
     @field_validator("uri")
     @classmethod

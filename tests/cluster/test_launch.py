@@ -123,7 +123,9 @@ def test_seeds_on_a_site_of_its_own_ways(cluster: Cluster, folder: Path) -> None
     assert not (ROOT / "pwned").exists()
 
     runs = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db").search_runs(["1"])
-    named = {found.info.run_name: found.data.params["seed"] for found in runs}
+    (parent,) = [found.info.run_id for found in runs if found.info.run_name == run.name]
+    seeds = [found for found in runs if found.data.tags.get("mlflow.parentRunId") == parent]
+    named = {found.info.run_name: found.data.params["seed"] for found in seeds}
     assert named[f"{run.name}/seed-3"] == "3"
     assert named[f"{run.name}/seed-5"] == "5"
 

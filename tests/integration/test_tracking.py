@@ -3,16 +3,13 @@
 import contextlib
 import http.server
 import math
-import os
 import random
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +18,12 @@ import pytest
 from data_prep.errors import UserError
 from launchers.doctor.run_checks import run_checks
 from launchers.doctor.tracking import checks as tracking_checks
-from pretrain import tracking
 from pretrain.config.run import TrackConfig
-from pretrain.journal import Journal, parse_entry
-from pretrain.tracking import Tracker, load_record, sync
+from pretrain.journal import Journal
+from pretrain.tracking import RunRecord, Tracker, load_record, sync, thread
+from pretrain.tracking.sender import Sender
+from tests.support.mlflow_server import Server, all_runs, history
+from tests.support.tracked import TRAINER, append, expected, record_of, run_id, start, wait_for_step
 
 pytestmark = pytest.mark.alone  # some of these tests bound how long others may wait
 
@@ -33,54 +32,7 @@ pytestmark = pytest.mark.alone  # some of these tests bound how long others may 
 def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    monkeypatch.setattr(tracking, "_SECONDS_BETWEEN_SENDS", 0.2)
-
-
-class Server:
-    """An `mlflow server` process on a free port of this machine, with its store in `folder`."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.database = folder / "server.db"
-        self.uri = f"http://127.0.0.1:{port}"
-        command = [
-            sys.executable,
-            "-m",
-            "mlflow",
-            "server",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--workers",
-            "1",
-        ]
-        command += [
-            "--backend-store-uri",
-            f"sqlite:///{self.database}",
-            "--artifacts-destination",
-            str(folder / "files"),
-        ]
-        with open(folder / "server.log", "wb") as log:
-            self.process = subprocess.Popen(
-                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        for _ in range(600):
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{self.uri}/health", timeout=1).read()
-                return
-            time.sleep(0.1)
-        self.stop()
-        pytest.fail((folder / "server.log").read_text())
-
-    def signal(self, number: int) -> None:
-        os.killpg(self.process.pid, number)
-
-    def stop(self) -> None:
-        self.signal(signal.SIGKILL)
-        self.process.wait()
+    monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -109,39 +61,11 @@ def run_dir(tmp_path: Path) -> Path:
     return run
 
 
-def start(run_dir: Path, uri: str, params: dict[str, str] | None = None) -> Tracker:
-    tags = {"dataset.fingerprint": "abc"}
-    tracker = Tracker(run_dir, uri, "demo", "first", params or {"train.steps": "100"}, tags, [run_dir / "config.yaml"])
-    tracker.start()
-    return tracker
-
-
-def append(run_dir: Path, steps: range) -> None:
-    journal = Journal(run_dir / "journal.jsonl")
-    for step in steps:
-        metrics = {"train/loss": 6.0 + 1 / (step + 3), "train/learning_rate": step * 1e-5}
-        journal.append(step, metrics | ({"eval/loss": 5.0} if step % 10 == 0 else {}))
-    journal.close()
-
-
-def stored(database: Path, run_dir: Path) -> list[tuple[str, int, float, int]]:
-    """(metric, step, value, is_nan) of every row in the store, duplicates included."""
-    record = load_record(run_dir)
-    assert record is not None
-    query = "select key, step, value, is_nan from metrics where run_uuid = ? order by key, step"
+def stored(database: Path, run_dir: Path) -> list[tuple[str, int, float]]:
+    """(metric, step, value) of every row in the store, duplicates included."""
+    query = "select key, step, value from metrics where run_uuid = ? order by key, step"
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        return connection.execute(query, (record.run_id,)).fetchall()
-
-
-def expected(run_dir: Path) -> list[tuple[str, int, float, int]]:
-    """What the store must hold: of each (metric, step) the value of the first line that has it."""
-    first: dict[tuple[str, int], float] = {}
-    for line in (run_dir / "journal.jsonl").read_bytes().splitlines():
-        entry = parse_entry(line)
-        assert entry is not None
-        for name, value in entry.metrics.items():
-            first.setdefault((name, entry.step), value)
-    return sorted((name, step, value, 0) for (name, step), value in first.items())
+        return connection.execute(query, (run_id(run_dir),)).fetchall()
 
 
 def scalar(database: Path, query: str) -> object:
@@ -150,9 +74,7 @@ def scalar(database: Path, query: str) -> object:
 
 
 def status(database: Path, run_dir: Path) -> object:
-    record = load_record(run_dir)
-    assert record is not None
-    return scalar(database, f"select status from runs where run_uuid = '{record.run_id}'")
+    return scalar(database, f"select status from runs where run_uuid = '{run_id(run_dir)}'")
 
 
 def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, database: Path) -> None:
@@ -172,9 +94,7 @@ def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, data
     files = [str(path) for path in database.parent.glob("mlruns/**/*")]
     assert any(file.endswith("artifacts/config.yaml") for file in files), files
     assert any(file.endswith("artifacts/exports/step-100/config.json") for file in files), files
-    record = load_record(run_dir)
-    assert record is not None
-    assert (record.step, record.artifacts) == (100, [])
+    assert (record_of(run_dir).step, record_of(run_dir).artifacts) == (100, [])
     assert sync(run_dir) == 0
 
 
@@ -206,23 +126,23 @@ def test_a_process_that_dies_between_sending_and_recording_doubles_nothing(
         journal.append(step, {"loss": 1 / step, "nan": math.nan, "up": math.inf, "down": -math.inf})
     journal.close()
     Tracker(run_dir, f"sqlite:///{database}", "demo", "first", {}, {}, [])
-    update = tracking._Sender.update
+    update = Sender.update
 
-    def die_when_recording_progress(sender: tracking._Sender, **changes: object) -> None:
+    def die_when_recording_progress(sender: Sender, **changes: object) -> None:
         if changes.get("offset"):
             raise OSError("killed here")
         update(sender, **changes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tracking._Sender, "update", die_when_recording_progress)
+        patch.setattr(Sender, "update", die_when_recording_progress)
         with pytest.raises(UserError, match="killed here"):
             sync(run_dir)
     assert 0 < len(stored(database, run_dir)) < 4 * 1199  # one batch was taken and not recorded
-    assert load_record(run_dir).offset == 0  # type: ignore[union-attr]
+    assert record_of(run_dir).offset == 0
     assert sync(run_dir) == 4 * 1199
     rows = stored(database, run_dir)
-    assert len(rows) == len({(name, step) for name, step, _, _ in rows}) == 4 * 1199
-    assert {is_nan for name, _, _, is_nan in rows if name == "nan"} == {1}
+    assert len(rows) == len({(name, step) for name, step, _ in rows}) == 4 * 1199
+    assert scalar(database, "select count(*) from metrics where is_nan and key = 'nan'") == 1199
     assert sync(run_dir) == 0
 
 
@@ -237,29 +157,12 @@ def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir
     assert stored(database, run_dir) == expected(run_dir)
 
 
-TRAINER = """
-import sys, time
-from pathlib import Path
-from pretrain.journal import Journal
-from pretrain.tracking import Tracker
-import pretrain.tracking
-pretrain.tracking._SECONDS_BETWEEN_SENDS = 0.01
-run, uri, first = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-Tracker(run, uri, "demo", "first", {}, {}, []).start()
-journal = Journal(run / "journal.jsonl")
-for step in range(first, 10**6):
-    journal.append(step, {"train/loss": 1 / step, "train/learning_rate": step / 7})
-    time.sleep(0.002)
-"""
-
-
-def test_processes_killed_at_random_moments_lose_and_double_nothing(run_dir: Path, database: Path) -> None:
+def test_a_run_killed_and_resumed_five_times_is_one_run_with_each_step_once(run_dir: Path, server: Server) -> None:
     draw = random.Random(5)
-    uri = f"sqlite:///{database}"
-    for first in (1, 60, 200):
-        process = subprocess.Popen([sys.executable, "-c", TRAINER, str(run_dir), uri, str(first)])
+    for first in (1, 60, 200, 210, 400, 300):
+        process = subprocess.Popen([sys.executable, "-c", TRAINER, str(run_dir), server.uri, str(first)])
+        before = (load_record(run_dir) or RunRecord("", "", "", {}, {})).offset
         deadline = time.monotonic() + 60
-        before = (load_record(run_dir) or tracking.RunRecord("", "", "", {}, {})).offset
         while time.monotonic() < deadline:  # until this process, too, has sent something
             record = load_record(run_dir)
             if record and record.offset > before:
@@ -270,9 +173,11 @@ def test_processes_killed_at_random_moments_lose_and_double_nothing(run_dir: Pat
         process.wait()
     sync(run_dir)
     Journal(run_dir / "journal.jsonl").close()  # drops the torn line, if there is one
-    assert len(stored(database, run_dir)) > 100
-    assert stored(database, run_dir) == expected(run_dir)
-    assert scalar(database, "select count(*) from runs") == 1
+    (run,) = [run for run in all_runs(server.uri, "demo") if run["tags"]["maskwright.key"] == record_of(run_dir).key]
+    assert run["tags"]["restarts"] == "5"
+    points = history(server.uri, run["info"]["run_id"])
+    assert len(points) > 100
+    assert points == expected(run_dir)
 
 
 def test_sync_follows_the_environment_to_another_store_and_back(
@@ -323,7 +228,7 @@ def test_a_server_that_hangs_mid_run_gets_the_rest_afterwards_once(
         append(run_dir, range(51, 101))
         assert time.monotonic() - started < 1.0
         time.sleep(2.5)  # at least one request has timed out at our side and waits at the server's
-        assert load_record(run_dir).step == 50  # type: ignore[union-attr]
+        assert record_of(run_dir).step == 50
     finally:
         server.signal(signal.SIGCONT)
     append(run_dir, range(91, 121))  # a resume meanwhile
@@ -372,16 +277,7 @@ def test_a_server_answering_500_is_reported_once(run_dir: Path, caplog: pytest.L
         time.sleep(4)  # two attempts
         tracker.close(20, "FINISHED")
         broken.shutdown()
-    messages = [record.getMessage() for record in caplog.records if record.name == "pretrain.tracking"]
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("pretrain.tracking")]
     assert len(messages) == 2, messages
     assert "500" in messages[0]
     assert "maskwright track sync" in messages[1]
-
-
-def wait_for_step(run_dir: Path, step: int) -> None:
-    for _ in range(600):
-        record = load_record(run_dir)
-        if record and record.step == step:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"step {step} was not sent")

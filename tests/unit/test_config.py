@@ -115,6 +115,7 @@ OPTIONS = {
     "guard.data_wait": 0.1,
     "track.uri": "sqlite:///mlflow.db",
     "track.experiment": "maskwright",
+    "track.parent": None,
     "cluster.nodes": 1,
     "cluster.gpus_per_node": 1,
     "cluster.cpu": False,

@@ -272,6 +272,7 @@ def test_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
         job = read_job(folder / "slurm" / "job.json")
         trained = load_config(job.config)
         assert (job.run_dir, trained.run.dir, trained.run.seed) == (folder, folder, seed)
+        assert trained.track.parent == run.name
         bash = script.splitlines()[-1].replace("exec ", "printf '%s\\0' ", 1)
         shown = subprocess.run(
             ["bash", "-c", bash], env={"SLURM_ARRAY_TASK_ID": str(seed)}, capture_output=True, check=True, text=True

@@ -3,23 +3,30 @@
 import fcntl
 import json
 import logging
+import threading
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from mlflow.utils.validation import _validate_metric_name
+from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from launchers.commands.track import track_app
 from pretrain.journal import Entry, Journal
+from pretrain.redact import redact
 from pretrain.tracking import (
+    OFFLINE,
     RECORD_NAME,
+    RunRecord,
     Tracker,
-    _alone,
-    _lines,
-    _SentSteps,
     load_record,
-    redact,
     resolve_target,
     sync,
 )
+from pretrain.tracking.points import SentSteps, lines, metric_name
+from pretrain.tracking.tags import run_tags
+from pretrain.tracking.target import alone
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +67,7 @@ def test_a_relative_sqlite_path_becomes_absolute(tmp_path: Path, monkeypatch: py
 
 
 def test_each_metric_of_a_step_is_new_once() -> None:
-    sent = _SentSteps()
+    sent = SentSteps()
     assert sent.take_new(Entry(5, 0.0, {"a": 1.0})) == {"a": 1.0}
     assert sent.take_new(Entry(5, 9.0, {"a": 2.0, "b": 3.0})) == {"b": 3.0}
     assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == {"a": 4.0}  # an earlier step that was skipped before
@@ -74,9 +81,9 @@ def test_the_tail_stops_before_an_unfinished_line(tmp_path: Path) -> None:
     whole = path.stat().st_size
     with open(path, "ab") as file:
         file.write(b'{"step": 2')
-    assert [(end, entry.step) for end, entry in _lines(path, 0, None)] == [(whole, 1)]
-    assert list(_lines(path, whole, None)) == []
-    assert list(_lines(tmp_path / "none.jsonl", 0, None)) == []
+    assert [(end, entry.step) for end, entry in lines(path, 0, None)] == [(whole, 1)]
+    assert list(lines(path, whole, None)) == []
+    assert list(lines(tmp_path / "none.jsonl", 0, None)) == []
 
 
 def test_a_password_is_never_written_and_sync_asks_for_it(tmp_path: Path) -> None:
@@ -129,7 +136,100 @@ def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
 
 
 def test_runs_that_begin_at_once_make_a_sqlite_file_s_tables_one_after_the_other(tmp_path: Path) -> None:
-    with _alone(tmp_path / "mlflow.db"), open(tmp_path / "mlflow.db.lock") as other, pytest.raises(BlockingIOError):
+    with alone(tmp_path / "mlflow.db"), open(tmp_path / "mlflow.db.lock") as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with _alone(tmp_path / "mlflow.db"), _alone(None), _alone(tmp_path / "missing" / "mlflow.db"):
+    with alone(tmp_path / "mlflow.db"), alone(None), alone(tmp_path / "missing" / "mlflow.db"):
         pass
+
+
+@pytest.mark.parametrize(
+    "name, sent",
+    [
+        ("train/loss", "train/loss"),
+        ("system/node-1.cluster:gpu 0", "system/node-1.cluster:gpu 0"),
+        ("data/epoch/b\u00fccher (1)*", "data/epoch/b\u00fccher _1__"),
+        ("data/epoch/../x", "_data_epoch_.._x"),
+        ("/abs", "__abs"),
+        ("a//b", "_a__b"),
+        ("x" * 300, "x" * 250),
+    ],
+)
+def test_a_metric_s_name_is_one_that_mlflow_takes(name: str, sent: str) -> None:
+    assert metric_name(name) == sent
+    _validate_metric_name(sent)
+
+
+def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # the site's; this run is not to be sent
+    threads = threading.active_count()
+    tracker = Tracker(tmp_path, OFFLINE, "demo", "r", {}, {}, [])
+    tracker.start()
+    assert threading.active_count() == threads
+    tracker.close(30, "FINISHED")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Nothing was sent to MLflow (track.uri: none); send it with: maskwright track sync {tmp_path} --uri ADDRESS"
+    ]
+    record = load_record(tmp_path)
+    assert record is not None
+    assert (record.uri, record.status) == (OFFLINE, "FINISHED")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(UserError, match="say with --uri"):
+        sync(tmp_path)
+
+
+def test_restarts_are_counted_and_another_experiment_is_another_run(tmp_path: Path) -> None:
+    def started(experiment: str) -> RunRecord:
+        Tracker(tmp_path, OFFLINE, experiment, "r", {}, {}, [])
+        record = load_record(tmp_path)
+        assert record is not None
+        return record
+
+    first, second, third = started("a"), started("a"), started("b")
+    assert [record.restarts for record in (first, second, third)] == [0, 1, 2]
+    assert first.key == second.key != third.key
+
+
+def test_tags_tell_where_a_run_was_trained() -> None:
+    environment = {
+        "git_commit": "c0ffee",
+        "git_changes": True,
+        "packages": {"maskwright": "0.1.0"},
+        "processes": 16,
+        "hosts": [{"host": "node1"}, {"host": "node2"}],
+        "slurm": {"SLURM_JOB_ID": "4713", "SLURM_ARRAY_JOB_ID": "4711", "SLURM_ARRAY_TASK_ID": "3"},
+    }
+    tags = run_tags("f00d", environment)
+    assert tags == {
+        "dataset": "f00d",
+        "git_commit": "c0ffee",
+        "git_changes": "true",
+        "mlflow.source.git.commit": "c0ffee",
+        "mlflow.source.name": "maskwright train",
+        "maskwright_version": "0.1.0",
+        "world_size": "16",
+        "hosts": "node1, node2",
+        "slurm_job_id": "4711",
+        "slurm_array_task_id": "3",
+    }
+    bare = run_tags("f00d", environment | {"git_commit": None, "git_changes": False, "slurm": {}})
+    assert bare["git_commit"] == "unknown"
+    assert not [name for name in bare if name.startswith(("slurm", "mlflow.source.git", "git_changes"))]
+
+
+def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(track_app, ["sync", *map(str, words)])
+
+    for name in ("a", "b", "new"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "status.json").write_text("{}")
+    for name in ("a", "b"):
+        Tracker(tmp_path / "runs" / name, OFFLINE, "demo", name, {}, {}, [])
+    found = run(tmp_path / "runs", "--json")
+    assert found.exit_code == 1
+    assert [Path(outcome["run"]).name for outcome in json.loads(found.stdout)] == ["a", "b"]  # `new` was never begun
+    assert all("say with --uri" in outcome["error"] for outcome in json.loads(found.stdout))
+    assert isinstance(run(tmp_path / "none").exception, UserError)
+    refused = run(tmp_path / "runs", "--uri", "http://me:hunter2@host").exception
+    assert isinstance(refused, UserError)
+    assert "hunter2" not in str(refused)

@@ -1,0 +1,274 @@
+"""MLflow down, frozen, failing, full, replaced: nobody waits, and in the end it has each point once."""
+
+import itertools
+import json
+import math
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from data_prep.errors import UserError
+from pretrain import reporting
+from pretrain.config import Config
+from pretrain.journal import Entry, format_entry
+from pretrain.run_folder import RunFolder
+from pretrain.tracking import OFFLINE, Tracker, runs, sync, thread
+from pretrain.tracking.target import connect
+from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
+from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
+
+AWAY = "MLflow is away"
+ENVIRONMENT = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": "0"}}
+ENVIRONMENT |= {"processes": 1, "hosts": [{"host": "here"}]}
+
+
+@pytest.fixture(autouse=True)
+def _quick_and_without_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "4")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.1)
+    monkeypatch.setattr(thread, "_LONGEST_BACK_OFF_SECONDS", 0.3)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    proxy = Proxy(server.uri)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text("run: {seed: 7}\n")
+    return run
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    pytest.fail("it did not come to pass within 30 s")
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
+    return sum(words in record.getMessage() for record in caplog.records)
+
+
+def test_no_call_of_the_loop_waits_for_the_network(
+    run_dir: Path, server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request is not answered until all of the loop's calls have returned, nor are there others.
+
+    A call that waited for MLflow would not return before the request has timed out, and another has come.
+    """
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+    connecting: set[int] = set()
+    sys.addaudithook(lambda event, _: connecting.add(threading.get_ident()) if event == "socket.connect" else None)
+    sections = {"run": {"dir": run_dir}, "data": {"train": "data"}, "train": {"steps": 2000}}
+    config = Config.model_validate(sections | {"track": {"uri": proxy.uri, "experiment": "waiting"}})
+    proxy.mode = "hold"
+    told = reporting.Reporting(config, RunFolder(run_dir), SimpleNamespace(fingerprint="0"), 0, ENVIRONMENT)  # type: ignore[arg-type]
+    wait_for(lambda: proxy.requests["hold"])
+    for step in range(1, 2001):
+        told.report(step, {"train/loss": 1 / step}, {"rows": 8})
+        if step % 500 == 0:
+            told._tracker.log_artifact(run_dir / "config.yaml")
+    assert proxy.requests == {"hold": 1}
+    proxy.mode = "pass"
+    told.close("completed", None, retry=False)
+    assert connecting
+    assert threading.get_ident() not in connecting
+    assert history(server.uri, run_id(run_dir)) == expected(run_dir)
+
+
+@pytest.mark.parametrize("mode", ["hold", "500", "lost", "full disk"])
+def test_an_outage_in_the_middle(
+    mode: str, run_dir: Path, server: Server, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = start(run_dir, proxy.uri)
+    append(run_dir, range(1, 51))
+    wait_for_step(run_dir, 50)
+    full = server.full_disk() if mode == "full disk" else None
+    if full:
+        full.__enter__()
+    else:
+        proxy.mode = mode
+    append(run_dir, range(51, 2001))
+    try:
+        wait_for(lambda: said(caplog, AWAY))
+        append(run_dir, range(1901, 2051))  # a resume meanwhile
+        before = proxy.requests.total()
+        wait_for(lambda: proxy.requests.total() > before + 1)
+        assert record_of(run_dir).step < 2050
+    finally:
+        if full:
+            full.__exit__(None, None, None)
+        proxy.mode = "pass"
+    wait_for_step(run_dir, 2050)
+    tracker.close(60, "FINISHED")
+    assert said(caplog, AWAY) == said(caplog, "MLflow takes the data again") == 1
+    assert history(server.uri, run_id(run_dir)) == expected(run_dir)
+    assert ask(server.uri, "runs/get", run_id=run_id(run_dir))["run"]["info"]["status"] == "FINISHED"
+    assert sync(run_dir) == 0
+
+
+def test_a_hundred_thousand_points_through_a_line_that_fails(
+    run_dir: Path, server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every tenth request fails, before or after the server has taken it."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+    lines = [
+        format_entry(Entry(step, 1.7e9 + step, {f"train/m{i}": math.sin(step * i) for i in range(10)}))
+        for step in itertools.chain(range(1, 6001), range(5001, 10_101))  # resumed at 5,000
+    ]
+    (run_dir / "journal.jsonl").write_bytes(b"".join(lines))
+    Tracker(run_dir, proxy.uri, "many", "first", {}, {}, [])
+
+    proxy.script = itertools.cycle([*9 * ["pass"], "500", *9 * ["pass"], "lost"])
+    failures = 0
+    while True:
+        try:
+            sync(run_dir)
+            break
+        except UserError:
+            failures += 1
+    assert failures > 10
+    points = history(server.uri, run_id(run_dir))
+    assert len(points) == 10 * 10_100
+    assert points == expected(run_dir)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_stopped_and_another_in_its_place(
+    run_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stopped in the middle; another server, with other data, on its port; then the first one again."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "other").mkdir()
+    first = Server(tmp_path / "first")
+    try:
+        tracker = start(run_dir, first.uri)
+        append(run_dir, range(1, 101))
+        wait_for_step(run_dir, 100)
+        id_there = run_id(run_dir)
+        first.stop()
+        append(run_dir, range(101, 201))
+        wait_for(lambda: said(caplog, AWAY))
+        other = Server(tmp_path / "other", first.port)
+        try:
+            wait_for_step(run_dir, 200)
+            assert run_id(run_dir) != id_there
+            assert history(other.uri, run_id(run_dir)) == expected(run_dir)
+        finally:
+            other.stop()
+        append(run_dir, range(181, 301))
+        first = Server(tmp_path / "first", first.port)
+        wait_for_step(run_dir, 300)
+        tracker.close(60, "FINISHED")
+        assert run_id(run_dir) == id_there
+        assert history(first.uri, id_there) == expected(run_dir)
+        assert len(all_runs(first.uri, "demo")) == 1
+    finally:
+        first.stop()
+
+
+def test_children_that_begin_at_once_share_one_parent(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All look for the parent before any has made it, so that each makes one."""
+    together, tagged, first = threading.Barrier(5), runs._tagged, threading.local()
+
+    def wait_before_making(*arguments: object) -> list[object]:
+        found = tagged(*arguments)  # type: ignore[arg-type]
+        if arguments[2] == runs._STUDY_TAG and not hasattr(first, "done"):
+            first.done = True
+            together.wait(30)
+        return found  # type: ignore[return-value]
+
+    monkeypatch.setattr(runs, "_tagged", wait_before_making)
+    trackers = []
+    for name in "abcde":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text("{}")
+        append(tmp_path / name, range(1, 4))
+        trackers.append(start(tmp_path / name, server.uri, experiment="study", parent="five 'seeds'"))
+    for tracker in trackers:
+        tracker.close(60, "FINISHED")
+    monkeypatch.undo()
+    found = all_runs(server.uri, "study")
+    (parent,) = [run for run in found if run["info"]["run_name"] == "five 'seeds'"]
+    children = [run for run in found if run["info"]["run_id"] != parent["info"]["run_id"]]
+    assert len(children) == 5
+    assert {run["tags"]["mlflow.parentRunId"] for run in children} == {parent["info"]["run_id"]}
+    assert parent["info"]["status"] == "FINISHED"
+
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "config.yaml").write_text("{}")
+    start(tmp_path / "late", server.uri, experiment="study", parent=parent["info"]["run_id"]).close(60, "FINISHED")
+    late = ask(server.uri, "runs/get", run_id=run_id(tmp_path / "late"))["run"]["data"]["tags"]
+    assert {"key": "mlflow.parentRunId", "value": parent["info"]["run_id"]} in late
+
+
+def test_an_id_that_the_server_does_not_know_is_a_name(run_dir: Path, server: Server) -> None:
+    start(run_dir, server.uri, experiment="unknown parent", parent="0" * 32).close(60, "FINISHED")
+    (parent,) = [run for run in all_runs(server.uri, "unknown parent") if run["info"]["run_name"] == "0" * 32]
+    tags = ask(server.uri, "runs/get", run_id=run_id(run_dir))["run"]["data"]["tags"]
+    assert {"key": "mlflow.parentRunId", "value": parent["info"]["run_id"]} in tags
+
+
+def test_runs_of_offline_nodes_are_sent_by_one_command(tmp_path: Path, server: Server) -> None:
+    for name in ("runs/a", "runs/b"):
+        run = tmp_path / name
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(f"run: {name}")
+        (run / "status.json").write_text("{}")
+        tracker = start(run, OFFLINE, experiment="offline")
+        append(run, range(1, 31))
+        tracker.close(60, "FINISHED")
+    command = [sys.executable, "-m", "launchers.cli", "track", "sync", tmp_path / "runs", "--uri", server.uri, "--json"]
+    done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert [(Path(one["run"]).name, one["points"], one["uri"]) for one in done] == [
+        ("a", 63, server.uri),
+        ("b", 63, server.uri),
+    ]
+    for name, one in zip("ab", done, strict=True):
+        assert history(server.uri, one["run_id"]) == expected(tmp_path / "runs" / name)
+    assert {run["info"]["status"] for run in all_runs(server.uri, "offline")} == {"FINISHED"}
+    assert {"run: runs/a", "run: runs/b"} <= {path.read_text() for path in server.files.rglob("config.yaml")}
+    assert sync(tmp_path / "runs" / "a") == 0  # from now on it knows where
+
+
+def test_a_frozen_server_is_a_request_that_hangs(
+    run_dir: Path, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start, by SIGSTOP."""
+    server.signal(signal.SIGSTOP)
+    try:
+        tracker = start(run_dir, server.uri)
+        append(run_dir, range(1, 51))
+        wait_for(lambda: said(caplog, AWAY))
+    finally:
+        server.signal(signal.SIGCONT)
+    tracker.close(60, "FINISHED")
+    assert history(server.uri, run_id(run_dir)) == expected(run_dir)
+    client, experiment = connect(server.uri, "demo")
+    assert len(runs._tagged(client, experiment, runs._KEY_TAG, record_of(run_dir).key)) == 1

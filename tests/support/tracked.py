@@ -1,0 +1,75 @@
+"""Runs that are tracked without being trained: their journals, and what MLflow must have of them."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pretrain.journal import Journal, parse_entry
+from pretrain.tracking import RunRecord, Tracker, load_record
+
+
+def start(
+    run_dir: Path, uri: str, params: dict[str, str] | None = None, experiment: str = "demo", parent: str | None = None
+) -> Tracker:
+    tags = {"dataset.fingerprint": "abc"}
+    params = params or {"train.steps": "100"}
+    tracker = Tracker(run_dir, uri, experiment, "first", params, tags, [run_dir / "config.yaml"], parent)
+    tracker.start()
+    return tracker
+
+
+def append(run_dir: Path, steps: range) -> None:
+    journal = Journal(run_dir / "journal.jsonl")
+    for step in steps:
+        metrics = {"train/loss": 6.0 + 1 / (step + 3), "train/learning_rate": step * 1e-5}
+        journal.append(step, metrics | ({"eval/loss": 5.0} if step % 10 == 0 else {}))
+    journal.close()
+
+
+def expected(run_dir: Path) -> list[tuple[str, int, float]]:
+    """What MLflow must hold, sorted: of each (metric, step) the value of the first line that has it."""
+    first: dict[tuple[str, int], float] = {}
+    for line in (run_dir / "journal.jsonl").read_bytes().splitlines():
+        entry = parse_entry(line)
+        assert entry is not None
+        for name, value in entry.metrics.items():
+            first.setdefault((name, entry.step), value)
+    return sorted((name, step, value) for (name, step), value in first.items())
+
+
+def record_of(run_dir: Path) -> RunRecord:
+    record = load_record(run_dir)
+    assert record is not None
+    return record
+
+
+def run_id(run_dir: Path) -> str:
+    found = record_of(run_dir).run_id
+    assert found is not None
+    return found
+
+
+def wait_for_step(run_dir: Path, step: int) -> None:
+    for _ in range(1200):
+        record = load_record(run_dir)
+        if record and record.step == step:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"step {step} was not sent")
+
+
+TRAINER = """
+import sys, time
+from pathlib import Path
+from pretrain.journal import Journal
+from pretrain.tracking import Tracker
+import pretrain.tracking.thread
+pretrain.tracking.thread.SECONDS_BETWEEN_SENDS = 0.01
+run, uri, first = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+Tracker(run, uri, "demo", "first", {}, {}, []).start()
+journal = Journal(run / "journal.jsonl")
+for step in range(first, 10**6):
+    journal.append(step, {"train/loss": 1 / step, "train/learning_rate": step / 7})
+    time.sleep(0.002)
+"""
