@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 JOURNAL_NAME = "journal.jsonl"
 RECORD_NAME = "mlflow_run.json"
-_KEY_TAG = "maskwright.key"
+KEY_TAG = "maskwright.key"
 _SECONDS_BETWEEN_SENDS = 2.0
 _LONGEST_BACK_OFF_SECONDS = 60.0
 _METRICS_PER_BATCH = 900  # and the rest of the line that reached it; MLflow takes 1,000 in one request
@@ -63,6 +63,13 @@ def resolve_target(uri: str, experiment: str) -> tuple[str, str]:
     if (path := _sqlite_path(uri)) is not None:
         uri = f"sqlite:///{path}{uri[len(uri.partition('?')[0]) :]}"
     return uri, experiment
+
+
+def prepare_environment() -> None:
+    """Settings of MLflow that the user has not made. DeepSpeed may have imported it, and so read its logging level."""
+    for name, value in _ENVIRONMENT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
 
 
 def _new_key() -> str:
@@ -168,7 +175,7 @@ class Tracker:
                 back_off, down = 1.0, False
             except Exception as error:
                 if not down:
-                    _log.warning("MLflow is away, training goes on and the data are kept: %s", _one_line(error))
+                    _log.warning("MLflow is away, training goes on and the data are kept: %s", one_line(error))
                 if stopping:
                     return
                 back_off, down = min(2 * back_off, _LONGEST_BACK_OFF_SECONDS), True
@@ -192,7 +199,7 @@ def sync(run_dir: Path) -> int:
     try:
         return _Sender(run_dir, uri, record).send()
     except Exception as error:
-        raise UserError(f"MLflow at {record.uri} does not take the data of {run_dir}: {_one_line(error)}") from error
+        raise UserError(f"MLflow at {record.uri} does not take the data of {run_dir}: {one_line(error)}") from error
 
 
 class _Sender:
@@ -234,18 +241,15 @@ class _Sender:
             write_json(self._run_dir / RECORD_NAME, asdict(self.record))
 
     def _connect(self) -> "MlflowClient":
-        for name, value in _ENVIRONMENT_DEFAULTS.items():
-            os.environ.setdefault(name, value)
+        prepare_environment()
         from mlflow import MlflowClient
 
-        # DeepSpeed has imported MLflow by now, which reads the variable then.
-        logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
         with _alone(_sqlite_path(self._uri)):
             client = MlflowClient(tracking_uri=self._uri)
             experiment_id = self._experiment_id(client)
         run = self._find_run(client, experiment_id)
         if run is None:
-            tags = {**self.record.tags, _KEY_TAG: self.record.key}
+            tags = {**self.record.tags, KEY_TAG: self.record.key}
             run = client.create_run(experiment_id, tags=tags, run_name=self.record.run_name)
         elif self.record.status == "RUNNING" != run.info.status:
             client.update_run(run.info.run_id, status="RUNNING")
@@ -274,7 +278,7 @@ class _Sender:
 
     def _find_run(self, client: "MlflowClient", experiment_id: str) -> "Run | None":
         """The run on this server, by its key: a `create_run` whose answer was lost is found too."""
-        runs = client.search_runs([experiment_id], filter_string=f"tags.`{_KEY_TAG}` = '{self.record.key}'")
+        runs = client.search_runs([experiment_id], filter_string=f"tags.`{KEY_TAG}` = '{self.record.key}'")
         return runs[0] if runs else None
 
     def _send_params_and_tags(self, client: "MlflowClient", run: "Run") -> None:
@@ -380,6 +384,6 @@ def _alone(path: Path | None) -> Iterator[None]:
         yield
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     text = str(error).strip()
     return redact(text.splitlines()[0][:400] if text else type(error).__name__)

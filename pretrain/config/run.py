@@ -1,6 +1,7 @@
 """Where a run lives, and what it leaves behind: checkpoints, evaluations, metrics."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -59,6 +60,9 @@ class EvalConfig(Section):
 class TrackConfig(Section):
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "maskwright"
+    models: Literal["none", "last", "best", "all"] = Field(
+        "none", description="checkpoints that MLflow gets as logged models"
+    )
 
     @field_validator("uri")
     @classmethod

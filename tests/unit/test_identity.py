@@ -111,6 +111,7 @@ FREE = {
     "guard__data_wait": 0.5,
     "track__uri": "sqlite:///x.db",
     "track__experiment": "x",
+    "track__models": "all",
     "cluster": {"nodes": 3, "gpus_per_node": 8, "partition": "gpu", "environment": {"A": "b"}},
 }
 
