@@ -1,5 +1,6 @@
 """A run's logged model in MLflow's model registry."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from pretrain.tracked_run import TrackedRun, errors_in_a_sentence
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
+
+_VERSIONS = "mlflow.modelVersions"  # the tag by which MLflow's page of a logged model names its versions
 
 
 @dataclass(frozen=True)
@@ -73,21 +76,20 @@ def _rank(model: "LoggedModel") -> float:
 
 
 def _version(tracked: TrackedRun, name: str, model: "LoggedModel") -> str:
-    client = tracked.client
+    client, source = tracked.client, f"models:/{model.model_id}"
     if not _exists(client, name):
         client.create_registered_model(name)
     for version in client.search_model_versions(f"name = '{name}'"):
-        if version.source == _source(model):
+        if version.source == source:
             return version.version
     tags = {"step": model.tags["step"], "checkpoint": model.name}
     if (loss := loss_of(model)) is not None:
-        tags["eval/loss"] = f"{loss:.6f}"
-    made = client.create_model_version(name, _source(model), run_id=tracked.run_id, tags=tags, model_id=model.model_id)
+        tags["held-out loss"] = f"{loss:.6f}"
+    made = client.create_model_version(name, source, run_id=tracked.run_id, tags=tags, model_id=model.model_id)
+    versions = json.loads(model.tags.get(_VERSIONS, "[]"))
+    link = {"name": name, "version": int(made.version)}
+    client.set_logged_model_tags(model.model_id, {_VERSIONS: json.dumps([*versions, link])})
     return made.version
-
-
-def _source(model: "LoggedModel") -> str:
-    return model.artifact_location
 
 
 def _exists(client: "MlflowClient", name: str) -> bool:

@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 JOURNAL_NAME = "journal.jsonl"
 RECORD_NAME = "mlflow_run.json"
 KEY_TAG = "maskwright.key"
+_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # MLflow's pages for training, not agents
 _SECONDS_BETWEEN_SENDS = 2.0
 _LONGEST_BACK_OFF_SECONDS = 60.0
 _METRICS_PER_BATCH = 900  # and the rest of the line that reached it; MLflow takes 1,000 in one request
@@ -270,7 +271,7 @@ class _Sender:
         path = _sqlite_path(self._uri)
         location = (path.parent / "mlruns" / quote(name, safe="")).as_uri() if path else None
         try:
-            return client.create_experiment(name, artifact_location=location)
+            return client.create_experiment(name, artifact_location=location, tags=_EXPERIMENT_TAGS)
         except Exception:
             if experiment := client.get_experiment_by_name(name):  # another run was faster
                 return experiment.experiment_id
