@@ -20,7 +20,15 @@ from data_prep.files import write_json
 from pretrain.redact import redact
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
-_SLURM = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "SLURM_RESTART_COUNT")
+_SLURM = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_NODELIST",
+    "SLURM_RESTART_COUNT",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+)
 _EARLIER_STARTS = 20
 
 

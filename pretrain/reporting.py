@@ -8,13 +8,13 @@ from typing import Any
 from pretrain.config import Config
 from pretrain.curve import draw_curve
 from pretrain.data.sources import Sources
-from pretrain.environment import git_commit
 from pretrain.journal import Journal
 from pretrain.measured import read_measured
 from pretrain.model_logger import ModelLogger
 from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
 from pretrain.tracking import Tracker
+from pretrain.tracking.tags import run_tags
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _COMMITTED = "checkpoint/write_seconds"  # in the metrics of a checkpoint that is there
@@ -27,9 +27,10 @@ class Reporting:
     Args:
         data: the training data, named in MLflow by fingerprint.
         steps_done: steps of earlier parts of this run.
+        environment: as pretrain.environment.gather_environment gives it.
     """
 
-    def __init__(self, config: Config, folder: RunFolder, data: Sources, steps_done: int):
+    def __init__(self, config: Config, folder: RunFolder, data: Sources, steps_done: int, environment: dict[str, Any]):
         self._config, self._folder, self._last_step = config, folder, steps_done
         self._journal = Journal(folder.journal)
         self._progress = Progress(config.train.steps, steps_done)
@@ -49,8 +50,9 @@ class Reporting:
                 "lr": str(config.optim.lr),
                 "seed": str(config.run.seed),
             },
-            tags={"dataset": data.fingerprint, "git_commit": git_commit() or "unknown"},
+            tags=run_tags(data.fingerprint, environment),
             artifacts=[folder.config, folder.environment],
+            parent=config.track.parent,
         )
         self._tracker.start()
         self._models = ModelLogger(folder, config.track.models)

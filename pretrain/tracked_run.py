@@ -10,7 +10,10 @@ from data_prep.errors import UserError
 from data_prep.reader import Dataset
 from pretrain.config import Config
 from pretrain.redact import redact
-from pretrain.tracking import KEY_TAG, load_record, one_line, prepare_environment, resolve_target
+from pretrain.tracking import OFFLINE, load_record, resolve_target
+from pretrain.tracking.runs import find_run
+from pretrain.tracking.sender import one_line
+from pretrain.tracking.target import connect
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -42,19 +45,15 @@ class TrackedRun:
         if record is None:
             raise UserError(f"{run} is not in MLflow: train it first")
         uri, experiment = resolve_target(record.uri, record.experiment)
+        if uri == OFFLINE:
+            raise UserError(f"{run} was trained with track.uri: none: maskwright track sync {run} --uri ADDRESS")
         if "***" in uri:
             raise UserError(f"the password of {uri} is not kept in {run}: set MLFLOW_TRACKING_URI")
-        prepare_environment()
-        from mlflow import MlflowClient
-
-        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-        known = client.get_experiment_by_name(experiment)
-        query = f"tags.`{KEY_TAG}` = '{record.key}'"
-        found = client.search_runs([known.experiment_id], query) if known else []
-        if not found:
+        client, experiment_id = connect(uri, experiment)
+        found = find_run(client, experiment_id, record.key)
+        if found is None:
             raise UserError(f"{run} is not in MLflow at {redact(uri)} yet: maskwright track sync {run}")
-        info = found[0].info
-        return cls(client, info.experiment_id, info.run_id, record.key, found[0].data.params)
+        return cls(client, experiment_id, found.info.run_id, record.key, found.data.params)
 
     def outputs(self) -> set[str]:
         """The ids of the logged models that are the run's output."""

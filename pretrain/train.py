@@ -137,7 +137,8 @@ class _Session:
             "data": self.data.facts(),
         }
         on_main(lambda: _record(config, folder, self.data, progress.steps_done, environment))
-        reporting = Reporting(config, folder, self.data, progress.steps_done) if rank == 0 else None
+        done = progress.steps_done
+        reporting = Reporting(config, folder, self.data, done, environment) if rank == 0 else None
         report = reporting.report if reporting else lambda step, metrics, batch: None
         state: State = "failed"
         try:

@@ -58,7 +58,8 @@ class Submission:
 
     def _run(self, seed: int) -> Config:
         run = self.config.run.model_copy(update={"dir": self.config.run.dir / f"seed-{seed}", "seed": seed})
-        return self.config.model_copy(update={"run": run})
+        track = self.config.track.model_copy(update={"parent": self.config.track.parent or self.config.run.dir.name})
+        return self.config.model_copy(update={"run": run, "track": track})
 
     def _job(self, run: Config) -> Job:
         cluster = self.cluster

@@ -63,6 +63,15 @@ class TrackConfig(Section):
     models: Literal["none", "last", "best", "all"] = Field(
         "none", description="checkpoints that MLflow gets as logged models"
     )
+    parent: str | None = Field(
+        None, min_length=1, max_length=250, description="the MLflow run that this one is part of: a name, or an id"
+    )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> "TrackConfig":
+        if self.models != "none" and self.uri == "none":
+            raise ValueError("models are logged in MLflow, which uri none has not; `maskwright track models` can later")
+        return self
 
     @field_validator("uri")
     @classmethod

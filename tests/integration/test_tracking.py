@@ -21,10 +21,10 @@ import pytest
 from data_prep.errors import UserError
 from launchers.doctor.run_checks import run_checks
 from launchers.doctor.tracking import checks as tracking_checks
-from pretrain import tracking
 from pretrain.config.run import TrackConfig
 from pretrain.journal import Journal, parse_entry
-from pretrain.tracking import Tracker, load_record, sync
+from pretrain.tracking import RunRecord, Tracker, load_record, sync, thread
+from pretrain.tracking.sender import Sender
 
 pytestmark = pytest.mark.alone  # some of these tests bound how long others may wait
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.alone  # some of these tests bound how long others may 
 def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    monkeypatch.setattr(tracking, "_SECONDS_BETWEEN_SENDS", 0.2)
+    monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.2)
 
 
 class Server:
@@ -206,15 +206,15 @@ def test_a_process_that_dies_between_sending_and_recording_doubles_nothing(
         journal.append(step, {"loss": 1 / step, "nan": math.nan, "up": math.inf, "down": -math.inf})
     journal.close()
     Tracker(run_dir, f"sqlite:///{database}", "demo", "first", {}, {}, [])
-    update = tracking._Sender.update
+    update = Sender.update
 
-    def die_when_recording_progress(sender: tracking._Sender, **changes: object) -> None:
+    def die_when_recording_progress(sender: Sender, **changes: object) -> None:
         if changes.get("offset"):
             raise OSError("killed here")
         update(sender, **changes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tracking._Sender, "update", die_when_recording_progress)
+        patch.setattr(Sender, "update", die_when_recording_progress)
         with pytest.raises(UserError, match="killed here"):
             sync(run_dir)
     assert 0 < len(stored(database, run_dir)) < 4 * 1199  # one batch was taken and not recorded
@@ -242,8 +242,8 @@ import sys, time
 from pathlib import Path
 from pretrain.journal import Journal
 from pretrain.tracking import Tracker
-import pretrain.tracking
-pretrain.tracking._SECONDS_BETWEEN_SENDS = 0.01
+import pretrain.tracking.thread
+pretrain.tracking.thread.SECONDS_BETWEEN_SENDS = 0.01
 run, uri, first = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 Tracker(run, uri, "demo", "first", {}, {}, []).start()
 journal = Journal(run / "journal.jsonl")
@@ -259,7 +259,7 @@ def test_processes_killed_at_random_moments_lose_and_double_nothing(run_dir: Pat
     for first in (1, 60, 200):
         process = subprocess.Popen([sys.executable, "-c", TRAINER, str(run_dir), uri, str(first)])
         deadline = time.monotonic() + 60
-        before = (load_record(run_dir) or tracking.RunRecord("", "", "", {}, {})).offset
+        before = (load_record(run_dir) or RunRecord("", "", "", {}, {})).offset
         while time.monotonic() < deadline:  # until this process, too, has sent something
             record = load_record(run_dir)
             if record and record.offset > before:
@@ -372,7 +372,7 @@ def test_a_server_answering_500_is_reported_once(run_dir: Path, caplog: pytest.L
         time.sleep(4)  # two attempts
         tracker.close(20, "FINISHED")
         broken.shutdown()
-    messages = [record.getMessage() for record in caplog.records if record.name == "pretrain.tracking"]
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("pretrain.tracking")]
     assert len(messages) == 2, messages
     assert "500" in messages[0]
     assert "maskwright track sync" in messages[1]

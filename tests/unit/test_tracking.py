@@ -12,14 +12,13 @@ from pretrain.journal import Entry, Journal
 from pretrain.tracking import (
     RECORD_NAME,
     Tracker,
-    _alone,
-    _lines,
-    _SentSteps,
     load_record,
     redact,
     resolve_target,
     sync,
 )
+from pretrain.tracking.points import SentSteps, lines, metric_name
+from pretrain.tracking.target import alone
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +59,7 @@ def test_a_relative_sqlite_path_becomes_absolute(tmp_path: Path, monkeypatch: py
 
 
 def test_each_metric_of_a_step_is_new_once() -> None:
-    sent = _SentSteps()
+    sent = SentSteps()
     assert sent.take_new(Entry(5, 0.0, {"a": 1.0})) == {"a": 1.0}
     assert sent.take_new(Entry(5, 9.0, {"a": 2.0, "b": 3.0})) == {"b": 3.0}
     assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == {"a": 4.0}  # an earlier step that was skipped before
@@ -74,9 +73,9 @@ def test_the_tail_stops_before_an_unfinished_line(tmp_path: Path) -> None:
     whole = path.stat().st_size
     with open(path, "ab") as file:
         file.write(b'{"step": 2')
-    assert [(end, entry.step) for end, entry in _lines(path, 0, None)] == [(whole, 1)]
-    assert list(_lines(path, whole, None)) == []
-    assert list(_lines(tmp_path / "none.jsonl", 0, None)) == []
+    assert [(end, entry.step) for end, entry in lines(path, 0, None)] == [(whole, 1)]
+    assert list(lines(path, whole, None)) == []
+    assert list(lines(tmp_path / "none.jsonl", 0, None)) == []
 
 
 def test_a_password_is_never_written_and_sync_asks_for_it(tmp_path: Path) -> None:
@@ -129,7 +128,7 @@ def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
 
 
 def test_runs_that_begin_at_once_make_a_sqlite_file_s_tables_one_after_the_other(tmp_path: Path) -> None:
-    with _alone(tmp_path / "mlflow.db"), open(tmp_path / "mlflow.db.lock") as other, pytest.raises(BlockingIOError):
+    with alone(tmp_path / "mlflow.db"), open(tmp_path / "mlflow.db.lock") as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with _alone(tmp_path / "mlflow.db"), _alone(None), _alone(tmp_path / "missing" / "mlflow.db"):
+    with alone(tmp_path / "mlflow.db"), alone(None), alone(tmp_path / "missing" / "mlflow.db"):
         pass

@@ -1,0 +1,54 @@
+"""What of a journal is sent: of each (metric, step) the first line that holds it."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pretrain.journal import Entry, parse_entry
+
+_LONGEST_NAME = 250
+
+
+class SentSteps:
+    """The (metric, step) pairs already sent, a bit each: 5 MB at a million steps of 40 metrics."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, bytearray] = {}
+
+    def take_new(self, entry: Entry) -> dict[str, float]:
+        """The metrics of `entry` that were not there before at its step; from now on they were."""
+        new = {}
+        byte, bit = entry.step >> 3, 1 << (entry.step & 7)
+        for name, value in entry.metrics.items():
+            seen = self._seen.setdefault(name, bytearray())
+            if len(seen) <= byte:
+                seen.extend(bytes(byte + 1 - len(seen)))
+            if not seen[byte] & bit:
+                seen[byte] |= bit
+                new[name] = value
+        return new
+
+
+def lines(journal: Path, start: int, stop: int | None) -> Iterator[tuple[int, Entry]]:
+    """(end offset, entry) of the whole lines between two byte offsets; the line being written is left for later."""
+    try:
+        file = open(journal, "rb")  # noqa: SIM115 - closed below; the `try` is about opening alone
+    except FileNotFoundError:  # nothing measured yet
+        return
+    with file:
+        file.seek(start)
+        end = start
+        while (stop is None or end < stop) and (line := file.readline()).endswith(b"\n"):
+            end += len(line)
+            if entry := parse_entry(line):
+                yield end, entry
+
+
+def metric_name(name: str) -> str:
+    """The name in MLflow, which refuses a whole request for one name with other signs or too long.
+
+    A data set's folder, which a name may hold, can be called anything.
+    """
+    usual = re.sub(r"[^/\w.\- :]", "_", name)[:_LONGEST_NAME]
+    return usual if posixpath.normpath(usual) == usual and usual[0] not in "./" else "_" + usual.replace("/", "_")

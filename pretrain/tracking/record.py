@@ -1,0 +1,55 @@
+"""RUN/mlflow_run.json: where a run is tracked, and how far that has got."""
+
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from data_prep.errors import UserError
+
+JOURNAL_NAME = "journal.jsonl"
+RECORD_NAME = "mlflow_run.json"
+
+
+def new_key() -> str:
+    """A name of a run for MLflow that no other has."""
+    return uuid.uuid4().hex
+
+
+@dataclass
+class RunRecord:
+    """What is told of a run, how far its journal has been sent, and what else waits."""
+
+    uri: str  # redacted
+    experiment: str
+    run_name: str
+    params: dict[str, str]
+    tags: dict[str, str]
+    parent: str | None = None  # name or id of the MLflow run that this one is part of
+    key: str = field(default_factory=new_key)  # finds the run again where its id was not recorded
+    run_id: str | None = None
+    offset: int = 0  # bytes of the journal that have been sent
+    step: int = -1  # of the last line sent
+    restarts: int = 0
+    status: str = "RUNNING"
+    end_time: int | None = None  # Unix milliseconds
+    artifacts: list[str] = field(default_factory=list)  # still to be uploaded; relative to RUN where inside it
+
+    def continue_from(self, earlier: "RunRecord") -> None:
+        """Take over from an earlier start of the run what is still true of this one."""
+        self.restarts = earlier.restarts + 1
+        if earlier.experiment == self.experiment:
+            self.key, self.run_id = earlier.key, earlier.run_id
+            self.offset, self.step, self.artifacts = earlier.offset, earlier.step, earlier.artifacts
+
+
+def load_record(run_dir: Path) -> RunRecord | None:
+    """The record of a run folder; None where there is none. Raises UserError where it cannot be understood."""
+    path = run_dir / RECORD_NAME
+    try:
+        return RunRecord(**orjson.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}): delete it to log this run to MLflow anew") from error

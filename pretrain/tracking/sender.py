@@ -1,0 +1,122 @@
+"""Brings MLflow up to what a run folder holds."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_prep.files import write_json
+from pretrain.redact import redact
+from pretrain.tracking.points import SentSteps, lines, metric_name
+from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord
+from pretrain.tracking.runs import open_run
+from pretrain.tracking.target import connect
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_log = logging.getLogger(__name__)
+
+_METRICS_PER_BATCH = 900  # and the rest of the line that reached it; MLflow takes 1,000 in one request
+
+
+class Sender:
+    """`send` belongs to one thread; any method may raise.
+
+    Args:
+        on_progress: called with the bytes of the journal that have been sent so far, after each request.
+    """
+
+    def __init__(self, run_dir: Path, uri: str, record: RunRecord, on_progress: Callable[[int], None] | None = None):
+        self.record = record
+        self._run_dir = run_dir
+        self._uri = uri
+        self._on_progress = on_progress or (lambda offset: None)
+        self._lock = threading.Lock()  # the trainer queues artifacts while the thread records its progress
+        self._client: MlflowClient | None = None
+        self._run_id = ""  # known once connected
+        self._sent = SentSteps()
+
+    def queue_artifact(self, path: Path) -> None:
+        path = path.resolve()
+        inside = path.is_relative_to(self._run_dir.resolve())
+        name = str(path.relative_to(self._run_dir.resolve()) if inside else path)
+        self.update(artifacts=[*(other for other in self.record.artifacts if other != name), name])
+
+    def end(self, status: str) -> None:
+        self.update(status=status, end_time=int(time.time() * 1000))
+
+    def send(self) -> int:
+        """Send all that waits; the number of points. After an error the connection is made anew."""
+        client, self._client = self._client or self._connect(), None
+        points = self._send_journal(client)
+        self._send_artifacts(client)
+        if self.record.status != "RUNNING":
+            client.set_terminated(self._run_id, self.record.status, self.record.end_time)
+        self._client = client
+        return points
+
+    def update(self, **changes: Any) -> None:
+        """Change the record, in memory first and then on disk."""
+        with self._lock:
+            for name, value in changes.items():
+                setattr(self.record, name, value)
+            write_json(self._run_dir / RECORD_NAME, asdict(self.record))
+
+    def _connect(self) -> "MlflowClient":
+        client, experiment_id = connect(self._uri, self.record.experiment)
+        self._run_id = open_run(client, experiment_id, self.record)
+        if self._run_id != self.record.run_id:
+            self.update(run_id=self._run_id, offset=0, step=-1)
+        self._sent = SentSteps()
+        for _, entry in lines(self._journal, 0, self.record.offset):
+            self._sent.take_new(entry)
+        return client
+
+    @property
+    def _journal(self) -> Path:
+        return self._run_dir / JOURNAL_NAME
+
+    def _send_journal(self, client: "MlflowClient") -> int:
+        from mlflow.entities import Metric
+
+        points = 0
+        metrics: list[Metric] = []
+        last = self.record.offset, self.record.step
+        for end, entry in lines(self._journal, self.record.offset, None):
+            last = end, entry.step
+            for name, value in self._sent.take_new(entry).items():
+                metrics.append(Metric(metric_name(name), value, int(entry.time * 1000), entry.step))
+            if len(metrics) >= _METRICS_PER_BATCH:
+                points += self._send_batch(client, metrics, *last)
+                metrics = []
+        return points + self._send_batch(client, metrics, *last)
+
+    def _send_batch(self, client: "MlflowClient", metrics: list[Any], end: int, step: int) -> int:
+        """Send the metrics of the journal up to byte `end`, then record that; returns their number."""
+        if end > self.record.offset:
+            client.log_batch(self._run_id, metrics=metrics)
+            self.update(offset=end, step=step)
+            self._on_progress(end)
+        return len(metrics)
+
+    def _send_artifacts(self, client: "MlflowClient") -> None:
+        for name in list(self.record.artifacts):
+            path = self._run_dir / name
+            place = Path(path.name if Path(name).is_absolute() else name)
+            if path.is_dir():
+                client.log_artifacts(self._run_id, str(path), str(place))
+            elif path.is_file():
+                client.log_artifact(self._run_id, str(path), str(place.parent) if len(place.parts) > 1 else None)
+            else:
+                _log.warning("%s is gone and cannot be logged to MLflow", path)
+            self.update(artifacts=[other for other in self.record.artifacts if other != name])
+
+
+def one_line(error: Exception) -> str:
+    """What went wrong, without secrets."""
+    text = str(error).strip()
+    return redact(text.splitlines()[0][:400] if text else type(error).__name__)

@@ -1,0 +1,102 @@
+"""The thread in which a run is tracked while it trains."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from data_prep.errors import UserError
+from pretrain.redact import redact
+from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
+from pretrain.tracking.sender import Sender, one_line
+from pretrain.tracking.target import OFFLINE, resolve_target
+
+_log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_SENDS = 2.0
+_LONGEST_BACK_OFF_SECONDS = 60.0
+
+
+class Tracker:
+    """Logs a run to MLflow from a daemon thread. No method raises, and only `close` waits."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        uri: str,
+        experiment: str,
+        run_name: str,
+        params: dict[str, str],
+        tags: dict[str, str],
+        artifacts: list[Path],
+        parent: str | None = None,
+    ) -> None:
+        """Continue the MLflow run of `run_dir` where there is one in this experiment, else plan a new one.
+
+        Args:
+            uri: OFFLINE sends nothing, and keeps all for `sync`.
+            parent: name or id of the MLflow run that this one is part of.
+        """
+        uri, experiment = resolve_target(uri, experiment)
+        record = RunRecord(redact(uri), experiment, run_name, params, tags, parent)
+        try:
+            if earlier := load_record(run_dir):
+                record.continue_from(earlier)
+        except (UserError, OSError) as error:
+            _log.warning("A new MLflow run is started: %s", error)
+        self._run_dir = run_dir
+        self._offline = uri == OFFLINE
+        self._sender = Sender(run_dir, uri, record)
+        self._stop = threading.Event()
+        self._sent_all = False
+        self._thread = threading.Thread(target=self._run, name="mlflow-tracker", daemon=True)
+        self._remember(self._sender.update)
+        for path in artifacts:
+            self.log_artifact(path)
+
+    def start(self) -> None:
+        if not self._offline:
+            self._thread.start()
+
+    def log_artifact(self, path: Path) -> None:
+        """Queue a file or a folder; its place in MLflow is its place in the run folder."""
+        self._remember(lambda: self._sender.queue_artifact(path))
+
+    def close(self, timeout_seconds: float, status: str) -> None:
+        """Send the rest and set the run's state to `status` (FINISHED, FAILED or KILLED), in at most `timeout_seconds`.
+
+        Close the journal first. What is left then is named in a warning together with the command that sends it.
+        """
+        self._remember(lambda: self._sender.end(status))
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        command = f"maskwright track sync {self._run_dir}"
+        if self._offline:
+            _log.warning("Nothing was sent to MLflow (track.uri: none); send it with: %s --uri ADDRESS", command)
+        elif not self._sent_all:
+            _log.warning("MLflow has not got everything; send the rest with: %s", command)
+
+    def _remember(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except OSError as error:
+            _log.warning("%s cannot be written, tracking goes on from memory: %s", self._run_dir / RECORD_NAME, error)
+
+    def _run(self) -> None:
+        back_off, down = 1.0, False
+        stopping = False
+        while not self._sent_all:
+            try:
+                self._sender.send()
+                self._sent_all = stopping
+                if down:
+                    _log.warning("MLflow takes the data again")
+                back_off, down = 1.0, False
+            except Exception as error:
+                if not down:
+                    _log.warning("MLflow is away, training goes on and the data are kept: %s", one_line(error))
+                if stopping:
+                    return
+                back_off, down = min(2 * back_off, _LONGEST_BACK_OFF_SECONDS), True
+            stopping = self._stop.wait(back_off if down else SECONDS_BETWEEN_SENDS)

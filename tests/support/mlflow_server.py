@@ -1,0 +1,166 @@
+"""A real MLflow server, a proxy before it that can fail in the ways of a network, and what its REST API tells."""
+
+import contextlib
+import http.server
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """An `mlflow server` process, by default on a free port of this machine, with its store in `folder`."""
+
+    def __init__(self, folder: Path, port: int | None = None, store: str | None = None) -> None:
+        port = port or free_port()
+        self.port, self.uri = port, f"http://127.0.0.1:{port}"
+        self.database, self.files = folder / "server.db", folder / "files"
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--workers", "1", "--artifacts-destination", str(self.files)]
+        command += ["--backend-store-uri", store or f"sqlite:///{self.database}"]
+        with open(folder / "server.log", "ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        for _ in range(900):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{self.uri}/health", timeout=1).read()
+                return
+            time.sleep(0.1)
+        self.stop()
+        pytest.fail((folder / "server.log").read_text())
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def stop(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+    @contextlib.contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """No file of the server's may grow."""
+        mine = psutil.Process(self.process.pid)
+        processes = [process.pid for process in (mine, *mine.children(recursive=True))]
+        unlimited = resource.prlimit(processes[0], resource.RLIMIT_FSIZE)
+        for pid in processes:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (self.database.stat().st_size, unlimited[1]))
+        try:
+            yield
+        finally:
+            for pid in processes:
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+
+
+class Proxy(http.server.ThreadingHTTPServer):
+    """Hands requests to a server, according to `mode`:
+
+    "pass"; "500", an answer without asking the server; "lost", the server is asked and its answer is not handed on;
+    "hold", the request waits until another mode is set, and is handed on then, as a frozen server takes it.
+
+    `script`, if set, gives each request its mode instead.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, target: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target, self.mode = target, "pass"
+        self.script: Iterator[str] | None = None
+        self.requests: Counter[str] = Counter()  # by the mode in which they came
+        self.uri = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def close(self) -> None:
+        self.mode = "pass"
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Proxy
+
+    def do_GET(self) -> None:
+        mode = next(self.server.script) if self.server.script else self.server.mode
+        self.server.requests[mode] += 1
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        while self.server.mode == "hold":
+            time.sleep(0.02)
+        code, answer = (500, b"{}") if mode == "500" else self._ask(body)
+        if mode == "lost":
+            code, answer = 502, b"{}"
+        with contextlib.suppress(OSError):  # the client of a held request has gone
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+
+    def _ask(self, body: bytes) -> tuple[int, bytes]:
+        headers = {"Content-Type": self.headers.get("Content-Type", "application/json")}
+        request = urllib.request.Request(self.server.target + self.path, body or None, headers, method=self.command)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except OSError:
+            return 502, b"{}"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def ask(uri: str, path: str, **query: Any) -> dict[str, Any]:
+    """A GET request to MLflow's REST API."""
+    address = f"{uri}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
+    with urllib.request.urlopen(address, timeout=60) as response:
+        return dict(json.load(response))
+
+
+def history(uri: str, run_id: str) -> list[tuple[str, int, float]]:
+    """(metric, step, value) of every point that the server has of a run, duplicates included, sorted."""
+    run = ask(uri, "runs/get", run_id=run_id)["run"]
+    points = []
+    for metric in run["data"].get("metrics", []):
+        query, token = {"run_id": run_id, "metric_key": metric["key"], "max_results": 25000}, ""
+        while True:
+            page = ask(uri, "metrics/get-history", **query | ({"page_token": token} if token else {}))
+            points += [(one["key"], int(one.get("step", 0)), float(one["value"])) for one in page.get("metrics", [])]
+            if not (token := page.get("next_page_token", "")):
+                break
+    return sorted(points)
+
+
+def all_runs(uri: str, experiment: str) -> list[dict[str, Any]]:
+    """The runs of an experiment, as the REST API gives them, with `tags` as a dictionary."""
+    found = ask(uri, "experiments/get-by-name", experiment_name=experiment)["experiment"]["experiment_id"]
+    body = json.dumps({"experiment_ids": [found], "max_results": 1000}).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{uri}/api/2.0/mlflow/runs/search", body, headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        runs = json.load(response).get("runs", [])
+    return [run | {"tags": {tag["key"]: tag["value"] for tag in run["data"].get("tags", [])}} for run in runs]
