@@ -22,6 +22,7 @@ from pretrain.measured import Measured, read_measured
 from pretrain.model_package import write_package
 from pretrain.run_folder import RunFolder
 from pretrain.tracked_run import TrackedRun, errors_in_a_sentence
+from pretrain.tracking.points import metric_name
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
@@ -136,12 +137,12 @@ def log_models(run: Path, which: str, step: int | None = None) -> list[str]:
     with errors_in_a_sentence(f"logging the models of {run} in MLflow"), _one_at_a_time(folder):
         tracked = TrackedRun.find(run)
         known = {model.tags.get(_KEY, ""): model for model in models_of(tracked)}
-        losses = [loss for model in known.values() if (loss := loss_of(model)) is not None]
+        losses = [loss for model in known.values() if is_ready(model) and (loss := loss_of(model)) is not None]
         done = []
         for one in chosen(offered, "all" if step is not None else which, losses) if offered else []:
             key = f"{tracked.key}/{one.name}/{one.saved}"
             model = known.get(key)
-            if (model is None or str(model.status) != "READY") and _log(folder, config, tracked, one, key, model):
+            if (model is None or not is_ready(model)) and _log(folder, config, tracked, one, key, model):
                 done.append(one.name)
     return done
 
@@ -166,6 +167,11 @@ def models_of(tracked: TrackedRun) -> list["LoggedModel"]:
         found += [model for model in page if _KEY in model.tags]
         if not (token := page.token):
             return found
+
+
+def is_ready(model: "LoggedModel") -> bool:
+    """Whether a logged model is whole."""
+    return str(model.status) == "READY"
 
 
 def loss_of(model: "LoggedModel") -> float | None:
@@ -226,7 +232,7 @@ def _link(tracked: TrackedRun, config: Config, one: Candidate, model_id: str) ->
 
     data = tracked.held_out(config)
     metrics = [
-        Metric(name, found.value, int(found.time * 1000), one.step, model_id, *data)
+        Metric(metric_name(name), found.value, int(found.time * 1000), one.step, model_id, *data)
         for name, found in one.metrics.items()
     ]
     if metrics:

@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    os.read(0, 1)  # the pipe ends with the parent; sys.stdin would be locked when this process ends first
     os._exit(1)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_prep.errors import UserError
-from pretrain.logged_models import log_models, loss_of, models_of
+from pretrain.logged_models import is_ready, log_models, loss_of, models_of
 from pretrain.tracked_run import TrackedRun, errors_in_a_sentence
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ def register(run: Path, name: str, which: str, alias: str | None) -> Registered:
 
 
 def _of_step(models: list["LoggedModel"], step: int) -> list["LoggedModel"]:
-    return [model for model in models if int(model.tags["step"]) == step and str(model.status) == "READY"]
+    return [model for model in models if int(model.tags["step"]) == step and is_ready(model)]
 
 
 def _choose(models: list["LoggedModel"], run: Path, which: str, step: int | None) -> "LoggedModel":
     """The lowest loss, and of equals, or where there is none, the model that was logged last."""
-    ready = [model for model in models if str(model.status) == "READY"]
+    ready = [model for model in models if is_ready(model)]
     if not ready:
         raise UserError(f"{run} has no checkpoint to register")
     if which == "best" and not any(loss_of(model) is not None for model in ready):
