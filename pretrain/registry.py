@@ -76,7 +76,10 @@ def _rank(model: "LoggedModel") -> float:
 
 
 def _version(tracked: TrackedRun, name: str, model: "LoggedModel") -> str:
+    import mlflow
+
     client, source = tracked.client, f"models:/{model.model_id}"
+    mlflow.set_tracking_uri(client.tracking_uri)  # where the registry of a SQLite file looks for the model
     if not _exists(client, name):
         client.create_registered_model(name)
     for version in client.search_model_versions(f"name = '{name}'"):

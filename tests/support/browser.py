@@ -3,16 +3,18 @@
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-_SWITCHES = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,1000")
+_SWITCHES = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,860")
 
 
 def needs_chromium() -> pytest.MarkDecorator:
@@ -29,17 +31,21 @@ class Browser:
         self.driver = driver
         self.said: list[str] = []
 
-    def open(self, address: str, *texts: str, seconds: float = 60) -> str:
-        """Open a page and wait until it shows all the texts; its whole text."""
+    def open(self, address: str, *texts: str) -> None:
+        """Open a page and wait until it shows all the texts."""
         self.driver.get("about:blank")  # or a change behind the # alone would not load anything
         self.driver.get(address)
+        self.wait_for(*texts)
+
+    def wait_for(self, *texts: str, seconds: float = 60) -> None:
+        """Wait until the page shows all the texts, and half a second more for what is being drawn."""
         try:
             WebDriverWait(self.driver, seconds).until(lambda _: all(text in self.text for text in texts))
-        except Exception:
+        except TimeoutException:
             missing = [text for text in texts if text not in self.text]
-            pytest.fail(f"{address} does not show {missing}, but:\n{self.text[:3000]}")
+            pytest.fail(f"{self.driver.current_url} does not show {missing}, but:\n{self.text[:3000]}")
+        time.sleep(0.5)
         self.said += [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
-        return self.text
 
     @property
     def text(self) -> str:
@@ -48,6 +54,9 @@ class Browser:
     def click(self, css: str) -> None:
         for element in self.driver.find_elements(By.CSS_SELECTOR, css)[:1]:
             element.click()
+
+    def write(self, css: str, text: str) -> None:
+        self.driver.find_element(By.CSS_SELECTOR, css).send_keys(text)
 
     def picture(self, path: Path) -> None:
         self.driver.save_screenshot(str(path))

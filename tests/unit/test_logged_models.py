@@ -16,6 +16,9 @@ from pretrain.model_logger import ModelLogger
 from pretrain.run_folder import RunFolder
 
 
+PYTHON = sys.executable
+
+
 def candidate(step: int, loss: float | None, averaged: bool = False) -> Candidate:
     name = "eval/ema_loss" if averaged else "eval/loss"
     return Candidate(step, averaged, 0.0, {} if loss is None else {name: Measurement(loss, 0.0)})
@@ -71,7 +74,7 @@ def test_training_waits_for_no_pass_and_its_end_for_a_bounded_time(
     logger: ModelLogger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sleeper = tmp_path / "sleeper"
-    sleeper.write_text(f"#!{sys.executable}\nimport time\nprint('begun', flush=True)\ntime.sleep(60)\n")
+    sleeper.write_text(f"#!{PYTHON}\nimport time\nprint('begun', flush=True)\ntime.sleep(60)\n")
     sleeper.chmod(0o755)
     monkeypatch.setattr(model_logger.sys, "executable", str(sleeper))
     started = time.monotonic()
@@ -106,7 +109,7 @@ def test_last_begins_nothing_while_the_run_goes_on(logger: ModelLogger, tmp_path
 def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
     code = "import sys, time; from pretrain import model_logger; sys.modules['pretrain.logged_models'] = sys; "
     code += "sys.log_models = lambda *_: time.sleep(60); sys.argv[1:] = ['run', 'all']; model_logger.main()"
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    process = subprocess.Popen([PYTHON, "-c", code], stdin=subprocess.PIPE)
     assert process.stdin is not None
     time.sleep(0.2)
     assert process.poll() is None
