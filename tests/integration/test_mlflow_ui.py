@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 
 from pretrain.registry import register
 from tests.support import runs, text_data
-from tests.support.browser import Browser, chromium, needs_chromium
+from tests.support.browser import SIZE, Browser, chromium, needs_chromium
 from tests.support.mlflow_server import Server
 
 pytestmark = [pytest.mark.slow, needs_chromium()]
@@ -30,8 +30,10 @@ def visit(browser: Browser, uri: str, experiment: str, name: str, see: Callable[
     browser.open(f"{place}/runs?{training}", name, "1 matching run", f"+{len(models) - 1}")
     browser.click('button[data-component-id="mlflow.assistant.chat_panel.close"]')
     see("runs")
-    browser.open(f"{place}/models?{training}", *models, "Ready")
+    browser.resize(2100, 540)
+    browser.open(f"{place}/models?{training}", *models, "Ready", "eval/loss", f"{loss:.3f}"[:4])
     see("models")
+    browser.resize(*SIZE)
     browser.open(f"{place}/models/{models[newest].model_id}?{training}", newest, "eval/loss", str(loss)[:10], "Ready")
     see("model")
     browser.open(f"{place}/runs/{run.info.run_id}/model-metrics?{training}", "Add chart")

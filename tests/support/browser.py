@@ -14,7 +14,14 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-_SWITCHES = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,860")
+SIZE = (1280, 860)
+_SWITCHES = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    f"--window-size={SIZE[0]},{SIZE[1]}",
+)
 
 
 def needs_chromium() -> pytest.MarkDecorator:
@@ -57,6 +64,9 @@ class Browser:
 
     def write(self, css: str, text: str) -> None:
         self.driver.find_element(By.CSS_SELECTOR, css).send_keys(text)
+
+    def resize(self, width: int, height: int) -> None:
+        self.driver.set_window_size(width, height)
 
     def picture(self, path: Path) -> None:
         self.driver.save_screenshot(str(path))

@@ -15,7 +15,6 @@ from pretrain.measured import read_measured
 from pretrain.model_logger import ModelLogger
 from pretrain.run_folder import RunFolder
 
-
 PYTHON = sys.executable
 
 
