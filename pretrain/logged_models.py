@@ -73,7 +73,7 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
     found = []
     for step, path in reversed(checkpoint.committed(folder.checkpoints)):
         saved, metrics = checkpoint.read(path).time, evaluation(measured, step)
-        of_ema = {name: metrics.pop(name) for name in list(metrics) if name.startswith("eval/ema_")}
+        of_ema = {name: metrics.pop(name) for name in (_loss_name(averaged=True),) if name in metrics}
         found.append(Candidate(step, False, saved, metrics))
         if averaged:
             found.append(Candidate(step, True, saved, of_ema))
