@@ -10,12 +10,14 @@ from pretrain.curve import draw_curve
 from pretrain.data.sources import Sources
 from pretrain.journal import Journal
 from pretrain.measured import read_measured
+from pretrain.model_logger import ModelLogger
 from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
 from pretrain.tracking import Tracker
 from pretrain.tracking.tags import run_tags
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+_COMMITTED = "checkpoint/write_seconds"  # in the metrics of a checkpoint that is there
 _TRACKER_SECONDS = 20.0  # how long the end of a run waits for MLflow
 
 
@@ -53,6 +55,7 @@ class Reporting:
             parent=config.track.parent,
         )
         self._tracker.start()
+        self._models = ModelLogger(folder, config.track.models)
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
         """Record the metrics of a step, and of a training step its batch."""
@@ -60,6 +63,8 @@ class Reporting:
             self._last_step = step
         self._progress.update(self._last_step, metrics)
         self._journal.append(step, metrics, batch)
+        if _COMMITTED in metrics:
+            self._models.committed()
 
     def close(self, state: State, reason: str | None, retry: bool) -> None:
         """Write what remains of a run that ended in `state`; `retry` says of one that stopped what status.json does."""
@@ -73,6 +78,7 @@ class Reporting:
         self._journal.close()
         self._draw_curve()
         self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
+        self._models.close(completed=state == "completed")
 
     def _draw_curve(self) -> None:
         try:

@@ -60,6 +60,7 @@ class RunFolder:
         self.stop = path / "STOP"
         self.checkpoints = path / "checkpoints"
         self.exports = path / "exports"
+        self.models_log = path / "models.log"
         self.tokenizer = path / "tokenizer"
         self.curve = path / "curve.png"
         self.heartbeats = path / "heartbeats"

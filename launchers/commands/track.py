@@ -1,20 +1,25 @@
 """`maskwright track`: what MLflow knows of a run."""
 
 import json
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.run import RunArgument
 from launchers.progress import ProgressLine
 
 track_app = typer.Typer(help="Bring MLflow up to date with a run.", no_args_is_help=True)
 
 
-@track_app.callback()
-def _group() -> None:
-    """Keeps `sync` a named subcommand while it is the only one."""
+class Which(str, Enum):
+    """Which checkpoints to log."""
+
+    all = "all"
+    best = "best"
+    last = "last"
 
 
 @track_app.command(name="sync")
@@ -84,3 +89,48 @@ def _sync(run: Path, uri: str | None, experiment: str | None) -> dict[str, Any]:
         return {"run": str(run), "points": 0, "uri": None, "run_id": None, "error": str(error)}
     where = (record.uri, record.run_id) if record else (None, None)
     return {"run": str(run), "points": points, "uri": where[0], "run_id": where[1], "error": None}
+
+
+@track_app.command()
+def models(
+    run: RunArgument,
+    which: Annotated[Which, typer.Option(help="best: each with a lower held-out loss than all before it")] = Which.all,
+    step: Annotated[int | None, typer.Option(help="the checkpoint of this step alone")] = None,
+) -> None:
+    """Log a run's checkpoints as MLflow models, with their evaluations; those that are not logged yet.
+
+    It may be repeated, and run beside the training.
+
+    Examples:
+
+        maskwright track models runs/demo
+
+        maskwright track models runs/demo --step 400
+    """
+    from pretrain.logged_models import log_models
+    from pretrain.tracking import sync
+
+    sync(run)
+    names = log_models(run, which.value, step)
+    typer.echo(f"logged {', '.join(names)}" if names else "MLflow already has every model")
+
+
+@track_app.command()
+def register(
+    run: RunArgument,
+    name: Annotated[str, typer.Option(help="of the registered model")],
+    step: Annotated[str, typer.Option(metavar="N|best|last", help="best: lowest held-out loss")] = "best",
+    alias: Annotated[str | None, typer.Option(help="for this version, for instance champion")] = None,
+) -> None:
+    """Register a run's model with MLflow, and log it first if it is not logged yet.
+
+    Example: `maskwright track register runs/demo --name demo-bert --alias champion`
+    """
+    from pretrain.registry import register as register_model
+    from pretrain.tracking import sync
+
+    sync(run)
+    made = register_model(run, name, step, alias)
+    loss = "" if made.loss is None else f", held-out loss {made.loss:.4f}"
+    place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
+    typer.echo(f"{place} is version {made.version}: {made.model}{loss}")

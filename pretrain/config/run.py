@@ -1,6 +1,7 @@
 """Where a run lives, and what it leaves behind: checkpoints, evaluations, metrics."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -59,9 +60,18 @@ class EvalConfig(Section):
 class TrackConfig(Section):
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "maskwright"
+    models: Literal["none", "last", "best", "all"] = Field(
+        "none", description="checkpoints that MLflow gets as logged models"
+    )
     parent: str | None = Field(
         None, min_length=1, max_length=250, description="the MLflow run that this one is part of: a name, or an id"
     )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> "TrackConfig":
+        if self.models != "none" and self.uri == "none":
+            raise ValueError("models are logged in MLflow, which uri none has not; `maskwright track models` can later")
+        return self
 
     @field_validator("uri")
     @classmethod

@@ -66,6 +66,11 @@ class Config(Section):
             raise ValueError(f"masking.device gpu is for objective mlm, not {self.objective}")
         if self.causal and self.model.arch not in ("bert", "roberta"):
             raise ValueError(f"objective clm needs model.arch bert or roberta, not {self.model.arch}")
+        if self.causal and self.track.models != "none":
+            raise ValueError(
+                "track.models is for models that fill masks, and MLflow's pipeline would end each text of one of "
+                "objective clm with [SEP]; set it to none, and use `maskwright export`"
+            )
         if self.train.fused_kernels and self.model.arch == "auto":
             raise ValueError("train.fused_kernels is for the native encoder; set it to false with model.arch auto")
         if self.train.compile:

@@ -24,9 +24,8 @@ def open_run(client: "MlflowClient", experiment_id: str, record: RunRecord) -> s
 
     It is found by its key, so that one whose `create_run` was answered to a dead process is found too.
     """
-    found = _tagged(client, experiment_id, _KEY_TAG, record.key)
-    if found:
-        run = found[0]
+    run = find_run(client, experiment_id, record.key)
+    if run:
         if record.status == "RUNNING" != run.info.status:
             client.update_run(run.info.run_id, status="RUNNING")
     else:
@@ -36,6 +35,12 @@ def open_run(client: "MlflowClient", experiment_id: str, record: RunRecord) -> s
     if record.parent:
         _adopt(client, experiment_id, run.info.run_id, record.parent)
     return str(run.info.run_id)
+
+
+def find_run(client: "MlflowClient", experiment_id: str, key: str) -> "Run | None":
+    """The run whose record has this key; None if it is not on this server, or was deleted."""
+    found = _tagged(client, experiment_id, _KEY_TAG, key)
+    return found[0] if found else None
 
 
 def _tagged(client: "MlflowClient", experiment_id: str, tag: str, value: str) -> list["Run"]:

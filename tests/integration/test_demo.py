@@ -2,6 +2,8 @@
 
 import json
 
+from mlflow import MlflowClient
+
 from tests.support import runs
 
 
@@ -17,6 +19,9 @@ def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path
     assert json.loads((model / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
     for words in ("unigram entropy of the held-out text", "held-out loss", "Emerald [MASK]", "mlflow ui"):
         assert words in result.stdout, words
+    store = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    (logged,) = store.search_logged_models([store.get_experiment_by_name("demo").experiment_id])
+    assert (logged.name, str(logged.status)) == ("step-00000006", "READY")
 
     again = runs.maskwright("demo", "--dir", tmp_path, *few)
     assert again.returncode == 0, again.stdout + again.stderr

@@ -116,6 +116,7 @@ OPTIONS = {
     "track.uri": "sqlite:///mlflow.db",
     "track.experiment": "maskwright",
     "track.parent": None,
+    "track.models": "none",
     "cluster.nodes": 1,
     "cluster.gpus_per_node": 1,
     "cluster.cpu": False,
@@ -309,6 +310,7 @@ def test_missing_required_key_is_named(write, name):
         (["checkpoint.keep_every=1500"], "checkpoint.keep_every (1500) must be a multiple of checkpoint.every_steps"),
         (["checkpoint.remote=bucket/run"], "'bucket/run' is not a URL like s3://bucket/run"),
         (["checkpoint.remote=s3://me:secret@host/run"], "passwords and tokens do not belong in a config"),
+        (["objective=clm", "track.models=last"], "track.models is for models that fill masks"),
         (["track.uri=http://me:secret@host"], "passwords and tokens do not belong in a config"),
     ],
 )

@@ -112,6 +112,7 @@ FREE = {
     "track__uri": "sqlite:///x.db",
     "track__experiment": "x",
     "track__parent": "study",
+    "track__models": "all",
     "cluster": {"nodes": 3, "gpus_per_node": 8, "partition": "gpu", "environment": {"A": "b"}},
 }
 

@@ -1,0 +1,249 @@
+"""Checkpoints as MLflow logged models: Hugging Face folders with their evaluations linked, so that MLflow ranks them.
+
+A model is found again by its tag `maskwright.model`, which is made from the run and the checkpoint, so a pass that was
+killed is taken up where it stopped: a model is whole when MLflow calls it READY, and only then is it logged.
+"""
+
+import contextlib
+import fcntl
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from data_prep.errors import UserError
+from pretrain import checkpoint
+from pretrain.config import Config, load_config
+from pretrain.export import export_run
+from pretrain.measured import Measured, read_measured
+from pretrain.model_package import write_package
+from pretrain.run_folder import RunFolder
+from pretrain.tracked_run import TrackedRun, errors_in_a_sentence
+from pretrain.tracking.points import metric_name
+
+if TYPE_CHECKING:
+    from mlflow.entities import LoggedModel
+
+_KEY = "maskwright.model"
+_AVERAGED = "-ema"
+_PAGE = 100  # of MLflow's answers
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A value in the journal; `time` is that of its line, in Unix seconds."""
+
+    value: float
+    time: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The weights of a checkpoint, or their averages, with what an evaluation at its step found, by MLflow name.
+
+    `saved` is when the checkpoint was written, in Unix seconds.
+    """
+
+    step: int
+    averaged: bool
+    saved: float
+    metrics: dict[str, Measurement]
+
+    @property
+    def name(self) -> str:
+        return f"step-{self.step:08d}{_AVERAGED if self.averaged else ''}"
+
+    @property
+    def loss(self) -> float | None:
+        """The held-out loss, nats a prediction; None if there was no evaluation at this step."""
+        found = self.metrics.get(_loss_name(self.averaged))
+        return found.value if found else None
+
+
+def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
+    """What the committed checkpoints offer, in order of step; `averaged` weights too, behind the others of a step.
+
+    Raises:
+        UserError: if the manifest of a checkpoint is damaged.
+    """
+    measured = read_measured(folder.journal)
+    found = []
+    for step, path in reversed(checkpoint.committed(folder.checkpoints)):
+        saved, metrics = checkpoint.read(path).time, evaluation(measured, step)
+        of_ema = {name: metrics.pop(name) for name in (_loss_name(averaged=True),) if name in metrics}
+        found.append(Candidate(step, False, saved, metrics))
+        if averaged:
+            found.append(Candidate(step, True, saved, of_ema))
+    return found
+
+
+def evaluation(measured: Measured, step: int) -> dict[str, Measurement]:
+    """What the evaluation at a step found: the valid values, so of a step evaluated twice the later ones.
+
+    A value that was the same the first time has the time of that line, which MLflow has with it.
+    """
+    found = {}
+    for name, (lines, values) in measured.columns.items():
+        here = np.flatnonzero(measured.steps[lines] == step)
+        if name.startswith("eval/") and name != "eval/seconds" and len(here):
+            value = values[here[-1]]
+            line = lines[here[0] if values[here[0]] == value else here[-1]]
+            found[name] = Measurement(float(value), float(measured.times[line]))
+    return found
+
+
+def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Candidate]:
+    """Those that `track.models` asks for.
+
+    Args:
+        which: all; last, of the newest step; best, each whose held-out loss is below those of all before it.
+        logged: losses of the models that MLflow has already.
+    """
+    if which == "last":
+        return [one for one in offered if one.step == offered[-1].step]
+    if which == "all":
+        return offered
+    found: list[Candidate] = []
+    lowest = min(logged, default=float("inf"))
+    for one in offered:
+        if one.loss is not None and one.loss < lowest:
+            lowest = one.loss
+            found.append(one)
+    return found
+
+
+def log_models(run: Path, which: str, step: int | None = None) -> list[str]:
+    """Log the checkpoints of a run as models of its MLflow run, those that are not there yet.
+
+    Args:
+        which: all, best or last.
+        step: this checkpoint alone, whatever `which` says.
+
+    Returns:
+        The names of the models logged now.
+
+    Raises:
+        UserError: if the run is not in MLflow, MLflow does not answer, or a checkpoint cannot be exported.
+    """
+    folder = RunFolder(run)
+    config = load_config(folder.config)
+    refuse_causal(config)
+    offered = candidates(folder, averaged=config.optim.ema is not None)
+    if step is not None and not (offered := [one for one in offered if one.step == step]):
+        raise UserError(f"{run}: there is no checkpoint of step {step}")
+    with errors_in_a_sentence(f"logging the models of {run} in MLflow"), _one_at_a_time(folder):
+        tracked = TrackedRun.find(run)
+        known = {model.tags.get(_KEY, ""): model for model in models_of(tracked)}
+        losses = [loss for model in known.values() if is_ready(model) and (loss := loss_of(model)) is not None]
+        done = []
+        for one in chosen(offered, "all" if step is not None else which, losses) if offered else []:
+            key = f"{tracked.key}/{one.name}/{one.saved}"
+            model = known.get(key)
+            if (model is None or not is_ready(model)) and _log(folder, config, tracked, one, key, model):
+                done.append(one.name)
+    return done
+
+
+def refuse_causal(config: Config) -> None:
+    """Raises UserError for objective clm."""
+    if config.causal:
+        raise UserError(
+            "a model of objective clm is not logged in MLflow, whose pipeline would end each text with [SEP]; "
+            "use `maskwright export`"
+        )
+
+
+def models_of(tracked: TrackedRun) -> list["LoggedModel"]:
+    """The logged models of a run that Maskwright made, those too whose files have not all arrived."""
+    found: list[LoggedModel] = []
+    token: str | None = None
+    while True:
+        page = tracked.client.search_logged_models(
+            [tracked.experiment_id], f"source_run_id = '{tracked.run_id}'", max_results=_PAGE, page_token=token
+        )
+        found += [model for model in page if _KEY in model.tags]
+        if not (token := page.token):
+            return found
+
+
+def is_ready(model: "LoggedModel") -> bool:
+    """Whether a logged model is whole."""
+    return str(model.status) == "READY"
+
+
+def loss_of(model: "LoggedModel") -> float | None:
+    """The held-out loss that is linked to a logged model; None if there is none."""
+    name = _loss_name(model.name.endswith(_AVERAGED))
+    values = [metric.value for metric in model.metrics or [] if metric.key == name]
+    return values[-1] if values else None
+
+
+def _loss_name(averaged: bool) -> str:
+    return "eval/ema_loss" if averaged else "eval/loss"
+
+
+def _log(
+    folder: RunFolder, config: Config, tracked: TrackedRun, one: Candidate, key: str, begun: "LoggedModel | None"
+) -> bool:
+    """Whether the model was logged: a checkpoint that training removed meanwhile cannot be."""
+    from mlflow.entities import LoggedModelOutput
+
+    work = folder.exports / ".logged-model.tmp"
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        exported = _export(folder, one, work / one.name)
+        if exported is None:
+            return False
+        model = begun or tracked.client.create_logged_model(
+            tracked.experiment_id,
+            name=one.name,
+            source_run_id=tracked.run_id,
+            tags={_KEY: key, "step": str(one.step)},
+            params=tracked.params | {"step": str(one.step)},
+            model_type="masked language model",
+        )
+        write_package(exported, work / "package", model, tracked.run_id, f"{folder.title}/{one.name}")
+        tracked.client.log_model_artifacts(model.model_id, str(work / "package"))
+        if model.model_id not in tracked.outputs():
+            tracked.client.log_outputs(tracked.run_id, [LoggedModelOutput(model.model_id, step=one.step)])
+        _link(tracked, config, one, model.model_id)
+        tracked.client.finalize_logged_model(model.model_id, "READY")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return True
+
+
+def _export(folder: RunFolder, one: Candidate, out: Path) -> Path | None:
+    place = dict(checkpoint.committed(folder.checkpoints)).get(one.step)
+    try:
+        return export_run(folder.path, one.step, out, averaged=one.averaged)
+    except (UserError, OSError):
+        if place is None or not place.exists():
+            return None
+        raise
+
+
+def _link(tracked: TrackedRun, config: Config, one: Candidate, model_id: str) -> None:
+    """Say which evaluation is this model's; the run keeps one row, as the time is that of the journal's line."""
+    from mlflow.entities import Metric
+
+    data = tracked.held_out(config)
+    metrics = [
+        Metric(metric_name(name), found.value, int(found.time * 1000), one.step, model_id, *data)
+        for name, found in one.metrics.items()
+    ]
+    if metrics:
+        tracked.client.log_batch(tracked.run_id, metrics=metrics)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: RunFolder) -> Iterator[None]:
+    """The training's own pass and a person's command would log the same model twice."""
+    folder.exports.mkdir(exist_ok=True)
+    with open(folder.exports / ".lock", "a") as file:
+        with contextlib.suppress(OSError):  # a network file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,101 @@
+"""Logs checkpoints as MLflow models while a run goes on: in a process of its own, which training does not wait for."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from data_prep.errors import UserError
+from pretrain.run_folder import RunFolder
+
+_LAST_SECONDS = 300.0  # how long the end of a run waits for its last models
+
+
+class ModelLogger:
+    """Starts one pass at a time over the checkpoints that MLflow lacks; each exports in host memory, never on a GPU.
+
+    Args:
+        which: track.models.
+    """
+
+    def __init__(self, folder: RunFolder, which: str):
+        self._folder, self._which = folder, which
+        self._pass: subprocess.Popen[bytes] | None = None
+
+    def committed(self) -> None:
+        """There is a new checkpoint: begin a pass, unless one is running, which looks again before it ends."""
+        if self._which in ("all", "best") and (self._pass is None or self._pass.poll() is not None):
+            self._begin()
+
+    def close(self, completed: bool) -> None:
+        """Log what is left of a completed run, in a bounded time; of any other the next start of the run does that."""
+        if self._which == "none":
+            return
+        if not completed:
+            if self._pass:
+                self._end()
+            return
+        deadline = time.monotonic() + _LAST_SECONDS
+        try:
+            if self._pass:
+                self._pass.wait(_LAST_SECONDS)
+            self._begin()
+            failed = self._pass is None or self._pass.wait(max(0.0, deadline - time.monotonic())) != 0
+        except subprocess.TimeoutExpired:
+            failed = True
+        if failed:
+            self._end()
+            hint = f"maskwright track models {self._folder.path} --which {self._which}"
+            said = _last_line(self._folder.models_log)
+            print(f"warning: MLflow has not got every model ({said}): {hint}", file=sys.stderr, flush=True)
+
+    def _begin(self) -> None:
+        command = [sys.executable, "-m", "pretrain.model_logger", str(self._folder.path), self._which]
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        try:
+            with open(self._folder.models_log, "ab") as log:
+                self._pass = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+                )
+        except OSError as error:  # no room for the file, or for the process
+            print(f"warning: no model is logged in MLflow now: {error}", file=sys.stderr, flush=True)
+
+    def _end(self) -> None:
+        if self._pass:
+            self._pass.kill()
+            self._pass.wait()
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return lines[-1].removeprefix("error: ") if lines else "it took too long"
+
+
+def main() -> int:
+    """One pass: `python -m pretrain.model_logger RUN WHICH`, until there is no more to log or the parent has gone."""
+    from pretrain.logged_models import log_models  # not in the training process, which has no use for transformers
+
+    os.nice(10)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    run, which = Path(sys.argv[1]), sys.argv[2]
+    try:
+        while names := log_models(run, which):
+            print(f"logged {', '.join(names)}", flush=True)
+    except UserError as error:
+        print(f"error: {error}", flush=True)
+        return 1
+    return 0
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # the pipe ends with the parent; sys.stdin would be locked when this process ends first
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""An exported Hugging Face folder as an MLflow model: flavors, signature, input example, requirements, model card."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlflow.entities import LoggedModel
+
+_PACKAGES = ("mlflow", "torch", "transformers")
+
+
+def write_package(exported: Path, out: Path, model: "LoggedModel", run_id: str, title: str) -> None:
+    """Write what MLflow stores of a logged model; its folder `model` has all of `exported`.
+
+    `mlflow.transformers.load_model` gives a fill-mask pipeline, and `mlflow.pyfunc.load_model` a model that takes texts
+    with one mask each and returns the likeliest token of each. Weights are the safetensors of `exported`.
+
+    Args:
+        out: folder to write, which must be new.
+        model: the logged model that it will belong to.
+        title: what the model is called inside the package.
+    """
+    import mlflow.transformers
+    from huggingface_hub import ModelCard
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import ColSpec, Schema
+    from transformers import pipeline
+
+    fill: Any = pipeline("fill-mask", model=str(exported), device="cpu", trust_remote_code=False)
+    text = Schema([ColSpec("string")])
+    package = Model(artifact_path=model.artifact_location, model_uuid=model.model_id, run_id=run_id)
+    package.model_id = model.model_id
+    mlflow.transformers.save_model(
+        transformers_model=fill,
+        path=str(out),
+        model_card=ModelCard.load(exported / "README.md"),
+        mlflow_model=package,
+        signature=ModelSignature(inputs=text, outputs=text),
+        input_example=[f"The ship sailed across the {fill.tokenizer.mask_token}."],
+        pip_requirements=[_pinned(name) for name in _PACKAGES],
+    )
+    shutil.copytree(exported, out / "model", dirs_exist_ok=True)  # byte for byte, with tokenizer and model card
+    (out / "LICENSE.txt").unlink(missing_ok=True)  # MLflow's guess of a licence, with a local path as a web address
+    package.flavors["transformers"]["source_model_name"] = title  # or that path again
+    package.save(str(out / "MLmodel"))
+
+
+def _pinned(name: str) -> str:
+    """This version of a package, without the local part (`+cu130`) that no index has."""
+    from importlib.metadata import version
+
+    return f"{name}=={version(name).partition('+')[0]}"

@@ -1,0 +1,116 @@
+"""Which checkpoints become models, and which evaluation is theirs."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pretrain import model_logger
+from pretrain.journal import Entry, format_entry
+from pretrain.logged_models import Candidate, Measurement, chosen, evaluation
+from pretrain.measured import read_measured
+from pretrain.model_logger import ModelLogger
+from pretrain.run_folder import RunFolder
+
+PYTHON = sys.executable
+
+
+def candidate(step: int, loss: float | None, averaged: bool = False) -> Candidate:
+    name = "eval/ema_loss" if averaged else "eval/loss"
+    return Candidate(step, averaged, 0.0, {} if loss is None else {name: Measurement(loss, 0.0)})
+
+
+OFFERED = [
+    candidate(10, 6.0),
+    candidate(10, 5.9, averaged=True),
+    candidate(20, None),
+    candidate(20, 5.95, averaged=True),
+    candidate(30, 5.5),
+    candidate(30, 5.6, averaged=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("which", "logged", "names"),
+    [
+        ("all", [], [one.name for one in OFFERED]),
+        ("last", [], ["step-00000030", "step-00000030-ema"]),
+        ("best", [], ["step-00000010", "step-00000010-ema", "step-00000030"]),
+        ("best", [5.92], ["step-00000010-ema", "step-00000030"]),
+        ("best", [5.5], []),
+    ],
+)
+def test_chosen(which: str, logged: list[float], names: list[str]) -> None:
+    assert [one.name for one in chosen(OFFERED, which, logged)] == names
+
+
+def test_an_evaluation_has_the_valid_value_and_the_time_that_mlflow_has_it_with(tmp_path: Path) -> None:
+    lines = [
+        Entry(4, 100.0, {"train/loss": 6.0}),
+        Entry(4, 101.0, {"eval/loss": 5.5, "eval/masked_accuracy": 0.1, "eval/seconds": 2.0}),
+        Entry(8, 102.0, {"eval/loss": 5.0}),
+        Entry(4, 201.0, {"eval/loss": 5.5, "eval/masked_accuracy": 0.2, "eval/seconds": 3.0}),
+    ]
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b"".join(format_entry(entry) for entry in lines))
+    found = evaluation(read_measured(path), 4)
+    assert found == {"eval/loss": Measurement(5.5, 101.0), "eval/masked_accuracy": Measurement(0.2, 201.0)}
+    assert evaluation(read_measured(path), 5) == {}
+
+
+@pytest.fixture
+def logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLogger:
+    """Whose passes sleep instead."""
+    monkeypatch.setattr(model_logger, "_LAST_SECONDS", 1.0)
+    monkeypatch.setattr(model_logger.sys, "executable", shutil.which("true"))
+    return ModelLogger(RunFolder(tmp_path), "all")
+
+
+def test_training_waits_for_no_pass_and_its_end_for_a_bounded_time(
+    logger: ModelLogger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sleeper = tmp_path / "sleeper"
+    sleeper.write_text(f"#!{PYTHON}\nimport time\nprint('begun', flush=True)\ntime.sleep(60)\n")
+    sleeper.chmod(0o755)
+    monkeypatch.setattr(model_logger.sys, "executable", str(sleeper))
+    started = time.monotonic()
+    logger.committed()
+    logger.committed()
+    assert time.monotonic() - started < 0.5
+    first = logger._pass
+    assert first is not None
+    logger.close(completed=True)
+    assert time.monotonic() - started < 5.0
+    assert first.returncode == -9  # nothing is left behind
+    assert f"maskwright track models {tmp_path} --which all" in capsys.readouterr().err
+
+
+def test_a_run_that_stops_ends_its_pass_and_a_completed_one_looks_once_more(
+    logger: ModelLogger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger.close(completed=False)
+    assert not (tmp_path / "models.log").exists()
+    logger.close(completed=True)
+    assert (tmp_path / "models.log").exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_last_begins_nothing_while_the_run_goes_on(logger: ModelLogger, tmp_path: Path) -> None:
+    for which in ("last", "none"):
+        waiting = ModelLogger(RunFolder(tmp_path), which)
+        waiting.committed()
+        assert waiting._pass is None
+
+
+def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
+    code = "import sys, time; from pretrain import model_logger; sys.modules['pretrain.logged_models'] = sys; "
+    code += "sys.log_models = lambda *_: time.sleep(60); sys.argv[1:] = ['run', 'all']; model_logger.main()"
+    process = subprocess.Popen([PYTHON, "-c", code], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.stdin.close()
+    assert process.wait(20) == 1
