@@ -13,6 +13,7 @@ from pretrain.journal import Journal
 from pretrain.measured import read_measured
 from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
+from pretrain.system.exchange import SystemMetrics
 from pretrain.tracking import Tracker
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -25,10 +26,11 @@ class Reporting:
     Args:
         data: the training data, named in MLflow by fingerprint.
         steps_done: steps of earlier parts of this run.
+        system: what the nodes do meanwhile.
     """
 
-    def __init__(self, config: Config, folder: RunFolder, data: Sources, steps_done: int):
-        self._config, self._folder, self._last_step = config, folder, steps_done
+    def __init__(self, config: Config, folder: RunFolder, data: Sources, steps_done: int, system: SystemMetrics):
+        self._config, self._folder, self._last_step, self._system = config, folder, steps_done, system
         self._journal = Journal(folder.journal)
         self._progress = Progress(config.train.steps, steps_done)
         if steps_done:
@@ -56,6 +58,7 @@ class Reporting:
         """Record the metrics of a step, and of a training step its batch."""
         if batch:  # of checkpoints and rollbacks it is told later, and after a rollback steps are lower again
             self._last_step = step
+            metrics = metrics | self._system.latest()
         self._progress.update(self._last_step, metrics)
         self._journal.append(step, metrics, batch)
 

@@ -14,7 +14,7 @@ def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch):
     monkeypatch.setattr(reporting, "draw_curve", lambda *_, **__: None)
     config = Config.model_validate({"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}})
     folder = RunFolder(tmp_path)
-    told = reporting.Reporting(config, folder, SimpleNamespace(fingerprint="0"), 0)
+    told = reporting.Reporting(config, folder, SimpleNamespace(fingerprint="0"), 0, SimpleNamespace(latest=dict))
     batch = {"rows": 8}
     for step, metrics, of in (
         (21, {"train/loss": 9.0}, batch),
