@@ -30,7 +30,7 @@ def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
         yield from ((name, p.grad) for name, p in engine.module.named_parameters() if p.grad is not None)
     elif getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
         by_number = {optimizer.get_param_id(parameter): name for parameter, name in names.items()}
-        yield from ((by_number[number], norm) for number, norm in optimizer.norm_for_param_grads.items())
+        yield from ((by_number[number], norm.float()) for number, norm in optimizer.norm_for_param_grads.items())
     elif stage < 3:
         for number, parameters in enumerate(optimizer.bit16_groups):
             held = [parameter for parameter in parameters if parameter._hp_mapping is not None]

@@ -1,5 +1,6 @@
 """A profile of some steps: a trace for each rank, for https://ui.perfetto.dev, and a table of time by part."""
 
+import itertools
 import sys
 import time
 from collections import defaultdict
@@ -130,7 +131,7 @@ class Profile:
 def spent_by_phase(stamps: Sequence[_Stamp]) -> dict[Phase, Spent]:
     """What each phase took in all, the last stamp being the end; waits for the device."""
     found: dict[Phase, list[Spent]] = defaultdict(list)
-    for start, end in zip(stamps[:-1], stamps[1:], strict=True):
+    for start, end in itertools.pairwise(stamps):
         device = None
         if start.event and end.event:
             end.event.synchronize()
