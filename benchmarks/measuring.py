@@ -47,22 +47,25 @@ def arguments() -> argparse.Namespace:
 
 
 def report_of(found: dict[str, Any], settings: dict[str, Any], load: float) -> str:
+    model = f"{settings['layers']} layers of {settings['hidden']}, {settings['micro_batch_size']} rows of"
+    turns = f"{settings['rounds']} rounds of {settings['steps']} steps a side, in turns"
     step = statistics.median(one["nothing"] for one in found["rounds"])
     norm, sample = (statistics.median(found[name]) for name in ("norms", "samples"))
     shares = norm / step / TRACK.group_norms_every, sample / TRACK.system_seconds
     return f"""# What measuring costs
 
-{settings["layers"]} layers of {settings["hidden"]}, {settings["micro_batch_size"]} rows of {settings["seq_len"]} on each
-of 2 ranks, {found["device"]}, fp32, ZeRO {settings["stage"]}; {settings["rounds"]} rounds of {settings["steps"]} steps a
-side, in turns. A step takes {1000 * step:.1f} ms (median).
+Two ranks, {found["device"]}, fp32, ZeRO {settings["stage"]}: {model}
+{settings["seq_len"]} each. {turns}. A step takes {1000 * step:.1f} ms (median).
 
 | | CPU time of one | a run does it | share of the step |
 |---|---:|---:|---:|
 | gradient norms of parts | {1000 * norm:.2f} ms | every {TRACK.group_norms_every} steps | {shares[0]:.4%} |
 | a sample of the machine | {1000 * sample:.2f} ms | every {TRACK.system_seconds:g} s | {shares[1]:.4%} |
 
-Both together: {sum(shares):.3%} of the step; expected beforehand, by the bytes that are read: less than 0.05%. Done far too often, the time of a step beside one with nothing measured in
-the same round (median, least to most):
+Both together: {sum(shares):.3%} of the step. Expected beforehand, by the bytes that are read: less than 0.05%.
+
+Done far too often, the time of a step beside one with nothing measured in the same round (median, least to most); what
+lies in the spread is other work on the machine:
 
 | | |
 |---|---:|
