@@ -24,7 +24,7 @@ class GpuSampler:
         try:
             import pynvml
         except ImportError:
-            self.problem = "no figures of GPUs, as the package nvidia-ml-py is missing; install maskwright[gpu]"
+            self.problem = "no figures of GPUs, as the package nvidia-ml-py is missing; install it with pip"
             return
         self._nvml = pynvml
         try:

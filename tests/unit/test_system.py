@@ -182,7 +182,7 @@ def test_gpus_without_driver_or_package_are_a_problem_and_no_gpu_is_none(gpus, m
     monkeypatch.setattr(builtins, "__import__", missing)
     without = GpuSampler()
     assert without() == {}
-    assert "install maskwright[gpu]" in str(without.problem)
+    assert "nvidia-ml-py is missing" in str(without.problem)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert (GpuSampler()(), GpuSampler().problem) == ({}, None)
 
