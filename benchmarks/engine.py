@@ -71,8 +71,10 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
     return shape | rest | {"skip": 3}
 
 
-def measure(settings: dict[str, Any], procs: int, device: str) -> dict[str, Any]:
-    """What benchmarks.engine_sides found on `procs` ranks of this machine."""
+def measure(
+    settings: dict[str, Any], procs: int, device: str, sides: str = "benchmarks.engine_sides"
+) -> dict[str, Any]:
+    """What the module `sides` found on `procs` ranks of this machine."""
     with tempfile.TemporaryDirectory(prefix="engine-") as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         given, result, saves = (Path(folder) / name for name in ("settings.json", "result.json", "saves"))
@@ -87,7 +89,7 @@ def measure(settings: dict[str, Any], procs: int, device: str) -> dict[str, Any]
             "PYTHONWARNINGS": "ignore::FutureWarning",
         }
         probe.close()
-        command = [sys.executable, "-m", "benchmarks.engine_sides", str(given), str(result), str(saves)]
+        command = [sys.executable, "-m", sides, str(given), str(result), str(saves)]
         ranks = []
         for rank in range(procs):
             environment = os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}

@@ -36,6 +36,7 @@ from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.deepspeed_config import deepspeed_config, flat_gradients, refusal
 from pretrain.flat_gradients import FlatGradients
+from pretrain.group_norms import GroupNorms
 from pretrain.guards.own_time import OwnTime
 from pretrain.guards.pulse import Pulse
 from pretrain.layout import (
@@ -166,6 +167,7 @@ class Engine:
         self._clipping: Clipping | None = None
         if config.zero.stage in (1, 2) and config.zero.offload == "none":
             self._clipping = Clipping(self._engine.optimizer, config.train.precision == "fp16")
+        self._norms = GroupNorms(self._engine, self._names)
 
     def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
         """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
@@ -180,7 +182,12 @@ class Engine:
         dist.all_reduce(sums)
         return sums
 
-    def step(self, batches: Sequence[DeviceBatch], predictions: Tensor, lr: float) -> Tensor:
+    @property
+    def groups(self) -> list[str]:
+        """Parts of the model of which `step` measures gradient norms."""
+        return self._norms.groups
+
+    def step(self, batches: Sequence[DeviceBatch], predictions: Tensor, lr: float, group_norms: bool = False) -> Tensor:
         """One optimizer step over the global batch.
 
         The loss is the sum of cross-entropies over all predictions of the global batch divided by their number.
@@ -192,11 +199,12 @@ class Engine:
                 last step's.
             predictions: those of the global batch, on the device.
             lr: learning rate of this step.
+            group_norms: measure the gradient norms of `groups` too; alike on every rank.
 
         Returns:
             fp64 [4] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
             clipping, and whether the step was skipped: where the loss or a gradient of any rank is not finite, weights
-            and optimizer state stay as they are.
+            and optimizer state stay as they are. With `group_norms` [4 + groups]: those norms, before clipping too.
         """
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
@@ -214,10 +222,12 @@ class Engine:
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.pulse.enter("step")
         sums[2] = ~all_finite(reduced_gradients(self._engine), self.device)
+        if group_norms:
+            sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)
         skipped = (sums[2] > 0) | ~sums[0].isfinite()
         norm = self._optimize(skipped.float()).to(self.device, torch.float64)
-        return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1)])
+        return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1), sums[3:].sqrt()])
 
     def _optimize(self, skipped: Tensor) -> Tensor:
         """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1.
@@ -339,7 +349,13 @@ class Engine:
     def release(self) -> None:
         """Give up the model and its memory, but stay in the process group; the engine is of no more use."""
         self._engine.destroy()
-        del self._engine, self._flat, self._clipping, self._states  # each holds the optimizer, or copies of its state
+        del (
+            self._engine,
+            self._flat,
+            self._clipping,
+            self._norms,
+            self._states,
+        )  # each holds the optimizer, or copies of its state
         gc.collect()
         get_accelerator().empty_cache()
 
@@ -349,6 +365,7 @@ class Engine:
         if self._flat:
             self._flat.add()
             if last:
+                self.pulse.enter("reduction")
                 self._flat.reduce()
 
     def _forget_overflow(self) -> None:

@@ -1,5 +1,6 @@
 """What DeepSpeed's engine (as of 0.19) holds between the last backward pass and the step: gradients, replicas."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,6 +23,25 @@ def reduced_gradients(engine: Any) -> list[Tensor]:
     return [gradient for gradient in found if gradient is not None and gradient.numel()]
 
 
+def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
+    """As `reduced_gradients`, without padding, with the names of the parameters that they are of, or are parts of."""
+    optimizer, stage, names = engine.optimizer, engine.zero_optimization_stage(), engine.param_names
+    if stage == 0:
+        yield from ((name, p.grad) for name, p in engine.module.named_parameters() if p.grad is not None)
+    elif getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
+        by_number = {optimizer.get_param_id(parameter): name for parameter, name in names.items()}
+        yield from ((by_number[number], norm.float()) for number, norm in optimizer.norm_for_param_grads.items())
+    elif stage < 3:
+        for number, parameters in enumerate(optimizer.bit16_groups):
+            held = [parameter for parameter in parameters if parameter._hp_mapping is not None]
+            found = [g for g in optimizer.averaged_gradients[number] if not hasattr(g, "_zero_padding")]
+            yield from ((names[parameter], gradient) for parameter, gradient in zip(held, found, strict=bool(held)))
+    else:
+        for number, parameters in enumerate(optimizer.fp16_groups):
+            for parameter, gradient in zip(parameters, optimizer.averaged_gradients[number], strict=True):
+                yield names[parameter], _within(gradient, parameter, dist.get_rank())
+
+
 def replicated_weights(engine: Any) -> dict[str, Tensor]:
     """The weights that every rank holds alike, by name: all of them, under ZeRO 3 those too small to be shared out."""
     named = engine.module.named_parameters()
@@ -40,8 +60,12 @@ def own_weights(engine: Any) -> list[Tensor]:
 
 def _own_share(parameter: Any, rank: int) -> Tensor:
     """A rank's part of a weight that ZeRO 3 shares out: the last parts are padded with memory as it was found."""
-    part = parameter.ds_tensor
-    return part.data[: max(0, parameter.ds_numel - rank * part.ds_numel)]
+    return _within(parameter.ds_tensor.data, parameter, rank)
+
+
+def _within(part: Tensor, parameter: Any, rank: int) -> Tensor:
+    """Of a rank's part of a tensor that ZeRO 3 cuts as it does `parameter`, what is not padding."""
+    return part[: max(0, parameter.ds_numel - rank * parameter.ds_tensor.ds_numel)]
 
 
 def all_finite(tensors: list[Tensor], device: torch.device) -> Tensor:

@@ -34,6 +34,7 @@ from pretrain.identity import batch_settings
 from pretrain.late import LateReader
 from pretrain.masking.deferred import device_masking
 from pretrain.model.flops import peak_tflops
+from pretrain.profiling import Profile
 from pretrain.resume import Progress, checkpoint_state
 from pretrain.run_folder import RunFolder, State
 from pretrain.samples import Samples
@@ -109,6 +110,7 @@ class Loop:
         self.judge = Judge(config.guard, folder.path, History(), hosts, self.is_main)
         self._hosts, self._faults = hosts, Faults(dist.get_rank())
         self.saver: Saver
+        self._profile: Profile
         self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, config.longest_row))
         self._samples = self._new_samples()
         self._count_flops, self._peak = count_flops, _peak(engine.device)
@@ -129,10 +131,13 @@ class Loop:
         self.replaced_tokens, self._init = progress.replaced_tokens, progress.init
         self.judge.history = progress.history
         self.saver = self._new_saver(steps_done)
+        self._profile = Profile(
+            self.config.train.profile, self.folder.profile, self.engine.pulse, self.engine.device, steps_done
+        )
         prefetcher = Prefetcher(self.loader, steps_done, position, self._prepare)
         try:
             while steps_done < total and not self.stopping and not self.judge.rollback_due:
-                step = self._train_step(prefetcher, steps_done)
+                step = self._profiled_step(prefetcher, steps_done)
                 steps_done, position = steps_done + 1, step.after
                 if _is_due(self.config.guard.replica_check_steps, steps_done):
                     self._check_replicas(steps_done)
@@ -147,6 +152,7 @@ class Loop:
                 self.saver.finish()
             raise
         finally:
+            self._profile.close()
             prefetcher.close()
             if self._samples:
                 self._samples.close()
@@ -170,6 +176,14 @@ class Loop:
             step, [self._feed(batch) for batch in step.batches], [sum(count) for count in zip(*counts, strict=True)]
         )
 
+    def _profiled_step(self, prefetcher: Prefetcher[_Fed], steps_done: int) -> Step:
+        if self._profile.before(steps_done + 1):
+            self._last_end = None
+        step = self._train_step(prefetcher, steps_done)
+        if self._profile.after(steps_done + 1):
+            self._last_end = None
+        return step
+
     def _train_step(self, prefetcher: Prefetcher[_Fed], steps_done: int) -> Step:
         start, pulse = time.monotonic(), self.engine.pulse
         pulse.enter("data", steps_done + 1)
@@ -186,19 +200,22 @@ class Loop:
         stop = float(bool(self.stop) or self._unwritable is not None)
         flags = [stop, *self.saver.poll(), *own]
         counts = self.engine.total([*fed.counts, *flags], _late_counts(batches, len(flags)))
-        values = self.engine.step(batches, counts[0], lr)
+        norms_due = _is_due(self.config.track.group_norms_every, steps_done + 1)
+        values = self.engine.step(batches, counts[0], lr, group_norms=norms_due)
         self._faults.after_step(steps_done + 1, self.engine.module)
         self._last_end, self._waited = time.monotonic(), waited
         rows, seq_len = fed.step.after.dealt - fed.step.before.dealt, fed.batches[0].seq_len
         rate, seconds = fed.step.mask_rate, self._last_end - since
         label = _Label(steps_done + 1, lr, fed.step.before, rows, seq_len, rate, seconds, waited)
-        self._finish(self.late.push(label, torch.cat([values, counts])))
+        pulse.enter("journal")
+        self._finish(self.late.push(label, torch.cat([values[:4], counts, values[4:]])))
         return fed.step
 
     def _finish(self, due: list[tuple[_Label, list[float]]]) -> None:
         """Report steps whose values have arrived. Every rank sees the same values and so decides alike."""
         for label, (loss, correct, grad_norm, skipped, predictions, tokens, replaced, checksum, flops, *flags) in due:
-            stops, written, save_due, *own = flags
+            stops, written, save_due, *rest = flags
+            own, norms = rest[: len(self._hosts)], rest[len(self._hosts) :]
             self.stopping = self.stopping or stops > 0
             self.save_due = self.save_due or save_due > 0
             self.replaced_tokens += int(replaced)
@@ -215,6 +232,8 @@ class Loop:
                 "speed/data_wait": label.waited / label.seconds,
                 "speed/step_seconds": label.seconds,
             }
+            if norms:
+                metrics |= {f"grad_norm/{group}": n for group, n in zip(self.engine.groups, norms, strict=True)}
             metrics |= self._operations(flops, predictions, label.seconds)
             place, shape = Place(label.step, label.before), (label.rows, label.seq_len)
             metrics |= self.judge.see(Measured(place, shape, loss, skipped > 0, own, label.waited, label.seconds))

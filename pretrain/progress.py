@@ -1,8 +1,10 @@
 """What a person sees of a running training: one live line on a terminal, a plain line now and then in a log file."""
 
+import io
 import sys
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -18,7 +20,13 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "train/learning_rate": lambda value: f"lr {value:.2e}",
     "train/grad_norm": lambda value: f"grad norm {value:.2f}",
     "speed/tokens_per_second": lambda value: f"{_short(value)} tokens/s",
+    "speed/mfu": lambda value: f"MFU {value:.1%}",
 }
+# What a narrow terminal does without, in this order.
+_DROPPED = (
+    *("train/grad_norm", "train/learning_rate", "eval/masked_accuracy", "eval/ema_loss", "speed/mfu", "eval/loss"),
+    *("speed/tokens_per_second", "train/masked_accuracy"),
+)
 
 
 class Progress:
@@ -33,12 +41,13 @@ class Progress:
     ) -> None:
         """`console` is standard error by default; `clock` gives seconds and must never run backwards."""
         self._total, self._first, self._clock = total_steps, steps_done + 1, clock
-        self._console = console or Console(file=sys.stderr, soft_wrap=True)
+        # A log file stays free of control characters, whatever FORCE_COLOR says.
+        self._console = console or Console(file=sys.stderr, soft_wrap=True, force_terminal=sys.stderr.isatty())
         self._started = clock()
         self._printed, self._printed_at = "", 0.0
         self._shown: dict[str, float] = {}
         self._live: Live | None = None
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(console=self._console, refresh_per_second=4)
             self._live.start()
 
@@ -48,10 +57,10 @@ class Progress:
         May be called again for the same step, as evaluation does; its results get a plain line at once.
         """
         self._shown.update({name: value for name, value in metrics.items() if name in _SHOWN})
-        line = self._line(step)
         if self._live:
-            self._live.update(Text(line))
-        elif line != self._printed and self._is_due(step, metrics):
+            line = _fitting(lambda shown: self._line(step, shown), self._shown, self._console.width)
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        elif (line := self._line(step, self._shown)) != self._printed and self._is_due(step, metrics):
             self._printed, self._printed_at = line, self._clock()
             self._console.print(line, markup=False, highlight=False)
 
@@ -67,8 +76,8 @@ class Progress:
         late = self._clock() - self._printed_at >= _SECONDS_BETWEEN_PLAIN_LINES
         return late or step in (self._first, self._total) or "eval/loss" in metrics
 
-    def _line(self, step: int) -> str:
-        return " | ".join([f"step {step:,}/{self._total:,}", *shown(self._shown), *self._remaining(step)])
+    def _line(self, step: int, metrics: dict[str, float]) -> str:
+        return " | ".join([f"step {step:,}/{self._total:,}", *shown(metrics), *self._remaining(step)])
 
     def _remaining(self, step: int) -> list[str]:
         """The first step is not counted: it compiles, and fills caches."""
@@ -78,6 +87,39 @@ class Progress:
         if done <= 0 or left <= 0:
             return []
         return [f"ETA {duration((self._clock() - self._started) / done * left)}"]
+
+
+class AboveLiveLine(io.TextIOBase):
+    """Standard error of a process that shares its terminal with the live line of another: whole lines in its place,
+    below which it is drawn again."""
+
+    def __init__(self, terminal: TextIO):
+        self._terminal, self._begun = terminal, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        if lines:
+            self._terminal.write("".join(f"\r\x1b[2K{line}\n" for line in lines))
+        return len(text)
+
+    def flush(self) -> None:
+        self._terminal.flush()
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
+
+    def fileno(self) -> int:
+        return self._terminal.fileno()
+
+
+def _fitting(line: Callable[[dict[str, float]], str], metrics: dict[str, float], width: int) -> str:
+    """The line with as many of the metrics as `width` columns hold."""
+    left = dict(metrics)
+    for name in _DROPPED:
+        if len(line(left)) <= width:
+            break
+        left.pop(name, None)
+    return line(left)
 
 
 def shown(metrics: dict[str, float]) -> list[str]:

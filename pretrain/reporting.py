@@ -13,6 +13,7 @@ from pretrain.measured import read_measured
 from pretrain.model_logger import ModelLogger
 from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
+from pretrain.system.exchange import SystemMetrics
 from pretrain.tracking import Tracker
 from pretrain.tracking.tags import run_tags
 
@@ -28,10 +29,19 @@ class Reporting:
         data: the training data, named in MLflow by fingerprint.
         steps_done: steps of earlier parts of this run.
         environment: as pretrain.environment.gather_environment gives it.
+        system: what the nodes do meanwhile.
     """
 
-    def __init__(self, config: Config, folder: RunFolder, data: Sources, steps_done: int, environment: dict[str, Any]):
-        self._config, self._folder, self._last_step = config, folder, steps_done
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        data: Sources,
+        steps_done: int,
+        environment: dict[str, Any],
+        system: SystemMetrics,
+    ):
+        self._config, self._folder, self._last_step, self._system = config, folder, steps_done, system
         self._journal = Journal(folder.journal)
         self._progress = Progress(config.train.steps, steps_done)
         if steps_done:
@@ -61,6 +71,7 @@ class Reporting:
         """Record the metrics of a step, and of a training step its batch."""
         if batch:  # of checkpoints and rollbacks it is told later, and after a rollback steps are lower again
             self._last_step = step
+            metrics = metrics | self._system.latest()
         self._progress.update(self._last_step, metrics)
         self._journal.append(step, metrics, batch)
         if _COMMITTED in metrics:

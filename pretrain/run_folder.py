@@ -65,6 +65,8 @@ class RunFolder:
         self.curve = path / "curve.png"
         self.heartbeats = path / "heartbeats"
         self.stacks = path / "stacks"
+        self.system = path / "system"
+        self.profile = path / "profile"
 
     @property
     def title(self) -> str:

@@ -45,10 +45,12 @@ from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.initial import digest_of, initial_state
 from pretrain.nvme import remove_folder
+from pretrain.progress import AboveLiveLine
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, progress_of, start_progress
 from pretrain.run_folder import EXIT_CODES, RunFolder, State, refuse
 from pretrain.signals import StopRequest, die_with_parent, leave
+from pretrain.system.exchange import SystemMetrics
 
 # What gloo and NCCL say when another rank is gone.
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
@@ -64,6 +66,8 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_args()
     die_with_parent()
+    if os.environ.get("RANK", "0") != "0" and sys.stderr.isatty():
+        sys.stderr = AboveLiveLine(sys.stderr)
     folder: RunFolder | None = None
     try:
         init_distributed()
@@ -138,9 +142,11 @@ class _Session:
         }
         on_main(lambda: _record(config, folder, self.data, progress.steps_done, environment))
         done = progress.steps_done
-        reporting = Reporting(config, folder, self.data, done, environment) if rank == 0 else None
+        system = SystemMetrics(folder.system, rank, self.hosts, config.track.system_seconds)
+        reporting = Reporting(config, folder, self.data, done, environment, system) if rank == 0 else None
         report = reporting.report if reporting else lambda step, metrics, batch: None
         state: State = "failed"
+        system.start()
         try:
             while (outcome := (loop := self.loop(engine, loader, report, stop)).run(progress)) == "spike":
                 loop.saver.close()
@@ -154,6 +160,7 @@ class _Session:
             state = outcome
         finally:
             watchdog.close()
+            system.close()
             remove_folder(config, rank)
             if reporting:
                 by_file = folder.stop.exists()

@@ -9,6 +9,8 @@ from data_prep.remote import is_url
 from pretrain.config.section import Section
 from pretrain.redact import redact
 
+_SHORTEST_SECONDS = 0.1
+
 
 class RunConfig(Section):
     dir: Path = Field(description="the run folder: config, journal, status, checkpoints, exports")
@@ -60,12 +62,21 @@ class EvalConfig(Section):
 class TrackConfig(Section):
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "maskwright"
-    models: Literal["none", "last", "best", "all"] = Field(
-        "none", description="checkpoints that MLflow gets as logged models"
-    )
     parent: str | None = Field(
         None, min_length=1, max_length=250, description="the MLflow run that this one is part of: a name, or an id"
     )
+    models: Literal["none", "last", "best", "all"] = Field(
+        "none", description="checkpoints that MLflow gets as logged models"
+    )
+    system_seconds: float = Field(30.0, ge=0, description="between two looks at each node's load; 0: none")
+    group_norms_every: int = Field(100, ge=0, description="steps between gradient norms of layers; 0: none")
+
+    @field_validator("system_seconds")
+    @classmethod
+    def _seldom(cls, seconds: float) -> float:
+        if 0 < seconds < _SHORTEST_SECONDS:
+            raise ValueError(f"{seconds:g} s is too short to measure a rate; write {_SHORTEST_SECONDS:g} or more, or 0")
+        return seconds
 
     @model_validator(mode="after")
     def _somewhere(self) -> "TrackConfig":

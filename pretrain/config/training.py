@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from pretrain.config.data import SeqLen
 from pretrain.config.section import Section
 
+_MOST_PROFILED = 100  # steps
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -84,6 +85,22 @@ class RampConfig(Section):
         return found
 
 
+class ProfileConfig(Section):
+    steps: tuple[int, int] = Field(description="the first step of the profile and the last one")
+
+    @model_validator(mode="after")
+    def _few(self) -> "ProfileConfig":
+        first, last = self.steps
+        if not 1 <= first <= last:
+            raise ValueError(f"steps [{first}, {last}] must be a first step, 1 or later, and a last one not before it")
+        if last - first >= _MOST_PROFILED:
+            raise ValueError(
+                f"steps [{first}, {last}] are {last - first + 1}, whose traces would fill memory and disk; write "
+                f"{_MOST_PROFILED} or fewer"
+            )
+        return self
+
+
 class TrainConfig(Section):
     steps: int = Field(ge=1, description="optimizer steps of the whole run")
     global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
@@ -95,6 +112,7 @@ class TrainConfig(Section):
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
     compile: bool = Field(False, description="torch.compile of a native encoder: minutes at the first step")
     fused_kernels: bool = Field(False, description="Triton kernels for what lies between matrix products; needs a GPU")
+    profile: ProfileConfig | None = Field(None, description="steps of which to write a trace and a table of times")
 
     @model_validator(mode="after")
     def _grows(self) -> "TrainConfig":
@@ -103,6 +121,15 @@ class TrainConfig(Section):
             raise ValueError(
                 f"batch_ramp must go from start ({ramp.start}) to global_batch_size ({last}) in whole increments "
                 f"({ramp.increment}); change one of the three"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _reaches_profile(self) -> "TrainConfig":
+        if self.profile and self.profile.steps[1] > self.steps:
+            first, last = self.profile.steps
+            raise ValueError(
+                f"profile.steps [{first}, {last}] end after the last step ({self.steps}); write earlier ones"
             )
         return self
 

@@ -1,12 +1,14 @@
 """What a rank is at: set by the thread that trains, read by the one that watches it."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-Phase = Literal["start", "data", "collective", "forward", "backward", "step", "evaluation", "checkpoint"]
-# In the order in which a step goes through them.
-PHASES: tuple[Phase, ...] = ("start", "data", "collective", "forward", "backward", "step", "evaluation", "checkpoint")
+Phase = Literal[
+    "start", "data", "collective", "forward", "backward", "reduction", "step", "journal", "evaluation", "checkpoint"
+]
+PHASES: tuple[Phase, ...] = get_args(Phase)  # in the order in which a step goes through them
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,20 @@ class At:
 
 
 class Pulse:
-    """Where the training thread is, and the first step after the last start. Entering a phase takes a microsecond."""
+    """Where the training thread is, and the first step after the last start. Entering a phase takes a microsecond.
+
+    Attributes:
+        listener: is told of each phase that begins; None: nobody listens.
+    """
 
     def __init__(self) -> None:
         self.at, self.first_step = At(0, "start", time.monotonic()), 0
+        self.listener: Callable[[Phase], None] | None = None
 
     def enter(self, phase: Phase, step: int | None = None) -> None:
         """Go on to a phase, of the same step if none is given."""
         if self.at.phase == "start" and phase != "start":
             self.first_step = self.at.step if step is None else step
         self.at = At(self.at.step if step is None else step, phase, time.monotonic())
+        if self.listener:
+            self.listener(phase)

@@ -51,8 +51,13 @@ def reference(folder: Path) -> dict[int, float]:
 
 def losses(run: Path) -> dict[int, float]:
     """The loss of every step; of a step that was repeated, the last."""
+    return measured(run, "train/loss")
+
+
+def measured(run: Path, name: str) -> dict[int, float]:
+    """A metric of the steps that have it; of a step that was repeated, the last."""
     lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
-    return {line["step"]: line["metrics"]["train/loss"] for line in lines if "train/loss" in line["metrics"]}
+    return {line["step"]: line["metrics"][name] for line in lines if name in line["metrics"]}
 
 
 def launch(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
@@ -80,7 +85,7 @@ def has_trained(run: Path, steps: int) -> Callable[[], bool]:
 
 def test_two_nodes_train_like_two_processes(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
     run = folder / "nodes"
-    job_id = launch(cluster, folder, run, "--cpu", "--job-name", NASTY)
+    job_id = launch(cluster, folder, run, "--cpu", "--job-name", NASTY, "track.system_seconds=0.1")
     job = cluster.job(job_id)
     assert job["JobName"] == NASTY
     assert "TresPerNode" not in job
@@ -92,6 +97,10 @@ def test_two_nodes_train_like_two_processes(cluster: Cluster, folder: Path, refe
     # Two gradients are summed, in either order, and all else is the same arithmetic: no tolerance.
     assert losses(run) == reference
     assert sorted(reference) == list(range(1, STEPS + 1))
+    for node in ("n1", "n2"):
+        seen = measured(run, f"system/{node}/memory_percent")
+        assert len(seen) > 3
+        assert all(0 < value < 100 for value in seen.values())
 
 
 @pytest.mark.slow

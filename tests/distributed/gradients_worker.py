@@ -58,16 +58,17 @@ def config(stage: int, accumulation: int, world_size: int, offload: str) -> Conf
     )
 
 
-def take_step(engine: Engine, batches: list[Batch], lr: float) -> list[float]:
-    """An optimizer step: loss, correct predictions, gradient norm, predictions."""
+def take_step(engine: Engine, batches: list[Batch], lr: float, group_norms: bool = False) -> list[float]:
+    """An optimizer step: loss, correct predictions, gradient norm, predictions, and gradient norms of parts."""
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])
     feed = DeviceFeed(engine.device)
-    values = engine.step([feed(batch) for batch in batches], predictions[0], lr)
-    return [*values[:3].tolist(), predictions.item()]
+    values = engine.step([feed(batch) for batch in batches], predictions[0], lr, group_norms)
+    return [*values[:3].tolist(), predictions.item(), *values[4:].tolist()]
 
 
 def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str, np.ndarray]:
-    """Take a step; its full gradients by parameter, its loss a prediction ("loss") and gradient norm ("norm")."""
+    """Take a step; its full gradients by parameter, its loss a prediction ("loss") and gradient norm ("norm"), and
+    those of the model's parts ("norm of layer_0")."""
     found: dict[str, Any] = {}
     inner: Any = engine._engine
     inner_step = inner.step
@@ -79,10 +80,11 @@ def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str,
         inner_step()
 
     inner.step = record_then_step
-    loss, _, norm, predictions = take_step(engine, batches, lr)
+    loss, _, norm, predictions, *norms = take_step(engine, batches, lr, group_norms=True)
     inner.step = inner_step
     found["loss"] = np.array(loss / predictions)
     found["norm"] = np.array(norm)
+    found |= {f"norm of {group}": np.array(part) for group, part in zip(engine.groups, norms, strict=True)}
     return found
 
 

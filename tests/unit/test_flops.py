@@ -1,11 +1,15 @@
 """Operations by the formula are those that torch counts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from pretrain.loop import Loop
 from pretrain.model.encoder import Encoder
 from pretrain.model.flops import pairs_seen, peak_tflops, step_flops
 from pretrain.model.shape import EncoderShape
@@ -68,3 +72,12 @@ def test_peaks():
     assert peak_tflops("NVIDIA H100 80GB HBM3") == 989
     assert peak_tflops("NVIDIA H100 PCIe") == 756
     assert peak_tflops("AMD EPYC") is None
+
+
+def test_utilization_is_of_each_devices_peak(monkeypatch):
+    """Two devices that could 50 TFLOP/s each, and a step of 12 + 3 * 8 TFLOP in 0.6 s."""
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    loop = SimpleNamespace(_count_flops=lambda lengths, predictions: 8e12 * predictions, _peak=50)
+    assert Loop._operations(loop, 12e12, 3, 0.6) == pytest.approx({"speed/tflops": 30, "speed/mfu": 0.6})
+    loop._peak = None
+    assert set(Loop._operations(loop, 12e12, 3, 0.6)) == {"speed/tflops"}

@@ -84,6 +84,7 @@ FREE = {
     "train__activation_checkpointing": True,
     "train__compile": True,
     "train__fused_kernels": True,
+    "train__profile": {"steps": [2, 3]},
     "zero__stage": 2,
     "zero__offload": "cpu",
     "zero": {"stage": 3, "offload": "nvme", "nvme_path": "/disk"},
@@ -113,6 +114,8 @@ FREE = {
     "track__experiment": "x",
     "track__parent": "study",
     "track__models": "all",
+    "track__system_seconds": 1.0,
+    "track__group_norms_every": 7,
     "cluster": {"nodes": 3, "gpus_per_node": 8, "partition": "gpu", "environment": {"A": "b"}},
 }
 

@@ -1,11 +1,13 @@
 """Plain lines in a log, one live line on a terminal."""
 
 import io
+import re
+import sys
 
 import pytest
 from rich.console import Console
 
-from pretrain.progress import Progress, _short, duration
+from pretrain.progress import AboveLiveLine, Progress, _short, duration
 
 
 class Clock:
@@ -51,6 +53,74 @@ def test_a_terminal_shows_one_line_with_the_messages_above() -> None:
     assert text.count("checkpoint [step] 50 saved") == 1
     assert "\x1b[2Kstep 100/100 | loss 0.0000" in text  # drawn over the line before
     assert text.count("step 45/100") <= 1
+
+
+METRICS = {
+    "train/loss": 2.0,
+    "train/masked_accuracy": 0.5,
+    "eval/loss": 3.0,
+    "train/learning_rate": 1e-3,
+    "train/grad_norm": 1.0,
+    "speed/tokens_per_second": 12345.0,
+    "speed/mfu": 0.412,
+}
+
+
+def lines_on_a_terminal(width: int) -> list[str]:
+    """What the live line was, whenever it was drawn."""
+    out, clock = io.StringIO(), Clock()
+    progress = Progress(100, 0, Console(file=out, force_terminal=True, width=width), clock)
+    for step in (1, 2):
+        clock.now += 0.5
+        progress.update(step, METRICS)
+        assert progress._live
+        progress._live.refresh()
+    progress.close()
+    return [line for line in re.split(r"[\r\n]|\x1b\[[?\d]*[a-zA-Z]", out.getvalue()) if line]
+
+
+def test_a_narrow_terminal_loses_what_matters_least_and_never_a_second_line():
+    wide = lines_on_a_terminal(200)[-1]
+    assert wide == (
+        "step 2/100 | loss 2.0000 | masked accuracy 50.0% | eval loss 3.0000 | lr 1.00e-03 | grad norm 1.00 | "
+        "12.3k tokens/s | MFU 41.2% | ETA 0:00:49"
+    )
+    assert (
+        lines_on_a_terminal(80)[-1] == "step 2/100 | loss 2.0000 | masked accuracy 50.0% | 12.3k tokens/s | ETA 0:00:49"
+    )
+    assert lines_on_a_terminal(45)[-1] == "step 2/100 | loss 2.0000 | ETA 0:00:49"
+    assert lines_on_a_terminal(20)[-1] == "step 2/100 | loss 2…"
+
+
+@pytest.mark.parametrize(("variable", "value"), [("FORCE_COLOR", "1"), ("TTY_COMPATIBLE", "1"), ("TERM", "dumb")])
+def test_a_log_file_has_no_control_characters(monkeypatch, variable, value):
+    out = io.StringIO()
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(sys, "stderr", out)
+    progress = Progress(2, 0)
+    progress.update(1, METRICS)
+    progress.message("warning: [bold]of rank 1")
+    progress.update(2, METRICS)
+    progress.close()
+    assert len(out.getvalue().splitlines()) == 3
+    assert all(character.isprintable() or character == "\n" for character in out.getvalue())
+
+
+def test_a_terminal_without_control_sequences_gets_plain_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    out = io.StringIO()
+    run(Console(file=out, force_terminal=True, soft_wrap=True), total=3, done=0, seconds_a_step=0.1)
+    assert len(out.getvalue().splitlines()) == 2
+
+
+def test_lines_of_other_ranks_take_the_live_lines_place():
+    out = io.StringIO("step 3/9 | loss 5")
+    out.seek(0, io.SEEK_END)
+    stream = AboveLiveLine(out)
+    print("warning: of", "rank 1", file=stream)
+    stream.write("half ")
+    stream.write("a line\n")
+    assert out.getvalue() == "step 3/9 | loss 5\r\x1b[2Kwarning: of rank 1\n\r\x1b[2Khalf a line\n"
 
 
 def test_a_single_step_and_a_resumed_finished_run_divide_by_nothing() -> None:

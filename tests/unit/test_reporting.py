@@ -16,7 +16,8 @@ def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch):
     folder = RunFolder(tmp_path)
     environment = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": None}}
     environment |= {"processes": 1, "hosts": []}
-    told = reporting.Reporting(config, folder, SimpleNamespace(fingerprint="0"), 0, environment)
+    nobody = SimpleNamespace(latest=dict)
+    told = reporting.Reporting(config, folder, SimpleNamespace(fingerprint="0"), 0, environment, nobody)
     batch = {"rows": 8}
     for step, metrics, of in (
         (21, {"train/loss": 9.0}, batch),
