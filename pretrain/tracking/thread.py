@@ -13,7 +13,9 @@ from pretrain.tracking.target import OFFLINE, resolve_target
 
 _log = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_SENDS = 2.0
+SECONDS_BETWEEN_SENDS = (
+    5.0  # a request costs MLflow's client some milliseconds of a processor, however few points it has
+)
 _LONGEST_BACK_OFF_SECONDS = 60.0
 
 
