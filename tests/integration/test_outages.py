@@ -86,7 +86,9 @@ def test_no_call_of_the_loop_waits_for_the_network(
     sections = {"run": {"dir": run_dir}, "data": {"train": "data"}, "train": {"steps": 2000}}
     config = Config.model_validate(sections | {"track": {"uri": proxy.uri, "experiment": "waiting"}})
     proxy.mode = "hold"
-    told = reporting.Reporting(config, RunFolder(run_dir), SimpleNamespace(fingerprint="0"), 0, ENVIRONMENT)  # type: ignore[arg-type]
+    told = reporting.Reporting(
+        config, RunFolder(run_dir), SimpleNamespace(fingerprint="0"), 0, ENVIRONMENT, SimpleNamespace(latest=dict)
+    )  # type: ignore[arg-type]
     wait_for(lambda: proxy.requests["hold"])
     for step in range(1, 2001):
         told.report(step, {"train/loss": 1 / step}, {"rows": 8})
