@@ -7,20 +7,8 @@ import torch
 from pretrain.config import Config
 from pretrain.curriculum import BatchShape
 from tests.distributed import gradients_worker as worker
+from tests.support.gradient_parts import norm, norms_of_parts
 from tests.support.ranks import run_ranks
-
-LAYER = [
-    f"{name}.{part}"
-    for name in ("qkv", "attention_out", "attention_norm", "mlp_in", "mlp_out", "mlp_norm")
-    for part in ("weight", "bias")
-]
-PARTS = {
-    "embeddings": ["word_embedding", "position_embedding", "type_embedding"]
-    + ["embedding_norm.weight", "embedding_norm.bias"],
-    "layer_0": [f"layers.0.{name}" for name in LAYER],
-    "layer_1": [f"layers.1.{name}" for name in LAYER],
-    "head": ["head_dense.weight", "head_dense.bias", "head_norm.weight", "head_norm.bias", "decoder_bias"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +31,10 @@ def reference() -> dict[str, np.ndarray]:
     loss = prediction.loss / prediction.predictions
     loss.backward()
     found = {name: p.grad.numpy() for name, p in encoder.named_parameters()}
-    norms = {f"norm of {part}": norm([found[name] for name in names]) for part, names in PARTS.items()}
-    assert sum(map(len, PARTS.values())) == len(found)
+    norms = norms_of_parts(found)
     whole = norm([*found.values()])
     assert whole > Config.model_fields["optim"].default.grad_clip, "or norms after clipping would pass for those before"
     return found | norms | {"loss": np.array(loss.item()), "norm": whole}
-
-
-def norm(gradients: list[np.ndarray]) -> np.ndarray:
-    return np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients))
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])

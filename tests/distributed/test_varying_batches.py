@@ -8,6 +8,7 @@ from pretrain.data.batch import Batch
 from pretrain.model.encoder import Encoder
 from pretrain.optim import build_optimizer
 from tests.distributed import varying_worker as worker
+from tests.support.gradient_parts import norms_of_parts
 from tests.support.ranks import run_ranks
 
 
@@ -28,7 +29,8 @@ def reference(world_size: int) -> dict[str, np.ndarray]:
         batches = [batch for part in worker.global_batches(step, world_size) for batch in part]
         loss = sum(summed_loss(encoder, batch) for batch in batches) / sum(batch.n_predictions for batch in batches)
         loss.backward()
-        found |= {f"{step} {name}": p.grad.numpy().copy() for name, p in encoder.named_parameters()}
+        gradients = {name: p.grad.numpy().copy() for name, p in encoder.named_parameters()}
+        found |= {f"{step} {name}": value for name, value in (gradients | norms_of_parts(gradients)).items()}
         norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), config.grad_clip)
         found |= {f"{step} loss": np.array(loss.item()), f"{step} norm": np.array(norm.item())}
         optimizer.step()

@@ -12,7 +12,7 @@ from launchers.report.collect import collect
 from pretrain.data.inspect import Document
 from pretrain.export import export_run
 from tests.support import runs, text_data
-from tests.support.browser import needs_browser, opened
+from tests.support.browser import needs_chromium, opened
 from tests.support.report_runs import eventful, prediction_lines, write_run
 
 
@@ -111,13 +111,13 @@ def test_predictions_do_not_depend_on_the_processes(data, tmp_path, stage, procs
 
 
 @pytest.mark.slow
-@needs_browser
+@needs_chromium()
 @pytest.mark.parametrize("options", [(), ("--force-dark-mode", "--window-size=390,800")], ids=["wide", "phone"])
 def test_a_browser_draws_the_page(tmp_path, options):
     run = write_run(tmp_path / "run", eventful())
     (run / "predictions.jsonl").write_bytes(b"".join(prediction_lines("k", [10, 20, 30])))
     assert runs.maskwright("report", run).returncode == 0
-    dom, console = opened(run / "report.html", tmp_path / "profile", *options)
+    dom, console = opened(run / "report.html", *options)
     assert console == []
     charts = re.findall(r'<section class="card chart.*?</section>', dom, re.S)
     assert len(charts) == 5
@@ -141,10 +141,10 @@ def test_a_browser_draws_the_page(tmp_path, options):
 
 
 @pytest.mark.slow
-@needs_browser
+@needs_chromium()
 def test_a_browser_shows_a_run_without_steps(tmp_path):
     run = write_run(tmp_path / "run", [])
     assert runs.maskwright("report", run).returncode == 0
-    dom, console = opened(run / "report.html", tmp_path / "profile")
+    dom, console = opened(run / "report.html")
     assert console == []
     assert "has not recorded any step yet" in dom

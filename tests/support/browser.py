@@ -73,10 +73,10 @@ class Browser:
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*switches: str) -> Iterator[Browser]:
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
-    for switch in _SWITCHES:
+    for switch in (*_SWITCHES, *switches):
         options.add_argument(switch)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver") or "chromedriver"))
@@ -84,3 +84,12 @@ def chromium() -> Iterator[Browser]:
         yield Browser(driver)
     finally:
         driver.quit()
+
+
+def opened(page: Path, *switches: str) -> tuple[str, list[str]]:
+    """The DOM of a local page as HTML, and all that it has written to the console."""
+    with chromium(*switches) as browser:
+        browser.driver.get(page.as_uri())
+        time.sleep(0.5)
+        dom = browser.driver.execute_script("return document.documentElement.outerHTML")
+        return str(dom), [entry["message"] for entry in browser.driver.get_log("browser")]
