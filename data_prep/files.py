@@ -30,6 +30,9 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """A binary file that appears at `path`, complete and on disk, when the block ends without an exception.
 
     The temporary name carries host and process id, so that two writers of one path never share a file.
+
+    Raises:
+        OSError: with `path` as its file name, where the disk takes no more.
     """
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
     try:
@@ -39,6 +42,10 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         fsync_folder(path.parent)
+    except OSError as error:
+        if error.filename is None:  # of a write or a flush
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

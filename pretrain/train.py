@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import errno
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.reader import Dataset
 from pretrain import checkpoint
-from pretrain.agree import check_equal, host_names, on_main, together
+from pretrain.agree import check_equal, disk_fault, host_names, on_main, together
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config, load_config, save_config
 from pretrain.curriculum import Stage, stages_of
@@ -55,8 +54,6 @@ from pretrain.system.exchange import SystemMetrics
 # What gloo and NCCL say when another rank is gone.
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
 
-_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-
 
 def main() -> int:
     """Train as one rank; the exit code is 0 completed, 75 stopped on request, 1 failed."""
@@ -80,8 +77,8 @@ def main() -> int:
         if isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER):
             _fail(folder, "a process of the run died (killed, or out of memory?), which ends the others too")
             return EXIT_CODES["failed"]
-        if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
-            _fail(folder, f"{error.filename or (folder.path if folder else arguments.config)}: {error.strerror}")
+        if fault := disk_fault(error):
+            _fail(folder, fault)
             return EXIT_CODES["failed"]
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if _fail(folder, f"rank {os.environ.get('RANK', 0)}: {reason}"):

@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from data_prep.errors import UserError
+from data_prep.files import atomic_writer
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.section import Section
 from pretrain.config.whole import Config
@@ -62,7 +63,9 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def save_config(config: Config, path: Path) -> None:
     """Write every value, defaults included, as YAML that `load_config` reads back to an equal Config."""
-    path.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    with atomic_writer(path) as file:
+        file.write(text.encode())
 
 
 class _Loader(yaml.SafeLoader):
