@@ -118,6 +118,7 @@ def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, refere
     assert len((run / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it went on, not back to step 1"
 
 
+@pytest.mark.slow
 def test_a_run_survives_an_ill_node_a_killed_launcher_a_second_job_and_a_preemption(
     cluster: Cluster, folder: Path, reference: dict[int, float]
 ) -> None:
