@@ -35,7 +35,7 @@ def read_hostfile(path: Path, nodes: int, processes: int) -> list[str]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the hostfile cannot be read ({error})") from None
+        raise UserError(f"{path}: the hostfile cannot be read ({getattr(error, 'strerror', None) or error})") from None
     slots: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if not (text := line.partition("#")[0].strip()):
