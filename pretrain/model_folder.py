@@ -1,0 +1,68 @@
+"""A finished model, as people name it: a Hugging Face folder, or a run, which is exported."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from data_prep.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def model_folder(path: Path) -> Path:
+    """The Hugging Face folder of a model: `path` itself, or of a run's newest checkpoint its export, made if missing.
+
+    Raises:
+        UserError: if it is neither, or the run has no checkpoint that can be exported.
+    """
+    from pretrain import checkpoint
+    from pretrain.export import export_run
+    from pretrain.run_folder import RunFolder
+
+    if (path / "config.json").is_file():
+        return path
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        raise UserError(f"{path} is neither a Hugging Face model (no config.json) nor a run (no config.yaml)")
+    newest = max(checkpoint.committed(folder.checkpoints), default=None)
+    if newest and (exported := folder.exports / newest[1].name / "config.json").is_file():
+        return exported.parent
+    return export_run(path, None, None)
+
+
+def load_model(folder: Path, auto_class: Any, **options: Any) -> "PreTrainedModel":
+    """A model of transformers in fp32 and evaluation mode, from local safetensors weights; no remote code is run.
+
+    Args:
+        auto_class: AutoModelForMaskedLM or a sibling.
+
+    Raises:
+        UserError: if the folder holds no such model.
+    """
+    from safetensors import SafetensorError
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+    try:
+        model = auto_class.from_pretrained(str(folder), **local, **options)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{folder}: no model for {auto_class.__name__} can be loaded from it ({reason})") from error
+    return model.float().eval()
+
+
+def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    """The tokenizer in a model's folder.
+
+    Raises:
+        UserError: if there is none.
+    """
+    from transformers import AutoTokenizer
+
+    if not (folder / "tokenizer.json").is_file():  # transformers would make an empty one
+        raise UserError(f"{folder} holds no tokenizer.json; export the run anew, or copy its tokenizer there")
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder} holds no tokenizer that can be loaded ({error})") from error
