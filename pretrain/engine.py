@@ -4,7 +4,6 @@ With deepspeed_config.py the only importer of deepspeed.
 """
 
 import contextlib
-import fcntl
 import functools
 import gc
 import io
@@ -23,7 +22,6 @@ from deepspeed.ops.op_builder.builder import OpBuilder
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
-from torch.utils.cpp_extension import _get_build_directory
 
 from data_prep.errors import UserError
 from pretrain import nvme, rendezvous
@@ -35,6 +33,7 @@ from pretrain.clipping import Clipping
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.deepspeed_config import deepspeed_config, flat_gradients, refusal
+from pretrain.extension_build import build_extension
 from pretrain.flat_gradients import FlatGradients
 from pretrain.group_norms import GroupNorms
 from pretrain.guards.own_time import OwnTime
@@ -84,7 +83,7 @@ def build_extensions() -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     accelerator = get_accelerator()
     if accelerator.device_name() == "cpu":
-        _build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
+        build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
 
 
 def _own_gpu(visible: int) -> int:
@@ -97,27 +96,11 @@ def _own_gpu(visible: int) -> int:
     return local_rank
 
 
-def _build_extension(builder: Any) -> None:
-    """Build and load an extension of DeepSpeed, one process after the other.
-
-    PyTorch marks a build by a file `lock`, which stays if the builder is killed, and for which all later starts would
-    wait for ever. The lock taken here goes with its process, so whoever holds it knows such a file to be left over.
-    """
-    if builder is None or not builder.is_compatible(verbose=False):
-        return  # DeepSpeed does without
-    folder = Path(_get_build_directory(builder.name, False))
-    with open(folder / ".maskwright", "a") as file:
-        with contextlib.suppress(OSError):  # a network file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-            (folder / "lock").unlink(missing_ok=True)
-        builder.load()
-
-
 def _prepare_swapping(config: Config) -> None:
     builder = get_accelerator().create_op_builder("AsyncIOBuilder")
     nvme.check_compatible(builder)
-    _build_extension(get_accelerator().create_op_builder("PinMemoryBuilder"))  # which it needs
-    _build_extension(builder)
+    build_extension(get_accelerator().create_op_builder("PinMemoryBuilder"))  # which it needs
+    build_extension(builder)
     nvme.make_folder(config, dist.get_rank())
 
 

@@ -195,9 +195,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(become_subreaper, 1)
     for name in MODULES:
         importlib.import_module(name)
-    from deepspeed.comm.torch import build_shm_op
-
-    build_shm_op()
+    importlib.import_module("pretrain.engine").build_extensions()
     del sys.modules["pretrain.train"]  # what runs as __main__ has not been imported before
     local = importlib.import_module("launchers.local")
     local.subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
