@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,9 +12,8 @@ from pretrain import checkpoint
 from pretrain.checkpoint import saver
 from pretrain.checkpoint.choose import newest_verified
 from pretrain.checkpoint.write import Parts, Sink
-from tests.support import checkpoints
+from tests.support import checkpoints, kills
 from tests.support.checkpoints import MODEL, OPTIMIZER
-from tests.support.forked import ROOT
 from tests.support.ranks import run_ranks
 
 STATE = {"position": [1, 2, 3], "identity": {"optim.lr": 5e-4, "data": "ä"}}
@@ -198,10 +195,7 @@ def test_sigkill_at_every_operation_of_a_commit(tmp_path, form):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     commit(folder, 1)
-    command = [sys.executable, "-m", "tests.support.kill_commit", str(folder), form]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    attempts = [json.loads(line) for line in result.stdout.splitlines()]
+    attempts = kills.attempts("tests.support.kill_commit", folder, form)
     steps = []
     for attempt in attempts:
         copy = Path(attempt["copy"])

@@ -103,7 +103,7 @@ def write_seconds(run) -> list[float]:
     return [found for entry in entries if (found := entry.metrics.get("checkpoint/write_seconds")) is not None]
 
 
-@pytest.mark.parametrize("victim", ["maskwright", "deepspeed"])
+@pytest.mark.parametrize("victim", [pytest.param("maskwright", marks=pytest.mark.slow), "deepspeed"])
 def test_sigkill_of_a_launcher_is_a_failure_and_leaves_no_orphan(data, tmp_path, victim):
     """Of the command, or of the process that it starts, which starts the ranks."""
     run = tmp_path / "run"
@@ -130,7 +130,7 @@ def test_checkpoints_by_minutes_and_one_at_a_stop_which_exits_75(data, tmp_path)
     run, minutes = tmp_path / "d", 0.05
     settings = {"train__steps": 100_000, "checkpoint": {"every_steps": 100_000, "every_minutes": minutes}}
     config = runs.write_config(tmp_path / "d.yaml", runs.tiny_config(data, run, **settings))
-    process = runs.start_maskwright(tmp_path / "d.log", "train", config, "--procs", "2", real=True)
+    process = runs.start_maskwright(tmp_path / "d.log", "train", config, "--procs", "2")
     runs.wait_for_step(run, 3)
     runs.wait_for(lambda: len(write_seconds(run)) > 1)
     assert min(write_seconds(run)) < minutes * 60, "committed when it was written, not when the next one was due"

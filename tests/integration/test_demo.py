@@ -2,14 +2,17 @@
 
 import json
 
+import pytest
 from mlflow import MlflowClient
 
 from tests.support import runs
 
 
-def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path):
-    few = ("train.steps=6", "eval.every_steps=6", "checkpoint.every_steps=6")
-    result = runs.maskwright("demo", "--dir", tmp_path, *few, real=True)
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path, real):
+    """Slow: each of its commands a process that imports all that it needs."""
+    few = ("train.steps=6", "eval.every_steps=6", "checkpoint.every_steps=6", "track.models=last")
+    result = runs.maskwright("demo", "--dir", tmp_path, *few, real=real)
     assert result.returncode == 0, result.stdout + result.stderr
     run = tmp_path / "runs/demo"
     assert runs.status(run)["state"] == "completed"

@@ -133,6 +133,7 @@ def test_an_outage_in_the_middle(
     assert sync(run_dir) == 0
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_points_through_a_line_that_fails(
     run_dir: Path, server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from data_prep.reader import Dataset
 from data_prep.tokenizer import copy_files, load, train
 from data_prep.verify import verify
 from tests.support.prep import prepare_files, tree
+from tests.support.runs import maskwright
 
 WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
 
@@ -27,11 +26,6 @@ def texts(seed: int, count: int) -> list[str]:
 
 def jsonl(documents) -> bytes:
     return b"".join(json.dumps({"text": document}).encode() + b"\n" for document in documents)
-
-
-def maskwright(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "launchers.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def refused(*arguments) -> str:
@@ -59,7 +53,8 @@ def corpus(tmp_path_factory) -> Path:
 
 def test_text_to_data_set(corpus, tmp_path):
     out = tmp_path / "set"
-    result = maskwright("prep", "run", "--input", corpus / "text", "--tokenizer", corpus / "tok", "--out", out)
+    command = ("prep", "run", "--input", corpus / "text", "--tokenizer", corpus / "tok", "--out", out)
+    result = maskwright(*command, real=True)
     assert result.returncode == 0, result.stderr
     assert "600 documents" in result.stdout
     dataset = Dataset(out)
@@ -72,7 +67,7 @@ def test_text_to_data_set(corpus, tmp_path):
     sources = [(source.name, source.documents) for source in dataset.manifest.sources]
     assert sources == [("a.jsonl", 300), ("b.jsonl.zst", 200), ("more/c.txt.gz", 100)]
 
-    again = maskwright("prep", "run", "--input", corpus / "text", "--tokenizer", corpus / "tok", "--out", out)
+    again = maskwright(*command)
     assert again.returncode == 0
     assert "already finished" in again.stdout
     assert "sound" in maskwright("prep", "verify", out).stdout

@@ -197,8 +197,8 @@ def main() -> None:
         importlib.import_module(name)
     importlib.import_module("pretrain.engine").build_extensions()
     del sys.modules["pretrain.train"]  # what runs as __main__ has not been imported before
-    local = importlib.import_module("launchers.local")
-    local.subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
+    for name in ("launchers.demo", "launchers.local"):
+        importlib.import_module(name).subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))

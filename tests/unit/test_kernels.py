@@ -76,20 +76,20 @@ def test_what_was_overwritten_is_not_used_again(interpreter, operation):
     assert "modified by an inplace operation" in interpreter(second_backward, operation, "cpu")
 
 
-def test_they_compile_for_gpus(tmp_path, monkeypatch):
+@pytest.mark.parametrize("architecture", [pytest.param(80, marks=pytest.mark.slow), 90])
+def test_they_compile_for_gpus(tmp_path, monkeypatch, architecture):
     """At the sizes of a base model, in bf16; the interpreter takes more than the compiler does. That needs no GPU."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     with triton_process(interpret=False) as process:
-        for architecture in (80, 90):
-            made = process.submit(compiled_operations, architecture).result()
-            assert {name for name, *_ in made} == {
-                *("embedding._forward", "norm._forward", "norm._backward", "rotary._rotate", "cross_entropy._row"),
-                *("activation._bias_gelu", "activation._bias_gelu_backward"),
-                *("activation._geglu", "activation._geglu_backward"),
-            }
-            for name, code, shared in made:
-                assert code > 0, name
-                assert shared <= 48 * 1024, name  # so that several programs share a multiprocessor
+        made = process.submit(compiled_operations, architecture).result()
+    assert {name for name, *_ in made} == {
+        *("embedding._forward", "norm._forward", "norm._backward", "rotary._rotate", "cross_entropy._row"),
+        *("activation._bias_gelu", "activation._bias_gelu_backward"),
+        *("activation._geglu", "activation._geglu_backward"),
+    }
+    for name, code, shared in made:
+        assert code > 0, name
+        assert shared <= 48 * 1024, name  # so that several programs share a multiprocessor
 
 
 def test_they_are_refused_without_a_gpu(monkeypatch):

@@ -78,7 +78,9 @@ def reference_logits(model: PreTrainedModel, tokens: torch.Tensor) -> torch.Tens
     return torch.cat([model(input_ids=part[None]).logits[0] for part in tokens.split(LENGTHS)])
 
 
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case.endswith(" base") else []) for case in CASES]
+)
 def test_logits_loss_and_gradients_equal_transformers(case):
     model = hugging_face(case)
     encoder = native_encoder(model)

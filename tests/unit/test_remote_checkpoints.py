@@ -1,10 +1,7 @@
 """Copies of checkpoints behind a URL: complete or not there, pruned, fetched, and never in the way of a run."""
 
-import json
 import re
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -15,8 +12,8 @@ from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.checkpoint import remote
 from pretrain.config.run import CheckpointConfig
+from tests.support import kills
 from tests.support.checkpoints import MODEL, OPTIMIZER
-from tests.support.forked import ROOT
 from tests.unit.test_checkpoints_command import make_checkpoint
 
 FS = fsspec.filesystem("memory")
@@ -151,10 +148,7 @@ def test_sigkill_at_every_operation_of_an_upload(folder, tmp_path):
         make_checkpoint(folder, step)
     there = tmp_path / "remote"
     copy(f"file://{there}", folder / "step-00000001")
-    command = [sys.executable, "-m", "tests.support.kill_upload", str(folder), str(there)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    attempts = [json.loads(line) for line in result.stdout.splitlines()]
+    attempts = kills.attempts("tests.support.kill_upload", folder, there)
     newest = []
     for attempt in attempts:
         place = Path(attempt["copy"])
