@@ -2,6 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
+SLURM := $(addprefix tests/cluster/test_,slurm.py launch.py page.py prep_array.py)
+
 .PHONY: install demo test test-slurm test-slow test-all soak check
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
@@ -13,14 +17,16 @@ demo: install
 	$(BIN)/maskwright demo
 
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow and alone'
+	$(PYTEST) -m 'not slow and not alone' $(SHARED_OUT)
+	$(PYTEST) -m 'not slow and alone' $$(grep -rl --include='*.py' mark.alone tests)
 
 test-slurm: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder tests/cluster/test_slurm.py tests/cluster/test_launch.py
+	$(PYTEST) -m slow $(SHARED_OUT) $(SLURM) --deselect tests/cluster/test_prep_array.py::test_two_thousand_tasks
 
-test-slow: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
+test-slow: $(addprefix test-slow-,unit distributed integration faults cluster)
+
+test-slow-%: install
+	$(PYTEST) -m slow $(SHARED_OUT) tests/$*
 
 test-all: install
 	$(BIN)/python -m pytest

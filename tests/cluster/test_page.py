@@ -29,6 +29,7 @@ def large(cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(large: Cluster, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     configs = lay_out(shared)

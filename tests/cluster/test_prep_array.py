@@ -152,6 +152,7 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Clust
     assert not list(tmp_path.rglob("pwned"))
 
 
+@pytest.mark.slow
 def test_duplicates_are_resolved_when_all_is_scanned(small_arrays: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", files=12)
     corpus.prep("plan", corpus.out, "--deduplicate", "exact")
@@ -176,6 +177,7 @@ def test_duplicates_are_resolved_when_all_is_scanned(small_arrays: Cluster, tmp_
     corpus.check_complete(small_arrays, "--deduplicate", "exact")
 
 
+@pytest.mark.slow
 def test_only_added_inputs_are_submitted(small_arrays: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", files=3)
     corpus.prep("plan", corpus.out)

@@ -169,6 +169,7 @@ def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, folder: Path) -
     assert not (run / "status.json").exists()
 
 
+@pytest.mark.slow
 def test_other_gpus_than_deepspeed_would_use_are_refused(cluster: Cluster, folder: Path) -> None:
     """With GPU 0 of each node taken, Slurm grants GPU 1; DeepSpeed's launcher would use GPU 0 all the same."""
     blocker = folder / "blocker.sh"

@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import math
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -22,10 +23,9 @@ from pretrain.config.run import TrackConfig
 from pretrain.journal import Journal
 from pretrain.tracking import RunRecord, Tracker, load_record, sync, thread
 from pretrain.tracking.sender import Sender
+from tests.support import empty_store
 from tests.support.mlflow_server import Server, all_runs, history
 from tests.support.tracked import TRAINER, append, expected, record_of, run_id, start, wait_for_step
-
-pytestmark = pytest.mark.alone  # some of these tests bound how long others may wait
 
 
 @pytest.fixture(autouse=True)
@@ -37,20 +37,30 @@ def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """All its tests are alone: some bound how long others may wait, and one server is enough."""
     server = Server(tmp_path_factory.mktemp("server"))
     yield server
     server.stop()
 
 
+@pytest.mark.alone
 def test_the_doctor_knows_a_real_server(server: Server) -> None:
     findings = {one.name: one for one in run_checks(tracking_checks(TrackConfig(uri=server.uri)))}
     assert findings["mlflow"].status == "ok"
     assert findings["exposure"].status == "ok", findings["exposure"]
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """To be copied: making a database takes seconds."""
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    empty_store.main(path)
+    return path
+
+
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "mlflow.db"
+def database(tmp_path: Path, empty: Path) -> Path:
+    return Path(shutil.copy(empty, tmp_path))
 
 
 @pytest.fixture
@@ -157,6 +167,7 @@ def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir
     assert stored(database, run_dir) == expected(run_dir)
 
 
+@pytest.mark.alone
 def test_a_run_killed_and_resumed_five_times_is_one_run_with_each_step_once(run_dir: Path, server: Server) -> None:
     draw = random.Random(5)
     for first in (1, 60, 200, 210, 400, 300):
@@ -195,6 +206,7 @@ def test_sync_follows_the_environment_to_another_store_and_back(
     assert scalar(database, "select count(*) from runs") == 1
 
 
+@pytest.mark.alone
 def test_a_server_down_at_start_slows_nothing_and_a_later_sync_fills_the_gap(
     run_dir: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +227,7 @@ def test_a_server_down_at_start_slows_nothing_and_a_later_sync_fills_the_gap(
     assert status(server.database, run_dir) == "FINISHED"
 
 
+@pytest.mark.alone
 def test_a_server_that_hangs_mid_run_gets_the_rest_afterwards_once(
     run_dir: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +250,7 @@ def test_a_server_that_hangs_mid_run_gets_the_rest_afterwards_once(
     assert stored(server.database, run_dir) == expected(run_dir)
 
 
+@pytest.mark.alone
 def test_closing_is_bounded_when_the_server_is_frozen(run_dir: Path, server: Server) -> None:
     """The whole process must end in time, too: no thread of MLflow's may hold it back."""
     script = TRAINER.replace("range(first, 10**6)", "range(first, 200)").replace(
@@ -253,7 +267,7 @@ def test_closing_is_bounded_when_the_server_is_frozen(run_dir: Path, server: Ser
         assert time.monotonic() - started < 8.0
         assert f"maskwright track sync {run_dir}" in done.stderr
     finally:
-        server.signal(signal.SIGCONT)
+        server.thaw()
     assert sync(run_dir) == 2 * 199
     assert stored(server.database, run_dir) == expected(run_dir)
     assert status(server.database, run_dir) == "FAILED"

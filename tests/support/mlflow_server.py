@@ -46,8 +46,7 @@ class Server:
                 command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         for _ in range(900):
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{self.uri}/health", timeout=1).read()
+            if self._answers():
                 return
             if self.process.poll() is not None:
                 break
@@ -55,8 +54,19 @@ class Server:
         self.stop()
         pytest.fail((folder / "server.log").read_text())
 
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(urllib.request.urlopen(f"{self.uri}/health", timeout=1).read())
+        return False
+
     def signal(self, number: int) -> None:
         os.killpg(self.process.pid, number)
+
+    def thaw(self) -> None:
+        """After SIGSTOP, and wait until connections that were idle for too long are closed."""
+        self.signal(signal.SIGCONT)
+        while not self._answers():
+            time.sleep(0.05)
 
     def stop(self) -> None:
         with contextlib.suppress(ProcessLookupError):
