@@ -4,13 +4,8 @@ import os
 import subprocess
 import sys
 
-import pytest
-import torch
-
 from launchers.local import free_port
 from tests.support.forked import ROOT
-
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def test_skipped_steps_leave_no_trace():

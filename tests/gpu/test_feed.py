@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 
 from pretrain.data.feed import DeviceFeed
 from tests.support.batches import batches
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 
 

@@ -1,11 +1,8 @@
 """A copy of a state on a GPU stays as it was while the state changes."""
 
-import pytest
 import torch
 
 from pretrain.checkpoint.host_copy import HostCopies
-
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def test_pinned_copies_are_of_the_moment_and_use_their_memory_again():

@@ -8,8 +8,6 @@ import torch
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
 SEQ_LEN = 256
 LENGTHS = [256, 100, 120, 36, 200, 56, 17, 239]
 SHAPE = EncoderShape(

@@ -1,0 +1,10 @@
+"""The tests of this folder need a GPU."""
+
+import pytest
+import torch
+
+
+def pytest_runtest_setup() -> None:
+    """Of the tests of this folder: skipped here, all of them are one line of pytest's summary."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
