@@ -1,6 +1,5 @@
 """Row 29: secrets in the environment of `maskwright train` stay out of all that others read."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,17 +8,17 @@ import pytest
 import yaml
 
 from tests.datasets import make_dataset
+from tests.support import runs
+from tests.support.forked import Completed, run_forked
 from tests.support.secrets import SECRETS, URI, URI_PASSWORD, CommandLines, leaks
 from tests.support.text_data import text_data
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def maskwright(*words: str | Path, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+def train(folder: Path, **environment: str) -> Completed:
     return subprocess.run(
-        [sys.executable, "-m", "launchers.cli", *map(str, words)],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | SECRETS | environment,
+        [sys.executable, "-m", "launchers.cli", "train", "config.yaml", "--procs", "2"],
+        cwd=folder,
+        env=runs.environment() | SECRETS | environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -40,11 +39,12 @@ def write_config(folder: Path) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(values))
 
 
-def check(folder: Path, seen: CommandLines, *done: "subprocess.CompletedProcess[str]") -> None:
+def check(folder: Path, seen: CommandLines, *done: Completed) -> None:
     """The commands succeeded, their processes had the secrets, and nothing in the folder or in `ps` told them."""
     for number, command in enumerate(done):
-        assert command.returncode == 0, command.stdout
-        (folder / f"log{number}").write_text(command.stdout)
+        output = command.stdout + (command.stderr or "")
+        assert command.returncode == 0, output
+        (folder / f"log{number}").write_text(output)
     assert len(seen.knowing) >= 2
     assert not seen.leaked
     assert not leaks(folder)
@@ -55,8 +55,9 @@ def test_secrets_stay_secret(tmp_path: Path) -> None:
     text_data(tmp_path)
     write_config(tmp_path)
     with CommandLines() as seen:
-        trained = maskwright("train", "config.yaml", "--procs", "2", cwd=tmp_path)
-        exported = maskwright("export", "run", cwd=tmp_path)
+        trained = train(tmp_path)
+        words = ["launchers.cli", "export", "run"]
+        exported = run_forked(words, runs.environment() | SECRETS, tmp_path, timeout=240)
     check(tmp_path, seen, trained, exported)
     assert (tmp_path / "mlflow.db").exists()
     assert list((tmp_path / "run" / "checkpoints").rglob("*.pt"))
@@ -70,7 +71,7 @@ def test_a_password_in_mlflows_address_stays_secret(tmp_path: Path) -> None:
     write_config(tmp_path)
     with CommandLines() as seen:
         environment = {"MLFLOW_TRACKING_URI": URI, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-        trained = maskwright("train", "config.yaml", "--procs", "2", cwd=tmp_path, **environment)
+        trained = train(tmp_path, **environment)
     assert "127.0.0.1:9" in trained.stdout, "it did try"
     check(tmp_path, seen, trained)
 

@@ -49,7 +49,7 @@ class CommandLines(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        while not self._end.wait(0.02):
+        while not self._end.wait(0.05):
             for process in filter(str.isdecimal, os.listdir("/proc")):
                 try:
                     self._look(process)
