@@ -7,6 +7,7 @@ SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 SLURM := $(addprefix tests/cluster/test_,slurm.py launch.py page.py prep_array.py)
 
 .PHONY: install demo test test-slurm test-slow test-all soak check
+.PHONY: test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,9 +24,9 @@ test: install
 test-slurm: install
 	$(PYTEST) -m slow $(SHARED_OUT) $(SLURM) --deselect tests/cluster/test_prep_array.py::test_two_thousand_tasks
 
-test-slow: $(addprefix test-slow-,unit distributed integration faults cluster)
+test-slow: test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster
 
-test-slow-%: install
+test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster: test-slow-%: install
 	$(PYTEST) -m slow $(SHARED_OUT) tests/$*
 
 test-all: install
