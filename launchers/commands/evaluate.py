@@ -59,6 +59,8 @@ def evaluate(
         raise UserError("give --data, a held-out data set, or --pairs, a file of minimal pairs, or both")
     if baseline and counts is None:
         raise UserError("--baseline unigram needs --counts, the data set whose tokens it counts: the training text")
+    if counts and data is None and not baseline:
+        raise UserError("--counts is for --data and for --baseline unigram; give one of them, or leave it out")
     if not 0 < mask_rate < 1:
         raise UserError(f"--mask-rate is {mask_rate:g}; it must be above 0 and below 1")
     if out and not out.resolve().parent.is_dir():

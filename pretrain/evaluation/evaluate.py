@@ -72,22 +72,24 @@ def evaluate(task: Task, progress: Progress) -> dict[str, Any]:
     held_out = _held_out(task, candidates)
     counted = Dataset(task.counts) if task.counts else held_out.dataset if held_out else None
     counts = None
-    if counted and (held_out or task.baseline):
+    if counted:
         _check_counted(counted, held_out)
         counts = token_counts(counted, _named(progress, f"counting the tokens of {counted.location}"))
-    if counted and counts is not None and task.baseline:
-        candidates.append(_unigram(counted, counts))
+        candidates += [_unigram(counted, counts)] if task.baseline else []
     measured: dict[str, Measured] = {}
     credit: dict[str, NDArray[np.float64]] = {}
-    found: dict[str, dict[str, Any]] = {one.name: {} for one in candidates}
     for one in candidates:
-        if held_out and counts is not None:
+        if held_out:
             measured[one.name] = measure(held_out, one.predictor, _named(progress, f"held-out text: {one.name}"))
-            found[one.name]["held_out"] = held_out_results(measured[one.name], counts)
         if pairs:
             credit[one.name] = _credit(one, pairs, task.form, progress)
-            score = "log-likelihood" if one.predictor.causal else task.form
-            found[one.name]["pairs"] = {"score": score, **pair_results(pairs, credit[one.name])}
+    found: dict[str, dict[str, Any]] = {one.name: {} for one in candidates}
+    for name, answers in measured.items():
+        assert counts is not None  # held-out text is counted if no other is
+        found[name]["held_out"] = held_out_results(answers, counts)
+    for one in candidates if pairs else ():
+        score = "log-likelihood" if one.predictor.causal else task.form
+        found[one.name]["pairs"] = {"score": score, **pair_results(pairs, credit[one.name])}
     return {
         "settings": _settings(task, held_out, counted),
         "models": found,

@@ -25,7 +25,9 @@ _CAUSAL = re.compile("ForCausalLM|LMHeadModel")
 _MASKED = re.compile("ForMaskedLM|ForPreTraining|WithLMHead")
 
 
-class _LogitSource(Protocol):
+class LogitSource(Protocol):
+    """Logits [k, V] of consecutive predictions, a block at a time."""
+
     def __call__(self, stream: Stream) -> Iterator[Tensor]: ...
 
 
@@ -33,19 +35,15 @@ class _LogitSource(Protocol):
 class FinishedModel:
     """A predictor (pretrain.evaluation.streams.Predictor) with its tokenizer.
 
-    folder: of the model. tokenizer: its own.
+    tokenizer: its own.
     longest: tokens of the longest text that it takes; None where there is no limit.
-    vocab_size: ids that it knows.
-    native: whether the native encoder computes it.
+    logits: how they are computed.
     """
 
-    folder: Path
     tokenizer: SentenceTokenizer
     causal: bool
     longest: int | None
-    vocab_size: int
-    native: bool
-    logits: _LogitSource
+    logits: LogitSource
 
     @torch.no_grad()
     def __call__(self, stream: Stream) -> Answers:
@@ -74,11 +72,9 @@ def open_model(path: Path) -> FinishedModel:
     model = load_model(folder, AutoModelForCausalLM if causal else AutoModelForMaskedLM)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = _native(model)
-    logits = _EncoderLogits(encoder.to(device)) if encoder else _PaddedLogits(model, device)
-    longest, size = longest_text(model), int(model.config.vocab_size)
-    return FinishedModel(
-        folder, open_tokenizer(tokenizer, folder, causal), causal, longest, size, encoder is not None, logits
-    )
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else model.config.pad_token_id or 0
+    logits = EncoderLogits(encoder.to(device)) if encoder else PaddedLogits(model, pad, device)
+    return FinishedModel(open_tokenizer(tokenizer, folder, causal), causal, longest_text(model), logits)
 
 
 def _is_causal(folder: Path) -> bool:
@@ -103,14 +99,13 @@ def _native(model: PreTrainedModel) -> Encoder | None:
     return encoder.eval()
 
 
-class _EncoderLogits:
+class EncoderLogits:
     """Only the states that predict meet the last MLP and the vocabulary."""
 
     def __init__(self, encoder: Encoder):
         self._encoder = encoder
 
     def __call__(self, stream: Stream) -> Iterator[Tensor]:
-        """Logits [k, V] of consecutive predictions, a block at a time."""
         encoder, size = self._encoder, self._encoder.shape.vocab_size
         weight, bias = encoder.word_embedding[:size], encoder.decoder_bias[:size]
         tokens, positions, cu_seqlens, places = _tensors(stream, weight.device)
@@ -119,18 +114,16 @@ class _EncoderLogits:
             yield F.linear(part, weight, bias)
 
 
-class _PaddedLogits:
+class PaddedLogits:
     """Any other model: each document is a row, and the vocabulary is met everywhere."""
 
-    def __init__(self, model: PreTrainedModel, device: torch.device):
-        self._model = model
+    def __init__(self, model: PreTrainedModel, pad_id: int, device: torch.device):
+        self._model, self._pad_id, self._device = model, pad_id, device
         nn.Module.to(model, device)
-        self._device, self._pad = device, int(model.config.pad_token_id or 0)
 
     def __call__(self, stream: Stream) -> Iterator[Tensor]:
-        """Logits [K, V] of all predictions."""
         tokens, _, cu_seqlens, places = _tensors(stream, self._device)
-        yield padded_logits(self._model, self._pad, tokens, cu_seqlens, stream.n_documents, places)
+        yield padded_logits(self._model, self._pad_id, tokens, cu_seqlens, stream.n_documents, places)
 
 
 def _tensors(stream: Stream, device: torch.device) -> list[Tensor]:

@@ -28,7 +28,6 @@ from pretrain.evaluation.unigram import Unigram, token_counts
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.evaluated import corpora, save_model
-from tests.support.runs import maskwright
 
 PAIRS = [
     {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},
@@ -291,8 +290,8 @@ def test_pairs_of_models_with_other_tokenizers_compare(models, pairs_file):
 def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, tmp_path):
     data, out = corpus["wordpiece"] / "data", tmp_path / "found.json"
     words = ["--data", data / "valid", "--pairs", pairs_file, "--limit", "1", "--rows", "20", "--json", out]
-    done = maskwright("evaluate", models[0], *words)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["evaluate", *map(str, [models[0], *words])])
+    assert done.exit_code == 0, done.exception
     found = json.loads(out.read_text())["models"][str(models[0])]
     assert found["held_out"]["rows"] == 20
     assert found["pairs"]["pairs"] == 2
@@ -308,6 +307,7 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
         (["m"], "give --data, a held-out data set, or --pairs"),
         (["m", "m", "--data", "x"], "m is given twice"),
         (["--baseline", "unigram", "--data", "x"], "needs --counts"),
+        (["m", "--pairs", "x", "--counts", "x"], "--counts is for --data"),
         (["m", "--data", "x", "--mask-rate", "1"], "--mask-rate is 1; it must be"),
         (["m", "--data", "x", "--json", "no/such/folder/x.json"], "there is no folder"),
     ],

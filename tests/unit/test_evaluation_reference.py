@@ -14,12 +14,12 @@ from data_prep.reader import Dataset
 from pretrain.evaluation import likelihood
 from pretrain.evaluation.held_out import HeldOut, Masks, measure
 from pretrain.evaluation.likelihood import sentence_scores
-from pretrain.evaluation.models import open_model
+from pretrain.evaluation.models import EncoderLogits, PaddedLogits, open_model
 from tests.support.evaluated import corpora, save_model
 
 MASKED = {"bert": "wordpiece", "roberta": "bpe", "modernbert": "bpe", "distilbert": "wordpiece"}
 CAUSAL = {"causal bert": "wordpiece", "gpt2": "bpe"}
-NATIVE = {"bert": True, "roberta": True, "modernbert": True, "distilbert": False, "causal bert": True, "gpt2": False}
+NATIVE = ("bert", "roberta", "modernbert", "causal bert")
 TEXTS = [
     "The captain saw the red ship.",
     "the captain saw ship red the.",
@@ -79,7 +79,7 @@ def left_to_right(folder: Path, text: str) -> float:
 @pytest.mark.parametrize("name", MASKED)
 def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders, monkeypatch):
     model = open_model(folders[name])
-    assert model.native == NATIVE[name]
+    assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
     expected = [one_masked_copy_at_a_time(folders[name], text, form == "within-word") for text in TEXTS]
     for slots in (likelihood.SLOTS, 40):  # copies of a sentence in one stream, and spread over several
         monkeypatch.setattr(likelihood, "SLOTS", slots)
@@ -102,7 +102,8 @@ def test_the_two_forms_differ_where_words_are_split_and_only_there(name, folders
 @pytest.mark.parametrize("name", CAUSAL)
 def test_causal_models_give_the_likelihood_after_cls(name, folders):
     model = open_model(folders[name])
-    assert (model.causal, model.native) == (True, NATIVE[name])
+    assert model.causal
+    assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
     found = sentence_scores(model, model.tokenizer, model.longest, TEXTS, "original")
     assert np.abs(found - [left_to_right(folders[name], text) for text in TEXTS]).max() < TOLERANCE
 
