@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from data_prep.reader import Dataset
-from pretrain.evaluation import likelihood
+from pretrain.evaluation import likelihood, models
 from pretrain.evaluation.held_out import HeldOut, Masks, measure
 from pretrain.evaluation.likelihood import sentence_scores
 from pretrain.evaluation.models import EncoderLogits, PaddedLogits, open_model
@@ -81,8 +81,9 @@ def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders, monke
     model = open_model(folders[name])
     assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
     expected = [one_masked_copy_at_a_time(folders[name], text, form == "within-word") for text in TEXTS]
-    for slots in (likelihood.SLOTS, 40):  # copies of a sentence in one stream, and spread over several
+    for slots, logits in ((likelihood.SLOTS, models._LOGIT_BYTES), (40, 800)):  # all at once, and piece by piece
         monkeypatch.setattr(likelihood, "SLOTS", slots)
+        monkeypatch.setattr(models, "_LOGIT_BYTES", logits)
         found = sentence_scores(model, model.tokenizer, model.longest, TEXTS, form)
         assert np.abs(found - expected).max() < TOLERANCE
         assert found[0] == found[-1]
