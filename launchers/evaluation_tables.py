@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launchers.commands.facts import PIPE_WIDTH
+from launchers.spelling import printable
 
 _HELD_OUT = {
     "by_frequency": "by how often the token is in the counted text",
@@ -67,7 +68,7 @@ def _print_pairs(console: Console, results: dict[str, Any]) -> None:
         for group, figures in groups.items():
             if group.startswith(f"{kind}:"):
                 shares = (f"{one['by'][group]['accuracy']:.1%}" for one in results.values())
-                table.add_row(Text(group.partition(":")[2]), f"{figures['pairs']:,}", *shares)
+                table.add_row(Text(printable(group.partition(":")[2])), f"{figures['pairs']:,}", *shares)
         console.print(table)
 
 

@@ -55,8 +55,7 @@ class FinishedModel:
             of_label = values.gather(1, labels[:, None])[:, 0] - values.logsumexp(dim=1)
             found.append((of_label.double().cpu().numpy(), (values.argmax(dim=1) == labels).cpu().numpy()))
             first += len(logits_KV)
-        empty = np.zeros(0), np.zeros(0, dtype=np.bool_)
-        log_probabilities, right = zip(*found, strict=True) if found else ([empty[0]], [empty[1]])
+        log_probabilities, right = zip(*found, strict=True)
         return Answers(np.concatenate(log_probabilities), np.concatenate(right))
 
 

@@ -32,7 +32,7 @@ from tests.support.evaluated import corpora, save_model
 PAIRS = [
     {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},
     {"sentence_good": "a sailor found a coin.", "sentence_bad": "a sailor found a the.", "UID": "noun"},
-    {"sentence_good": "the king feared her.", "sentence_bad": "the king feared.", "UID": "noun"},
+    {"sentence_good": "the king feared her.", "sentence_bad": "the king feared.", "UID": "\x1b[2Jlength"},
 ]
 
 
@@ -295,10 +295,12 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
     assert done.exit_code == 0, done.exception
     found = json.loads(out.read_text())["models"][str(models[0])]
     assert found["held_out"]["rows"] == 20
-    assert found["pairs"]["pairs"] == 2
+    assert found["pairs"]["pairs"] == 3
     assert f"{found['held_out']['loss']:.4f}" in done.stdout
     assert f"{found['pairs']['accuracy']:.2%}" in done.stdout
     assert "noun" in done.stdout
+    assert r"\x1b[2Jlength" in done.stdout
+    assert "\x1b" not in done.stdout
 
 
 @pytest.mark.parametrize(
