@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
-from pretrain.masking.rows import IGNORED, Objective, Rows, ToMask
+from pretrain.masking.rows import IGNORED, Masked, Objective, Rows, ToMask
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.ramp import ramp
 
@@ -115,10 +115,15 @@ def build_batch(
 ) -> Batch:
     """Lay rows out as a stream and mask `rate` of them; missing rows (the tail of an evaluation) become padding."""
     laid_out = lay_out(parts, n_rows, seq_len, vocabulary)
+    return batch_of(laid_out, objective(laid_out.rows, rate))
+
+
+def batch_of(laid_out: LaidOut, masked: Masked) -> Batch:
+    """The arrays of rows and of their masks."""
+    n_rows, seq_len = laid_out.rows.tokens.shape
     cu_seqlens = np.full(max_documents(n_rows, seq_len) + 1, n_rows * seq_len, dtype=np.int32)
     cu_seqlens[0] = 0
     cu_seqlens[1 : len(laid_out.ends) + 1] = laid_out.ends
-    masked = objective(laid_out.rows, rate)
     lengths = np.diff(laid_out.ends, prepend=0)
     return Batch(
         seq_len=seq_len,

@@ -51,22 +51,34 @@ class PaddedModel(nn.Module):
         top: int = 0,
     ) -> Prediction | Choices:
         """As Encoder.forward. The host waits for the device: lengths vary, and shapes with them."""
-        starts = cu_seqlens[:n_documents].long()
-        lengths = cu_seqlens[1 : n_documents + 1] - starts
-        real = tokens[starts] != self.pad_id
-        if bool(real.any()):  # documents of padding are left out, unless there are no others
-            starts, lengths = starts[real], lengths[real]
-        columns = torch.arange(int(lengths.max()), device=tokens.device)
-        inside = columns < lengths[:, None]
-        slots = (starts[:, None] + columns).clamp(max=len(tokens) - 1)
-        ids = torch.where(inside, tokens[slots], self.pad_id)
-        logits = self.model(input_ids=ids, attention_mask=inside.long()).logits
-        row = (torch.searchsorted(starts, masked_positions, right=True) - 1).clamp(min=0)
-        column = (masked_positions - starts[row]).clamp(0, len(columns) - 1)
+        logits = padded_logits(self.model, self.pad_id, tokens, cu_seqlens, n_documents, masked_positions)
         if top:
-            return choices_of(logits[row, column], labels, top)
-        sums = cross_entropy_sums(logits[row, column], labels, self.options)
+            return choices_of(logits, labels, top)
+        sums = cross_entropy_sums(logits, labels, self.options)
         return Prediction(*sums, (labels != IGNORED).sum(dtype=torch.float32))
+
+
+def padded_logits(
+    model: PreTrainedModel, pad_id: int, tokens: Tensor, cu_seqlens: Tensor, n_documents: int, places: Tensor
+) -> Tensor:
+    """Vocabulary logits [K, V] of a model of transformers at places [K] of a stream, each document being a row.
+
+    Args:
+        tokens, cu_seqlens, n_documents, places: see pretrain.model.encoder.Encoder.forward.
+    """
+    starts = cu_seqlens[:n_documents].long()
+    lengths = cu_seqlens[1 : n_documents + 1] - starts
+    real = tokens[starts] != pad_id
+    if bool(real.any()):  # documents of padding are left out, unless there are no others
+        starts, lengths = starts[real], lengths[real]
+    columns = torch.arange(int(lengths.max()), device=tokens.device)
+    inside = columns < lengths[:, None]
+    slots = (starts[:, None] + columns).clamp(max=len(tokens) - 1)
+    ids = torch.where(inside, tokens[slots], pad_id)
+    logits: Tensor = model(input_ids=ids, attention_mask=inside.long()).logits
+    row = (torch.searchsorted(starts, places, right=True) - 1).clamp(min=0)
+    column = (places - starts[row]).clamp(0, len(columns) - 1)
+    return logits[row, column]
 
 
 def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: TokenizerInfo) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""How sure a figure is: intervals of 95%."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pretrain.philox import derive_key, draw
+
+RESAMPLES = 2000
+_Z = 1.959963984540054  # the normal distribution's quantile for 97.5%
+_BLOCK = 1 << 22  # draws at once
+
+
+def wilson(successes: float, n: int) -> tuple[float, float]:
+    """Of a share, by score (Wilson, "Probable inference, the law of succession, and statistical inference", 1927)."""
+    share, z2 = successes / n, _Z**2
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def paired_bootstrap(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
+    """Of sum(differences) / sum(weights), over units [n] drawn anew with replacement: percentiles of RESAMPLES.
+
+    Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13. Draws are the same for every call of the
+    same n.
+    """
+    n, key = len(differences), derive_key(0, "bootstrap")
+    found, together = [], max(1, _BLOCK // n)
+    for first in range(0, RESAMPLES, together):
+        count = min(together, RESAMPLES - first)
+        units = (draw(key, count * n, first, 0, 0) >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)
+        chosen = units.astype(np.int64).reshape(count, n)
+        found.append(differences[chosen].sum(axis=1) / weights[chosen].sum(axis=1))
+    low, high = np.percentile(np.concatenate(found), [2.5, 97.5])
+    return float(low), float(high)

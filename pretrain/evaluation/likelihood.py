@@ -1,0 +1,123 @@
+"""The log-likelihood of sentences: true under a causal model, pseudo under a masked one.
+
+Pseudo-log-likelihood is the sum, over the tokens of a sentence, of the log-probability of each where it is masked. In
+the `original` form the model sees all the others (Salazar et al., "Masked Language Model Scoring", ACL 2020,
+arXiv:1910.14659). Where a word has several tokens, those that follow give the first away; in the `within-word` form
+they are masked too (Kauf and Ivanova, "A Better Way to Do Masked Language Model Scoring", ACL 2023, arXiv:2305.10588:
+PLL-word-l2r).
+
+Shapes: n sentences of the same number of tokens L; R rows of S slots, each a copy of a sentence with its specials.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.errors import UserError
+from pretrain.evaluation.streams import Predictor, Stream, stream_of
+from pretrain.evaluation.text import Sentence, SentenceTokenizer
+
+Form = Literal["original", "within-word"]
+Progress = Callable[[int, int], None]
+"""(tokens scored, tokens in all)"""
+
+SLOTS = 8192  # of a stream
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Sentences of the same length: ids and words [n, L] int64, see pretrain.evaluation.text.Sentence."""
+
+    ids: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+
+def sentence_scores(
+    predictor: Predictor,
+    tokenizer: SentenceTokenizer,
+    longest: int | None,
+    texts: Sequence[str],
+    form: Form,
+    progress: Progress = lambda done, total: None,
+) -> NDArray[np.float64]:
+    """The log-likelihood of each text in nats, by `form` where the model is masked: [texts].
+
+    Texts of the same tokens get the same number, whatever is scored beside them; under a unigram model also those of
+    the same tokens in another order.
+
+    Args:
+        longest: tokens, specials included, of the longest text that the model takes.
+
+    Raises:
+        UserError: if a text is longer.
+    """
+    sentences = tokenizer(texts)
+    keys = [(sentence.ids.tobytes(), sentence.words.tobytes()) for sentence in sentences]
+    unique = dict(zip(keys, sentences, strict=True))
+    specials = 1 if predictor.causal else 2
+    _check_lengths(texts, sentences, longest, specials)
+    by_length: dict[int, list[tuple[bytes, bytes]]] = {}
+    for key, sentence in unique.items():
+        by_length.setdefault(len(sentence.ids), []).append(key)
+    total, done = sum(length * len(group) for length, group in by_length.items()), 0
+    scores = dict.fromkeys(by_length.pop(0, []), 0.0)
+    for length, group in sorted(by_length.items()):
+        found = [unique[key] for key in group]
+        stacked = _Group(np.stack([one.ids for one in found]), np.stack([one.words for one in found]))
+        log_probabilities = []
+        for stream in _streams(stacked, predictor.causal, tokenizer, form):
+            log_probabilities.append(predictor(stream).log_probabilities)
+            done += len(stream.labels)
+            progress(done, total)
+        of_tokens = np.concatenate(log_probabilities).reshape(-1, length)
+        scores |= {key: math.fsum(row) for key, row in zip(group, of_tokens.tolist(), strict=True)}
+    return np.array([scores[key] for key in keys])
+
+
+def _check_lengths(texts: Sequence[str], sentences: list[Sentence], longest: int | None, specials: int) -> None:
+    for text, sentence in zip(texts, sentences, strict=True):
+        if longest is not None and len(sentence.ids) + specials > longest:
+            raise UserError(
+                f"a sentence has {len(sentence.ids) + specials} tokens, and the model takes {longest}: {text[:60]!r}..."
+            )
+
+
+def _streams(group: _Group, causal: bool, tokenizer: SentenceTokenizer, form: Form) -> Iterator[Stream]:
+    """Streams in which each token of each sentence is predicted once, sentence after sentence."""
+    n, length = group.ids.shape
+    if causal:
+        take = max(1, SLOTS // (length + 1))
+        for first in range(0, n, take):
+            yield _causal_stream(group.ids[first : first + take], tokenizer)
+        return
+    take = max(1, SLOTS // (length + 2))
+    for first in range(0, n * length, take):
+        yield _masked_stream(group, np.arange(first, min(first + take, n * length)), tokenizer, form)
+
+
+def _causal_stream(ids: NDArray[np.int64], tokenizer: SentenceTokenizer) -> Stream:
+    """Each sentence once, each of its tokens predicted by the state before it."""
+    rows = np.pad(ids, ((0, 0), (1, 0)), constant_values=tokenizer.first)
+    places = np.arange(rows.size).reshape(rows.shape)[:, :-1]
+    return stream_of(rows, places.reshape(-1), ids.reshape(-1))
+
+
+def _masked_stream(group: _Group, copies: NDArray[np.int64], tokenizer: SentenceTokenizer, form: Form) -> Stream:
+    """Copies [R] of sentences: number i * L + j is sentence i with its token j masked."""
+    sentence, place = np.divmod(copies, group.ids.shape[1])
+    ids = group.ids[sentence]
+    columns = np.arange(ids.shape[1])
+    masked = columns == place[:, None]
+    if form == "within-word":
+        words = group.words[sentence]
+        masked |= (words == group.words[sentence, place][:, None]) & (columns > place[:, None])
+    assert tokenizer.mask is not None  # a masked model's tokenizer has all three
+    assert tokenizer.last is not None
+    rows = np.pad(np.where(masked, tokenizer.mask, ids), ((0, 0), (1, 1)))
+    rows[:, 0], rows[:, -1] = tokenizer.first, tokenizer.last
+    places = np.arange(len(rows)) * rows.shape[1] + 1 + place
+    return stream_of(rows, places, group.ids[sentence, place])

@@ -1,0 +1,99 @@
+"""Minimal pairs: how often a model finds the right sentence likelier than the wrong one.
+
+The file is that of BLiMP (Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English", TACL 2020):
+a JSON object a line with sentence_good, sentence_bad and, where there are such, UID, linguistics_term and field.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from data_prep.errors import UserError
+from pretrain.evaluation.intervals import wilson
+
+GROUPS = ("field", "linguistics_term", "UID")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A right and a wrong sentence; groups: (kind, name), kinds being those of GROUPS that the file tells."""
+
+    good: str
+    bad: str
+    groups: tuple[tuple[str, str], ...]
+
+
+def read_pairs(path: str) -> list[Pair]:
+    """The pairs of a jsonl file, which may be compressed (.gz, .zst).
+
+    Raises:
+        UserError: if it cannot be read, or a line is no pair.
+    """
+    try:
+        with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as file:
+            pairs = [_pair(line, f"{path}, line {number}") for number, line in enumerate(file, 1) if line.strip()]
+    except UserError:
+        raise
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{path} cannot be read as lines of text ({error})") from None
+    if not pairs:
+        raise UserError(f"{path} holds no pairs")
+    return pairs
+
+
+def _pair(line: str, where: str) -> Pair:
+    try:
+        values = orjson.loads(line)
+    except ValueError as error:
+        raise UserError(f"{where} is not JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{where} is not a JSON object with sentence_good and sentence_bad")
+    for name in ("sentence_good", "sentence_bad"):
+        if not isinstance(values.get(name), str) or not values[name].strip():
+            raise UserError(f"{where} has no text as {name}")
+    groups = tuple((kind, str(values[kind])) for kind in GROUPS if values.get(kind) is not None)
+    return Pair(values["sentence_good"], values["sentence_bad"], groups)
+
+
+def limited(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    """At most `most` pairs of each UID, evenly spread over its pairs in the order of the file."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for number, pair in enumerate(pairs):
+        members[dict(pair.groups).get("UID", "")].append(number)
+    chosen = []
+    for numbers in members.values():
+        take = min(most, len(numbers))
+        chosen += [numbers[place * len(numbers) // take] for place in range(take)]
+    return [pairs[number] for number in sorted(chosen)]
+
+
+def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each pair 1 where the right sentence has the higher score, 0 where the wrong one has, 0.5 for a tie."""
+    return np.where(good == bad, 0.5, (good > bad).astype(np.float64))
+
+
+def pair_results(pairs: Sequence[Pair], credit: NDArray[np.float64]) -> dict[str, Any]:
+    """Accuracy of all pairs and by group, with Wilson intervals of 95%, as JSON values; groups as "UID:name"."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for kind in GROUPS:
+        for number, pair in enumerate(pairs):
+            for own, name in pair.groups:
+                if own == kind:
+                    members[f"{kind}:{name}"].append(number)
+    found = _accuracy(credit)
+    found["ties"] = int((credit == 0.5).sum())
+    return found | {"by": {group: _accuracy(credit[numbers]) for group, numbers in members.items()}}
+
+
+def _accuracy(credit: NDArray[np.float64]) -> dict[str, Any]:
+    return {
+        "accuracy": float(credit.mean()),
+        "pairs": len(credit),
+        "interval": list(wilson(float(credit.sum()), len(credit))),
+    }

@@ -1,0 +1,336 @@
+"""What is made of a model's answers: masks, parts of the held-out loss, pairs, intervals, the unigram baseline."""
+
+import gzip
+import itertools
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, normalizers
+from tokenizers import models as models_of_tokenizers
+from transformers import AutoTokenizer
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from data_prep.reader import Dataset
+from launchers.app import app
+from pretrain.evaluation.evaluate import UNIGRAM, Task, evaluate
+from pretrain.evaluation.held_out import HeldOut, Masks, Measured, held_out_results
+from pretrain.evaluation.intervals import paired_bootstrap, wilson
+from pretrain.evaluation.likelihood import sentence_scores
+from pretrain.evaluation.models import open_model
+from pretrain.evaluation.pairs import Pair, credits, limited, pair_results, read_pairs
+from pretrain.evaluation.text import open_tokenizer
+from pretrain.evaluation.unigram import Unigram, token_counts
+from pretrain.masking.rows import IGNORED
+from pretrain.masking.vocabulary import Vocabulary
+from tests.support.evaluated import corpora, save_model
+
+PAIRS = [
+    {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},
+    {"sentence_good": "a sailor found a coin.", "sentence_bad": "a sailor found a the.", "UID": "noun"},
+    {"sentence_good": "the king feared her.", "sentence_bad": "the king feared.", "UID": "\x1b[2Jlength"},
+]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> dict[str, Path]:
+    return corpora(tmp_path_factory.mktemp("corpora"))
+
+
+@pytest.fixture(scope="module")
+def models(corpus, tmp_path_factory) -> list[Path]:
+    """Two BERTs with the WordPiece tokenizer, and a RoBERTa with the other one."""
+    into = tmp_path_factory.mktemp("models")
+    berts = [save_model("bert", corpus["wordpiece"], into / f"bert-{seed}", seed) for seed in (0, 1)]
+    return [*berts, save_model("roberta", corpus["bpe"], into / "roberta")]
+
+
+@pytest.fixture
+def pairs_file(tmp_path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(pair | {"field": "syntax"}) + "\n" for pair in PAIRS))
+    return path
+
+
+def held_out(corpus: Path, rows: int = 1000, rate: float = 0.3, strategy="token") -> HeldOut:
+    return HeldOut(Dataset(corpus / "data" / "valid"), Masks(rows, 32, rate, strategy))
+
+
+def restored(questions: HeldOut) -> np.ndarray:
+    """The slots of all rows before masking, end to end."""
+    rows = []
+    for question in questions:
+        batch, used = question.batch, question.batch.labels != IGNORED
+        tokens = batch.tokens.copy()
+        tokens[batch.masked_positions[used]] = batch.labels[used]
+        rows.append(tokens)
+    return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_each_token_of_the_data_set_is_there_once_and_a_share_is_masked(kind, corpus):
+    questions = held_out(corpus[kind])
+    dataset, special = questions.dataset, list(questions.vocabulary.special_ids)
+    expected = Counter(np.concatenate([dataset.tokens(block) for block in range(dataset.n_blocks)]).tolist())
+    tokens = restored(questions)
+    assert Counter(tokens[~np.isin(tokens, special)].tolist()) == expected
+    asked = sum(len(question.stream(False).labels) for question in questions)
+    assert asked / sum(expected.values()) == pytest.approx(0.3, abs=0.02)
+
+
+def test_masks_depend_on_data_rate_and_strategy_alone(corpus):
+    def seen(**settings) -> np.ndarray:
+        return np.concatenate([question.batch.tokens for question in held_out(corpus["wordpiece"], **settings)])
+
+    assert np.array_equal(seen(), seen())
+    fewer = {tuple(row) for row in seen(rows=10).reshape(-1, 32).tolist()}  # rows read together are in another order
+    assert len(fewer) == 10
+    assert fewer < {tuple(row) for row in seen().reshape(-1, 32).tolist()}
+    assert not np.array_equal(seen(), seen(strategy="whole_word"))
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_word_class_and_length_are_what_the_tokens_say(kind, corpus):
+    """In this text, byte-level tokens begin a word with a space, or as a point; a text's first ones do not tell."""
+    tokenizer = AutoTokenizer.from_pretrained(str(corpus[kind] / "tokenizer"))
+    questions = held_out(corpus[kind])
+    text = restored(questions).reshape(-1, 32)
+    found, special = set(), tokenizer.all_special_ids
+    for question in questions:
+        places = question.stream(False).places
+        for place, row, number, length in zip(places, question.row, question.word_class, question.length, strict=True):
+            column = place % 32
+            names = tokenizer.convert_ids_to_tokens(text[row].tolist())
+            first = max(at for at in range(column) if text[row, at] == tokenizer.cls_token_id)
+            last = min(at for at in range(column, 32) if text[row, at] == tokenizer.sep_token_id)
+            assert length == last - first - 1
+
+            def begins(at: int, names=names, row=row) -> bool:
+                if kind == "wordpiece":
+                    return not names[at].startswith("##")
+                return names[at].startswith("Ġ") or names[at] == "."
+
+            if kind == "bpe" and column == first + 1:
+                continue
+            whole = begins(column + 1) or text[row, column + 1] in special
+            assert number == (2 if not begins(column) else 0 if whole else 1)
+            found.add(int(number))
+    assert found == {0, 1, 2}
+
+
+def test_parts_of_the_held_out_loss():
+    measured = Measured(
+        loss=np.array([1.0, 2.0, 3.0, 6.0]),
+        right=np.array([True, False, False, True]),
+        label=np.array([0, 1, 2, 2]),
+        row=np.array([0, 0, 1, 3]),
+        word_class=np.array([0, 0, 1, 2]),
+        length=np.array([1, 2, 3, 4]),
+    )
+    found = held_out_results(measured, np.array([0, 9, 10]))
+    assert (found["loss"], found["masked_accuracy"], found["predictions"], found["rows"]) == (3.0, 0.5, 4, 4)
+    assert found["perplexity"] == pytest.approx(math.exp(3))
+    losses = {part: {name: one["loss"] for name, one in found[part].items()} for part in found if part[:3] == "by_"}
+    assert losses == {
+        "by_frequency": {"0": 1.0, "1-9": 2.0, "10-99": 4.5},
+        "by_word_class": {"whole word": 1.5, "first piece": 3.0, "later piece": 6.0},
+        "by_length": {"1": 1.0, "2-3": 2.5, "4-7": 6.0},
+    }
+    assert found["by_frequency"]["10-99"] == {"loss": 4.5, "masked_accuracy": 0.5, "predictions": 2}
+    assert measured.by_row().tolist() == [[3.0, 3.0, 6.0], [1.0, 0.0, 1.0], [2.0, 1.0, 1.0]]
+
+
+def test_counts_and_the_unigram_baseline(corpus):
+    dataset = Dataset(corpus["wordpiece"] / "data" / "train")
+    counts, vocabulary = token_counts(dataset), Vocabulary.of(dataset.manifest.tokenizer)
+    tokens = np.concatenate([dataset.tokens(block) for block in range(dataset.n_blocks)])
+    assert [counts[id] for id in (5, 30, 60)] == [(tokens == id).sum() for id in (5, 30, 60)]
+
+    folder = corpus["wordpiece"] / "tokenizer"
+    tokenizer = open_tokenizer(AutoTokenizer.from_pretrained(str(folder)), folder, causal=True)
+    unigram, n_ordinary = Unigram(counts, vocabulary), len(vocabulary.ordinary_ids)
+    texts = ["the king saw the ship", "ship the saw king the", "ship"]
+    scores = sentence_scores(unigram, tokenizer, None, texts, "original")
+    n_tokens = int((~np.isin(tokens, list(vocabulary.special_ids))).sum())
+    ids = AutoTokenizer.from_pretrained(str(folder))(texts[0], add_special_tokens=False)["input_ids"]
+    assert scores[0] == pytest.approx(sum(math.log((counts[id] + 1) / (n_tokens + n_ordinary)) for id in ids))
+    assert scores[0] == scores[1] != scores[2]
+    every = Unigram(counts, vocabulary)._log_probabilities[vocabulary.ordinary_ids]
+    assert np.exp(every).sum() == pytest.approx(1)
+
+
+def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
+    pairs = read_pairs(str(pairs_file))
+    assert pairs[1] == Pair("a sailor found a coin.", "a sailor found a the.", (("field", "syntax"), ("UID", "noun")))
+    packed = tmp_path / "pairs.jsonl.gz"
+    packed.write_bytes(gzip.compress(pairs_file.read_bytes()))
+    assert read_pairs(str(packed)) == pairs
+    bad = {
+        '{"sentence_good": "a"': "line 2 is not JSON",
+        '{"sentence_good": "a", "sentence_bad": " "}': "line 2 has no text as sentence_bad",
+        "[1]": "line 2 is not a JSON object",
+    }
+    for line, message in bad.items():
+        (tmp_path / "bad.jsonl").write_text(json.dumps(PAIRS[0]) + "\n" + line + "\n")
+        with pytest.raises(UserError, match=message):
+            read_pairs(str(tmp_path / "bad.jsonl"))
+    (tmp_path / "bad.jsonl").write_bytes(b"\xff\xfe\n")
+    for name in ("bad.jsonl", "none.jsonl"):
+        with pytest.raises(UserError, match=f"{name} cannot be read"):
+            read_pairs(str(tmp_path / name))
+    (tmp_path / "bad.jsonl").write_text("\n")
+    with pytest.raises(UserError, match="holds no pairs"):
+        read_pairs(str(tmp_path / "bad.jsonl"))
+
+
+def test_a_limit_takes_pairs_of_each_uid_evenly():
+    pairs = [Pair(str(n), "", (("UID", "ab"[n % 2]),)) for n in range(20)]
+    assert [pair.good for pair in limited(pairs, 2)] == ["0", "1", "10", "11"]
+    assert limited(pairs, 100) == pairs
+
+
+def test_accuracy_by_group_with_ties_as_halves():
+    credit = credits(np.array([-1.0, -2.0, -3.0, -4.0]), np.array([-2.0, -1.0, -3.0, -5.0]))
+    assert credit.tolist() == [1, 0, 0.5, 1]
+    pairs = [Pair("", "", (("field", "f"), ("UID", uid))) for uid in "aabb"]
+    found = pair_results(pairs, credit)
+    assert (found["accuracy"], found["pairs"], found["ties"]) == (0.625, 4, 1)
+    assert {name: one["accuracy"] for name, one in found["by"].items()} == {
+        "field:f": 0.625,
+        "UID:a": 0.5,
+        "UID:b": 0.75,
+    }
+
+
+def test_intervals():
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)  # Newcombe, Statistics in Medicine 17, 1998
+    assert wilson(0, 10)[0] == 0
+    values = np.random.default_rng(0).normal(0.3, 1.0, 1000)
+    weights = np.full(1000, 2.0)
+    low, high = paired_bootstrap(values, weights)
+    error = values.std() / math.sqrt(1000) / 2
+    assert (low, high) == pytest.approx(
+        (values.mean() / 2 - 1.96 * error, values.mean() / 2 + 1.96 * error), abs=0.15 * error
+    )
+    assert paired_bootstrap(np.full(7, 3.0), np.ones(7)) == (3.0, 3.0)
+
+
+def task(**settings) -> Task:
+    defaults = {
+        "models": (),
+        "baseline": False,
+        "data": None,
+        "counts": None,
+        "rows": 1000,
+        "seq_len": None,
+        "mask_rate": 0.15,
+        "strategy": "token",
+        "pairs": None,
+        "form": "original",
+        "limit": None,
+    }
+    return Task(**defaults | settings)
+
+
+def run(**settings) -> dict:
+    return evaluate(task(**settings), lambda done, of, line: None)
+
+
+def test_models_and_the_baseline_on_the_same_questions(corpus, models, pairs_file):
+    first, second = str(models[0]), str(models[1])
+    data = corpus["wordpiece"] / "data"
+    both = {"data": str(data / "valid"), "counts": str(data / "train"), "pairs": str(pairs_file)}
+    found = run(models=(first, second), baseline=True, **both)
+    assert list(found["models"]) == [first, second, UNIGRAM]
+    assert found["settings"]["held_out"]["seq_len"] == 40  # what the models take
+    assert len({one["held_out"]["predictions"] for one in found["models"].values()}) == 1
+    of_unigram = found["models"][UNIGRAM]["pairs"]  # finds the frequent "the", and the shorter sentence, likelier
+    assert (of_unigram["ties"], of_unigram["accuracy"]) == (1, pytest.approx(0.5 / 3))
+    alone = run(models=(second,), **both)
+    assert alone["models"][second] == found["models"][second]
+    for comparison in found["comparisons"]:
+        part, figure = comparison["measure"].split(".")
+        values = [found["models"][comparison[which]][part][figure] for which in ("model", "with")]
+        assert comparison["difference"] == pytest.approx(values[0] - values[1])
+        assert comparison["interval"][0] <= comparison["difference"] <= comparison["interval"][1]
+    assert len(found["comparisons"]) == 6
+    json.dumps(found)
+
+
+def test_what_does_not_go_together_is_refused(corpus, models, pairs_file, tmp_path):
+    wordpiece, bpe = (str(corpus[kind] / "data" / "valid") for kind in ("wordpiece", "bpe"))
+    with pytest.raises(UserError, match=r"roberta has another vocabulary than .*valid; prepare"):
+        run(models=(str(models[0]), str(models[2])), data=wordpiece)
+    with pytest.raises(UserError, match="was made with another tokenizer"):
+        run(models=(str(models[0]),), data=wordpiece, counts=bpe)
+    with pytest.raises(UserError, match="takes texts of 40 tokens; give a --seq-len"):
+        run(models=(str(models[0]),), data=wordpiece, seq_len=64)
+    with pytest.raises(UserError, match="no token is predicted"):
+        run(models=(str(models[0]),), data=wordpiece, rows=1, mask_rate=0.001)
+    (tmp_path / "long.jsonl").write_text(json.dumps({"sentence_good": "the " * 50, "sentence_bad": "the"}))
+    with pytest.raises(UserError, match=r"a sentence has 52 tokens, and the model takes 40: 'the the"):
+        run(models=(str(models[0]),), pairs=str(tmp_path / "long.jsonl"))
+    headless = tmp_path / "headless"
+    save_model("bert", corpus["wordpiece"], headless)
+    config = json.loads((headless / "config.json").read_text()) | {"architectures": ["BertModel"]}
+    (headless / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"without a language model head \(BertModel\)"):
+        run(models=(str(headless),), pairs=str(pairs_file))
+
+
+def test_pairs_of_models_with_other_tokenizers_compare(models, pairs_file):
+    found = run(models=(str(models[0]), str(models[2])), pairs=str(pairs_file), form="within-word")
+    assert {one["pairs"]["score"] for one in found["models"].values()} == {"within-word"}
+    assert [one["measure"] for one in found["comparisons"]] == ["pairs.accuracy"]
+
+
+def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, tmp_path):
+    data, out = corpus["wordpiece"] / "data", tmp_path / "found.json"
+    words = ["--data", data / "valid", "--pairs", pairs_file, "--limit", "1", "--rows", "20", "--json", out]
+    done = CliRunner().invoke(app, ["evaluate", *map(str, [models[0], *words])])
+    assert done.exit_code == 0, done.exception
+    found = json.loads(out.read_text())["models"][str(models[0])]
+    assert found["held_out"]["rows"] == 20
+    assert found["pairs"]["pairs"] == 3
+    assert f"{found['held_out']['loss']:.4f}" in done.stdout
+    assert f"{found['pairs']['accuracy']:.2%}" in done.stdout
+    assert "noun" in done.stdout
+    assert r"\x1b[2Jlength" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data", "x"], "give a model to evaluate"),
+        (["m"], "give --data, a held-out data set, or --pairs"),
+        (["m", "m", "--data", "x"], "m is given twice"),
+        (["--baseline", "unigram", "--data", "x"], "needs --counts"),
+        (["m", "--pairs", "x", "--counts", "x"], "--counts is for --data"),
+        (["m", "--data", "x", "--mask-rate", "1"], "--mask-rate is 1; it must be"),
+        (["m", "--data", "x", "--json", "no/such/folder/x.json"], "there is no folder"),
+    ],
+)
+def test_bad_words_are_one_sentence(words, message):
+    done = CliRunner().invoke(app, ["evaluate", *words])
+    assert isinstance(done.exception, UserError)
+    assert message in str(done.exception)
+
+
+def test_words_of_a_tokenizer_that_splits_at_spaces_by_itself(models):
+    """SentencePiece without a pre-tokenizer: word_ids says that the whole text is one word."""
+    backend = Tokenizer(
+        models_of_tokenizers.Unigram(
+            [("<unk>", 0.0), ("▁the", -1.0), ("▁ca", -1.0), ("t", -1.0), ("▁", -5.0)], unk_id=0
+        )
+    )
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Metaspace()
+    tokenizer = open_model(models[0]).tokenizer
+    words = type(tokenizer)(backend, 0, 0, 0)(["the cat the"])[0].words
+    assert len(words) == 4
+    assert [a == b for a, b in itertools.pairwise(words)] == [False, True, False]

@@ -1,0 +1,140 @@
+"""Held-out loss and the likelihoods of sentences, beside plain loops over transformers' models."""
+
+import functools
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+from data_prep.reader import Dataset
+from pretrain.evaluation import likelihood, models
+from pretrain.evaluation.held_out import HeldOut, Masks, measure
+from pretrain.evaluation.likelihood import sentence_scores
+from pretrain.evaluation.models import EncoderLogits, PaddedLogits, open_model
+from tests.support.evaluated import corpora, save_model
+
+MASKED = {"bert": "wordpiece", "roberta": "bpe", "modernbert": "bpe", "distilbert": "wordpiece"}
+CAUSAL = {"causal bert": "wordpiece", "gpt2": "bpe"}
+NATIVE = ("bert", "roberta", "modernbert", "causal bert")
+TEXTS = [
+    "The captain saw the red ship.",
+    "the captain saw ship red the.",
+    "unfollowable sailorships",
+    "My sister, the doctor, forgot Painterly things!",
+    "a",
+    "The captain saw the red ship.",
+]
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> dict[str, Path]:
+    return corpora(tmp_path_factory.mktemp("corpora"))
+
+
+@pytest.fixture(scope="module")
+def folders(corpus, tmp_path_factory) -> dict[str, Path]:
+    into = tmp_path_factory.mktemp("models")
+    return {name: save_model(name, corpus[kind], into / name) for name, kind in (MASKED | CAUSAL).items()}
+
+
+@functools.cache
+def by_transformers(folder: Path, auto: Any) -> tuple[Any, Any]:
+    return auto.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def one_masked_copy_at_a_time(folder: Path, text: str, within_word: bool) -> float:
+    """Kauf and Ivanova's score, or that of Salazar et al.: the tokenizer of transformers says what a word is."""
+    model, tokenizer = by_transformers(folder, AutoModelForMaskedLM)
+    encoded = tokenizer(text)
+    ids, words = encoded["input_ids"], encoded.word_ids()
+    total = 0.0
+    for place, word in enumerate(words):
+        if word is None:
+            continue
+        later = [other for other in range(place + 1, len(ids)) if within_word and words[other] == word]
+        copy = [tokenizer.mask_token_id if at in (place, *later) else id for at, id in enumerate(ids)]
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([copy])).logits[0, place].double()
+        total += float(logits.log_softmax(0)[ids[place]])
+    return total
+
+
+def left_to_right(folder: Path, text: str) -> float:
+    model, tokenizer = by_transformers(folder, AutoModelForCausalLM)
+    ids = [tokenizer.cls_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+    total = 0.0
+    for place in range(1, len(ids)):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids[:place]])).logits[0, -1].double()
+        total += float(logits.log_softmax(0)[ids[place]])
+    return total
+
+
+@pytest.mark.parametrize("form", ["original", "within-word"])
+@pytest.mark.parametrize("name", MASKED)
+def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders, monkeypatch):
+    model = open_model(folders[name])
+    assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
+    expected = [one_masked_copy_at_a_time(folders[name], text, form == "within-word") for text in TEXTS]
+    for slots, logits in ((likelihood.SLOTS, models._LOGIT_BYTES), (40, 800)):  # all at once, and piece by piece
+        monkeypatch.setattr(likelihood, "SLOTS", slots)
+        monkeypatch.setattr(models, "_LOGIT_BYTES", logits)
+        found = sentence_scores(model, model.tokenizer, model.longest, TEXTS, form)
+        assert np.abs(found - expected).max() < TOLERANCE
+        assert found[0] == found[-1]
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_the_two_forms_differ_where_words_are_split_and_only_there(name, folders):
+    model = open_model(folders[name])
+    original, within = (
+        sentence_scores(model, model.tokenizer, model.longest, TEXTS, form) for form in ("original", "within-word")
+    )
+    split = [len(set(one.words.tolist())) < len(one.words) for one in model.tokenizer(TEXTS)]
+    assert 0 < sum(split) < len(split)
+    assert ((np.abs(original - within) > 0.01) == split).all()
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_models_give_the_likelihood_after_cls(name, folders):
+    model = open_model(folders[name])
+    assert model.causal
+    assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
+    found = sentence_scores(model, model.tokenizer, model.longest, TEXTS, "original")
+    assert np.abs(found - [left_to_right(folders[name], text) for text in TEXTS]).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name", MASKED | CAUSAL)
+def test_held_out_loss_is_that_of_each_document_by_itself(name, folders, corpus):
+    kind = (MASKED | CAUSAL)[name]
+    held_out = HeldOut(Dataset(corpus[kind] / "data" / "valid"), Masks(1000, 32, 0.2, "token"))
+    model = open_model(folders[name])
+    measured = measure(held_out, model)
+    auto = AutoModelForCausalLM if model.causal else AutoModelForMaskedLM
+    reference, tokenizer = by_transformers(folders[name], auto)
+    losses, right = [], []
+    for question in held_out:
+        stream = question.stream(model.causal)
+        bounds = stream.cu_seqlens[: stream.n_documents + 1].tolist()
+        for start, end in itertools.pairwise(bounds):
+            here = (stream.places >= start) & (stream.places < end)
+            if not here.any():
+                continue
+            places, labels = torch.from_numpy(stream.places[here] - start), torch.from_numpy(stream.labels[here])
+            document = torch.from_numpy(stream.tokens[start:end])
+            if model.causal:
+                assert torch.equal(document[places + 1], labels)
+            else:
+                assert (document[places] == tokenizer.mask_token_id).all()
+            with torch.no_grad():
+                logits = reference(input_ids=document[None]).logits[0, places].double()
+            losses += (-logits.log_softmax(1).gather(1, labels[:, None])[:, 0]).tolist()
+            right += (logits.argmax(1) == labels).tolist()
+    assert len(losses) > 100
+    assert np.abs(measured.loss - losses).max() < TOLERANCE
+    assert (measured.right == right).all()
