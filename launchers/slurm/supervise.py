@@ -138,11 +138,15 @@ class Supervisor:
         self.ended = self.ended or self.run.is_asked_to_end()
 
     def _timed(self, outcome: Outcome, witness: Witness) -> Outcome:
-        """With how long the checkpoint took since Slurm's warning, which is said; not of a run that crashed then."""
-        is_saved = outcome.state in ("stopped", "completed")
-        if self.warned_at is None or not (is_saved or outcome.ending == "limit"):
-            return outcome
+        """With how long the checkpoint took since Slurm's warning, which is said.
+
+        Nothing of a run that was over by then, or ended for another reason.
+        """
+        is_saved = outcome.state == "stopped"
         until = witness.over_since if is_saved and witness.over_since else time.monotonic()
+        is_late = outcome.state != "completed" and outcome.ending == "limit"
+        if self.warned_at is None or until < self.warned_at or not (is_saved or is_late):
+            return outcome
         lead = self.job.signal_seconds if self.warned_by == signal.SIGUSR1 else None
         saving = Saving(until - self.warned_at, lead, is_saved)
         self._say(saving.sentence)

@@ -146,6 +146,11 @@ def test_the_time_to_a_checkpoint_is_taken_from_the_first_signal(supervisor: Sup
     saving = supervisor._timed(stopped, witness).saving
     assert saving is not None
     assert (round(saving.seconds), saving.lead, saving.is_saved) == (60, 120, True)
+    supervisor.warned_at = witness.over_since + 1
+    assert supervisor._timed(stopped, witness).saving is None, "it was over before"
+    supervisor.warned_at = time.monotonic() - 100
+    completed = supervisor._outcome("completed", "x", retry=True)
+    assert supervisor._timed(replace(completed, ending="limit"), witness).saving is None
     failed = supervisor._outcome("failed", "x", retry=True)
     assert supervisor._timed(failed, witness).saving is None, "a crash says nothing of the lead"
     saving = supervisor._timed(replace(failed, ending="limit"), witness).saving
