@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from data_prep.errors import UserError
+from launchers.slurm.record import read_saving
+from launchers.slurm.saving import Saving
 from launchers.squeue import QueuedJob, jobs_of
 from pretrain.progress import duration
 
@@ -23,13 +25,15 @@ WAITS = "queued"  # the state of a run that Slurm has not begun, which has no st
 
 @dataclass(frozen=True)
 class Seen:
-    """A run: its own words, or None where it has not spoken yet, and why; what it has measured; its jobs."""
+    """A run: its own words, or None where it has not spoken yet, and why; what it has measured; its jobs, and how long
+    the last checkpoint took on Slurm's warning."""
 
     run: Path
     status: "Status | None"
     problem: str | None
     overview: "Overview"
     jobs: list[QueuedJob]
+    saving: Saving | None = None
 
     @property
     def state(self) -> str:
@@ -47,7 +51,7 @@ class Seen:
     @property
     def next_action(self) -> str:
         if self.state == WAITS:
-            return f"none; `scancel {self.jobs[0].id}` takes it out of the queue"
+            return f"none; `maskwright stop {self.run}` takes it out of the queue"
         return self.status.next_action if self.status else "none"
 
     @property
@@ -59,7 +63,9 @@ class Seen:
         own = asdict(self.status) if self.status else {}
         jobs = [asdict(job) | {"run": str(self.run)} for job in self.jobs]
         said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
-        return own | said | {"run": str(self.run), "percent": self.percent, **asdict(self.overview), "jobs": jobs}
+        place = {"run": str(self.run), "percent": self.percent}
+        saving = {"saving": asdict(self.saving) if self.saving else None}
+        return own | said | place | asdict(self.overview) | saving | {"jobs": jobs}
 
 
 def look(run: Path, jobs: list[QueuedJob]) -> Seen:
@@ -72,7 +78,8 @@ def look(run: Path, jobs: list[QueuedJob]) -> Seen:
         status = folder.read_status()
     except UserError as error:
         return Seen(run, None, str(error), Overview(), own)
-    return Seen(run, status, None, overview_of(folder, status), own)
+    saving = read_saving(run / "slurm" / "supervisor.json")
+    return Seen(run, status, None, overview_of(folder, status), own, saving)
 
 
 def wide_console() -> Console:

@@ -59,6 +59,19 @@ def own_jobs() -> tuple[list[QueuedJob], str | None]:
     return sorted(found, key=lambda job: [int(part) for part in re.findall(r"\d+", job.id)]), None
 
 
+def cancel_waiting(ids: list[str]) -> str | None:
+    """Take jobs out of the queue, unless they have begun; what went wrong, or None."""
+    try:
+        result = subprocess.run(
+            ["scancel", "--state=PENDING", *ids], capture_output=True, text=True, errors="replace", timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"scancel does not answer within {_SECONDS} s"
+    except OSError as error:
+        return f"scancel cannot be run ({error.strerror})"
+    return result.stderr.strip() or None
+
+
 def parse(line: str) -> QueuedJob | None:
     """The job of a line of squeue; None for a job that is not Maskwright's, and for anything else."""
     parts = line.split(_SEPARATOR)

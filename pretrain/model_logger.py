@@ -10,7 +10,8 @@ from pathlib import Path
 from data_prep.errors import UserError
 from pretrain.run_folder import RunFolder
 
-_LAST_SECONDS = 300.0  # how long the end of a run waits for its last models
+LAST_SECONDS = 300.0
+"""How long the end of a run waits for its last models."""
 
 
 class ModelLogger:
@@ -37,10 +38,10 @@ class ModelLogger:
             if self._pass:
                 self._end()
             return
-        deadline = time.monotonic() + _LAST_SECONDS
+        deadline = time.monotonic() + LAST_SECONDS
         try:
             if self._pass:
-                self._pass.wait(_LAST_SECONDS)
+                self._pass.wait(LAST_SECONDS)
             self._begin()
             failed = self._pass is None or self._pass.wait(max(0.0, deadline - time.monotonic())) != 0
         except subprocess.TimeoutExpired:

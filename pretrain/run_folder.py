@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.files import atomic_writer, write_json
 from data_prep.remote import NO_ROOM
 
 State = Literal["running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
+_FOR_NOW = b"to go on later\n"
 EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "running": 1}
 
 
@@ -135,6 +136,23 @@ class RunFolder:
     def break_lock(self) -> None:
         """Forget a holder that the caller knows to be lost: on a machine out of reach, it may hold for ever."""
         (self.path / ".lock").unlink(missing_ok=True)
+
+    def ask_to_stop(self, for_now: bool = False) -> None:
+        """Have the run stop after a checkpoint. `for_now`: Slurm wants it to, and it is to go on later; a request
+        without that, which `touch RUN/STOP` is too, has the last word.
+
+        Raises:
+            OSError: if the folder cannot be written.
+        """
+        with atomic_writer(self.stop) as file:
+            file.write(_FOR_NOW if for_now else b"")
+
+    def is_asked_to_end(self) -> bool:
+        """Whether somebody has asked the run to stop, and not just for now."""
+        try:
+            return self.stop.read_bytes() != _FOR_NOW
+        except OSError:
+            return False
 
     def write_status(
         self, state: State, step: int, total_steps: int, reason: str, next_action: str, retry: bool = True

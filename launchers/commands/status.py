@@ -24,6 +24,7 @@ from launchers.runs import (
     wide_console,
 )
 from launchers.squeue import QueuedJob, own_jobs
+from launchers.stop import stop_run
 
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders of run folders")]
 
@@ -61,9 +62,7 @@ def status(
 
 
 def stop(run: RunsArgument) -> None:
-    """Ask runs to write a checkpoint and stop (exit code 75).
-
-    A run whose job still waits in Slurm's queue cannot be asked: the command that takes it out is printed.
+    """Ask runs to write a checkpoint and stop (exit code 75); a job that waits in Slurm's queue is taken out of it.
 
     Examples:
 
@@ -77,21 +76,7 @@ def stop(run: RunsArgument) -> None:
     if len(found) == 1 and found[0].problem and not found[0].jobs:
         raise UserError(found[0].problem)
     for seen in found:
-        print(_stop(seen))
-
-
-def _stop(seen: Seen) -> str:
-    from pretrain.run_folder import RunFolder
-
-    waiting = [job for job in seen.jobs if job.waits]
-    if seen.state == "running":
-        RunFolder(seen.run).stop.touch()
-        return f"asked {seen.run} to stop; `maskwright status {seen.run}` tells when it has"
-    if waiting:
-        return f"{seen.run} is not running: {seen.reason}; to take it out, run: scancel {waiting[0].id}"
-    if seen.jobs:
-        return f"{seen.run} has not begun in job {seen.jobs[0].id}; wait for it, or run: scancel {seen.jobs[0].id}"
-    return f"{seen.run} is not running; it is {seen.state}"
+        print(stop_run(seen))
 
 
 def _runs(given: list[Path]) -> list[Path]:
@@ -128,6 +113,7 @@ def _one(seen: Seen) -> Table:
         "starts": str(facts.starts or ""),
         "skipped steps": str(facts.skipped_steps or ""),
         "Slurm job": _job(facts.slurm_job, seen.jobs),
+        "time limit": seen.saving.sentence if seen.saving else "",
     }
     for name, value in rows.items():
         if value:

@@ -4,8 +4,10 @@ import importlib.util
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from launchers.doctor.commands import ask, one_line
@@ -18,10 +20,18 @@ _STALE_SECONDS = 600
 FAST_TOKENIZERS = ("nanotoken", "gigatoken")
 
 
-def checks() -> list[Check]:
-    """The compilers, DeepSpeed's extensions, Triton's kernels and the fast tokenizers."""
-    looks = {"compiler": _compiler, "deepspeed": _deepspeed, "triton": _triton, "tokenizers": _tokenizers}
-    return [Check("extensions", name, look) for name, look in looks.items()]
+def checks(swaps: bool = False) -> list[Check]:
+    """The compilers, DeepSpeed's extensions, Triton's kernels and the fast tokenizers.
+
+    `swaps`: the run keeps the optimizer's state on a disk (zero.offload nvme), by an extension built on libaio.
+    """
+    looks = {
+        "compiler": _compiler,
+        "deepspeed": partial(_deepspeed, needed=swaps or not gpu_count()),
+        "triton": _triton,
+        "tokenizers": _tokenizers,
+    }
+    return [Check("extensions", name, look) for name, look in (looks | ({"libaio": _libaio} if swaps else {})).items()]
 
 
 def extension_folder() -> Path:
@@ -89,11 +99,33 @@ def _built() -> list[str]:
     return sorted({path.stem for path in extension_folder().glob("**/*.so")})
 
 
-def _deepspeed() -> Iterator[Finding]:
+def judge_libaio(compiles: bool | None) -> Finding:
+    """Whether a program that uses libaio can be built; None where there is no compiler to ask."""
+    if compiles:
+        return Finding("libaio", "ok", "can be built with, for zero.offload nvme")
+    if compiles is None:
+        return Finding("libaio", "fail", "no g++ to build with", "zero.offload nvme needs an extension: install g++")
+    advice = "install libaio-dev (Debian, Ubuntu) or libaio-devel (Fedora, RHEL) on every node, or zero.offload cpu"
+    return Finding("libaio", "fail", "cannot be built with, and zero.offload nvme needs it", advice)
+
+
+def _libaio() -> Iterator[Finding]:
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        yield judge_libaio(None)
+        return
+    with tempfile.TemporaryDirectory(prefix="maskwright-doctor-") as folder:
+        source = Path(folder, "aio.cpp")
+        source.write_text("#include <libaio.h>\nint main() { io_context_t c = 0; return io_setup(1, &c); }\n")
+        answer = ask(compiler, str(source), "-laio", "-o", f"{folder}/aio")
+    yield judge_libaio(answer is not None and answer.works)
+
+
+def _deepspeed(needed: bool) -> Iterator[Finding]:
     folder = extension_folder()
     old = time.time() - _STALE_SECONDS
     stale = [str(path) for path in folder.glob("**/lock") if path.stat().st_mtime < old]
-    yield judge_folder("deepspeed", folder, *_place(folder), _built(), stale, needed=not gpu_count())
+    yield judge_folder("deepspeed", folder, *_place(folder), _built(), stale, needed)
 
 
 def _triton() -> Iterator[Finding]:

@@ -18,7 +18,7 @@ def machine_checks(config: Config | None) -> list[Check]:
         *gpus.checks(config.train.precision if config else None),
     ]
     found += [
-        *extensions.checks(),
+        *extensions.checks(swaps=config is not None and config.zero.offload == "nvme"),
         *storage.write_checks("run folder" if config else "working folder", _folder(config)),
     ]
     found.append(storage.commit_check("extensions", extensions.extension_folder()))
@@ -27,6 +27,8 @@ def machine_checks(config: Config | None) -> list[Check]:
             found += storage.read_checks(name, Path(location))
     if config and config.data.cache_dir and any(map(is_url, datasets.locations(config).values())):
         found += storage.write_checks("data.cache_dir", config.data.cache_dir)
+    if config and config.zero.nvme_path:
+        found += storage.swap_checks("zero.nvme_path", config.zero.nvme_path)
     return [*found, *tracking.checks(config.track if config else TrackConfig())]
 
 

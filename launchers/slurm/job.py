@@ -36,6 +36,8 @@ class Job(BaseModel):
     """Queue the job again at a time limit, a preemption or a lost node."""
     max_requeues: int = 5
     """Starts of the job again, without a new checkpoint."""
+    signal_seconds: int = 120
+    """How long before the time limit Slurm warns the job."""
     pause_seconds: float = 10.0
     """Before the first restart; doubled for each further one."""
     health_seconds: float = 60.0

@@ -5,7 +5,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from data_prep.files import write_json
+from launchers.slurm.saving import Saving
 from launchers.slurm.verdict import Failure, History
+
+
+def read_saving(path: Path) -> Saving | None:
+    """How long the last checkpoint on Slurm's warning took, by the record of any job; None if there was none."""
+    try:
+        values = json.loads(path.read_text())["saving"]
+        return Saving(**values) if values else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def read_history(path: Path, job_id: int) -> History:
@@ -15,8 +25,9 @@ def read_history(path: Path, job_id: int) -> History:
         failure = (
             Failure(int(values["failure"]["step"]), str(values["failure"]["reason"])) if values["failure"] else None
         )
+        saving = Saving(**values["saving"]) if values.get("saving") else None
         counts = {name: int(values[name]) for name in ("job_id", "checkpoint", "restarts", "requeues")}
-        history = History(**counts, failure=failure)
+        history = History(**counts, failure=failure, saving=saving)
     except FileNotFoundError:
         return History(job_id)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

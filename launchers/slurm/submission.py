@@ -11,6 +11,7 @@ from launchers.sbatch import log_pattern
 from launchers.slurm.job import Job
 from launchers.slurm.seeds import Seeds
 from pretrain.config import ClusterConfig, Config, ContainerConfig, save_config
+from pretrain.run_folder import RunFolder
 
 GPU_JOB_CORES = 4
 """Cores a process by default with a GPU: the training loop, its prefetch thread, NCCL and the tracker."""
@@ -85,6 +86,9 @@ class Submission:
         for run, job in zip(self.runs, self.jobs, strict=True):
             job.write()
             save_config(run, job.config)
+            folder = RunFolder(job.run_dir)
+            if not folder.is_held():  # a request to stop what ran here before
+                folder.stop.unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_writer(self.script) as file:
             file.write(script.encode())

@@ -18,6 +18,7 @@ from launchers.slurm import health, queue, srun
 from launchers.slurm.attempt import prepare
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.record import read_history, write_history
+from launchers.slurm.saving import Saving
 from launchers.slurm.verdict import (
     Complete,
     Decision,
@@ -33,6 +34,7 @@ from launchers.slurm.verdict import (
 from launchers.slurm.witness import Witness, host_of
 from pretrain.checkpoint import committed
 from pretrain.journal import last_step
+from pretrain.model_logger import LAST_SECONDS
 from pretrain.run_folder import REFUSAL_VARIABLE, RunFolder, State
 
 _POLL_SECONDS = 0.5
@@ -49,7 +51,9 @@ class Supervisor:
         self.limits = Limits(job.nodes, job.max_restarts, job.requeue, job.max_requeues, job.pause_seconds)
         self.record = job.folder / "supervisor.json"
         self.unrecorded: OSError | None = None
-        self.warned = False  # the run was asked to stop because of a signal
+        self.warned_at: float | None = None  # when a signal had the run asked to stop for now
+        self.warned_by = 0
+        self.ended = False  # somebody has asked it to stop for good
         self.terminated_at: float | None = None
         self.patience = 0.0  # seconds from SIGTERM to the last words
         for number in (signal.SIGUSR1, signal.SIGTERM):
@@ -68,8 +72,8 @@ class Supervisor:
         start = int(os.environ.get("SLURM_RESTART_COUNT", "0")) + 1
         self._say(f"start {start} on {' '.join(self.hosts)}")
         self._take_folder()
-        if not self.warned:
-            self.run.stop.unlink(missing_ok=True)  # left by an earlier job
+        if self.warned_at is None and not self.run.is_asked_to_end():
+            self.run.stop.unlink(missing_ok=True)  # left by an earlier start, for that alone
         history = read_history(self.record, self.job_id).seen(self._checkpoint())
         if start > 1:
             history = replace(history, requeues=history.requeues + 1)
@@ -77,6 +81,7 @@ class Supervisor:
         while isinstance(decision, Restart):
             self._remember(history)
             outcome = self._wait(decision) or self._train(decision.hosts)
+            history = replace(history, saving=outcome.saving or history.saving)
             is_over = outcome.state in ("completed", "stopped") or outcome.ending != "no" or outcome.warned
             problems = {} if is_over or not outcome.retry else self._problems()
             decision, history = next_after(outcome, self.hosts, problems, history, self.limits)
@@ -84,18 +89,23 @@ class Supervisor:
         return self._conclude(decision)
 
     def _wait(self, restart: Restart) -> Outcome | None:
-        """Pause before a restart; an outcome if the job is to end instead."""
-        if not restart.pause:
-            return None
-        self._say(f"{restart.reason}; starts again on {' '.join(restart.hosts)} in {restart.pause:.0f} s")
-        self._tell("failed", restart.reason, f"none: job {self.job_id} starts it again")
+        """Pause before a restart; an outcome if the job is to end instead of starting.
+
+        What Slurm warns of to begin with is left to the ranks: they make a step, so that there is progress.
+        """
+        if restart.pause:
+            self._say(f"{restart.reason}; starts again on {' '.join(restart.hosts)} in {restart.pause:.0f} s")
+            self._tell("failed", restart.reason, f"none: job {self.job_id} starts it again")
         until = time.monotonic() + restart.pause
         while time.monotonic() < until and not self.run.stop.exists():
             time.sleep(_POLL_SECONDS)
-        if not self.run.stop.exists():
+        self._look_for_end()
+        if not (self.ended or (restart.pause and self.run.stop.exists())):
             return None
-        self.run.stop.unlink()
-        return self._outcome(None, f"asked to stop, after it had failed ({restart.reason})", retry=self.warned)
+        self.run.stop.unlink(missing_ok=True)
+        if not restart.pause:
+            return self._outcome("stopped", "asked to stop before it had begun", retry=False)
+        return self._outcome(None, f"asked to stop, after it had failed ({restart.reason})", retry=True)
 
     def _train(self, hosts: tuple[str, ...]) -> Outcome:
         """One attempt, to the end of its ranks."""
@@ -107,7 +117,7 @@ class Supervisor:
         code = srun.run(
             srun.command(self.job, hosts),
             os.environ | attempt.environment | {REFUSAL_VARIABLE: str(refusal)},
-            is_overdue=lambda: witness.seconds_over() > self.job.leave_seconds,
+            is_overdue=lambda: self._is_overdue(witness),
             is_too_late=self._is_too_late,
         )
         status = witness.last_words(wait=not self._is_too_late())
@@ -115,12 +125,39 @@ class Supervisor:
             return replace(self._outcome(None, *witness.why_not(code)), hosts=hosts)
         said = "srun did not end" if code is None else f"srun exit code {code}"
         self._say(f"{status.state} at step {status.step}: {status.reason} ({said})")
-        return replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
+        outcome = replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
+        return self._timed(outcome, witness)
+
+    def _is_overdue(self, witness: Witness) -> bool:
+        """Whether processes are still there though the run has long been over; one that completed logs models."""
+        self._look_for_end()  # the ranks take the request away
+        models = LAST_SECONDS if witness.state == "completed" else 0.0
+        return witness.seconds_over() > self.job.leave_seconds + models
+
+    def _look_for_end(self) -> None:
+        self.ended = self.ended or self.run.is_asked_to_end()
+
+    def _timed(self, outcome: Outcome, witness: Witness) -> Outcome:
+        """With how long the checkpoint took since Slurm's warning, which is said.
+
+        Nothing of a run that was over by then, or ended for another reason.
+        """
+        is_saved = outcome.state == "stopped"
+        until = witness.over_since if is_saved and witness.over_since else time.monotonic()
+        is_late = outcome.state != "completed" and outcome.ending == "limit"
+        if self.warned_at is None or until < self.warned_at or not (is_saved or is_late):
+            return outcome
+        lead = self.job.signal_seconds if self.warned_by == signal.SIGUSR1 else None
+        saving = Saving(until - self.warned_at, lead, is_saved)
+        self._say(saving.sentence)
+        return replace(outcome, saving=saving)
 
     def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
         ending = queue.ending_of(queue.fields_of(self.job_id))
-        at = last_step(self.run.journal)
-        return Outcome(state, reason, retry, at, self._checkpoint(), self.warned, ending)
+        at, warned = last_step(self.run.journal), self.warned_at is not None
+        return Outcome(
+            state, reason, retry and not self.ended, at, self._checkpoint(), warned and not self.ended, ending
+        )
 
     def _problems(self) -> dict[str, str]:
         """What ails the hosts that are ill, after a failure."""
@@ -156,7 +193,8 @@ class Supervisor:
         problem = queue.requeue(self.job_id, decision.exclude)
         if problem:
             return self._conclude(Fail(f"{decision.reason}; it could not be requeued ({problem})"))
-        self.run.stop.unlink(missing_ok=True)
+        if not self.run.is_asked_to_end():
+            self.run.stop.unlink(missing_ok=True)
         return 75
 
     def _take_folder(self) -> None:
@@ -218,11 +256,14 @@ class Supervisor:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM:
             self.terminated_at = time.monotonic()
-        if self.warned or self.run.stop.exists():  # asked already, maybe by the user, who then has the last word
+        if self.warned_at is not None or self.run.stop.exists():  # asked already, maybe by the user
             return
-        self.warned = True
+        self.warned_at, self.warned_by = time.monotonic(), number
         self._say(f"received {signal.Signals(number).name}, asks the run to save and stop")
-        self.run.stop.touch()
+        try:
+            self.run.ask_to_stop(for_now=True)
+        except OSError as error:
+            self._say(f"{self.run.stop} was not written ({error.strerror})")
 
     def _say(self, line: str) -> None:
         print(f"job {self.job_id}: {line}", flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from launchers.slurm.saving import Saving
 from pretrain.run_folder import State
 
 Ending = Literal["no", "limit", "other"]
@@ -48,17 +49,19 @@ class Failure:
 
 @dataclass(frozen=True)
 class History:
-    """What a job remembers over restarts and requeues: the newest checkpoint, and what has happened since."""
+    """What a job remembers over restarts and requeues: the newest checkpoint, what has happened since, and how long
+    the last checkpoint took for which Slurm left little time."""
 
     job_id: int
     checkpoint: int = -1
     restarts: int = 0
     requeues: int = 0
     failure: Failure | None = None
+    saving: Saving | None = None
 
     def seen(self, checkpoint: int) -> "History":
         """After a look at the newest committed checkpoint: a newer one makes all good."""
-        return History(self.job_id, checkpoint) if checkpoint > self.checkpoint else self
+        return History(self.job_id, checkpoint, saving=self.saving) if checkpoint > self.checkpoint else self
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Outcome:
         warned: Slurm has announced the end of the job, and the supervisor has asked the run to stop.
         ending: see Ending.
         hosts: where it ran.
+        saving: if it was warned, how long the checkpoint took.
     """
 
     state: State | None
@@ -84,6 +88,7 @@ class Outcome:
     warned: bool = False
     ending: Ending = "no"
     hosts: tuple[str, ...] = ()
+    saving: Saving | None = None
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ import time
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.run_folder import RunFolder, Status
+from pretrain.run_folder import RunFolder, State, Status
 
-_LOOK_SECONDS = 2.0
 _END_SECONDS = 30.0  # for ranks that srun has let go of
 
 
@@ -23,18 +22,17 @@ class Witness:
         self._run, self._refusal = run, refusal
         refusal.unlink(missing_ok=True)
         self._before = self._written_at()
-        self._next_look = 0.0
-        self._over_since: float | None = None
+        self.state: State | None = None
+        """How the run has ended, as far as `seconds_over` has seen it."""
+        self.over_since: float | None = None
+        """Since when, on the clock of time.monotonic."""
 
     def seconds_over(self) -> float:
         """How long the run has been over, by its status, though srun may not have ended; 0 while it goes on."""
         now = time.monotonic()
-        if self._over_since is None and now >= self._next_look:
-            self._next_look = now + _LOOK_SECONDS
-            status = self._own()
-            if status and status.state != "running":
-                self._over_since = now
-        return 0.0 if self._over_since is None else now - self._over_since
+        if self.over_since is None and (status := self._own()) and status.state != "running":
+            self.state, self.over_since = status.state, now
+        return 0.0 if self.over_since is None else now - self.over_since
 
     def last_words(self, wait: bool) -> Status | None:
         """How the attempt ended; None if it never began, for which `why_not` has the reason.

@@ -67,6 +67,8 @@ class ClusterConfig(Section):
     signal_seconds: int = Field(120, ge=30, le=65535, description="the run saves so long before the time limit")
     requeue: bool = Field(True, description="queue the job again at the time limit, a preemption or a lost node")
     max_restarts: int = Field(3, ge=0, description="new starts on the same nodes after a failure")
+    max_requeues: int = Field(5, ge=1, description="starts from the queue without a new checkpoint")
+    health_seconds: int = Field(60, ge=5, description="a node that has not said by then how it is, is ill")
     options: list[Word] = Field(default_factory=list, description="more options of sbatch: --NAME or --NAME=VALUE")
     modules: list[Word] = Field(default_factory=list, description="environment modules to load")
     setup: str | None = Field(None, description="lines of bash to run before, such as conda activate")

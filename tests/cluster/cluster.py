@@ -51,6 +51,15 @@ class Cluster:
             raise AssertionError(f"{command[0]} exited with {result.returncode}:\n{result.stdout}{result.stderr}")
         return result.stdout
 
+    def start_node(self, node: str) -> None:
+        """Start a node anew of which nothing runs any more, and wait until Slurm has it back."""
+        script = Path(__file__).with_name("node.sh")
+        self.run("sh", "-c", f"setsid {script} {node} >{self.state}/{node}.again.log 2>&1 &")
+        deadline = time.monotonic() + 60
+        while self.run("sinfo", "--noheader", "--partition=main", f"--nodes={node}", "--format=%T").strip() != "idle":
+            assert time.monotonic() < deadline, f"{node} does not come back"
+            time.sleep(0.3)
+
     def job(self, job_id: str) -> dict[str, str]:
         """The fields that scontrol shows of a job."""
         return dict(

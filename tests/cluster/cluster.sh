@@ -85,10 +85,7 @@ for i in $(seq "$nodes"); do
   ip -n "n$i" link set eth0 up
   ip -n "n$i" link set lo up
   mkdir -p "/run/spool.n$i"
-  # Not `ip netns exec`: it remounts /sys, and slurmd no longer finds the cgroup tree.
-  # A /dev/shm of its own, as on a machine of its own: ranks of one node find each other there.
-  nsenter --net="/run/netns/n$i" unshare --uts --ipc --mount \
-    sh -c "hostname n$i && mount -t tmpfs tmpfs /dev/shm && exec slurmd -D -N n$i" &
+  "$(dirname "$0")/node.sh" "n$i" &
 done
 
 for _ in $(seq 60); do

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from launchers.slurm.job import read_job
-from launchers.slurm.record import read_history
+from launchers.slurm.record import read_history, read_saving
 from pretrain.run_folder import RunFolder
 from tests.cluster.cluster import Cluster
 from tests.cluster.test_slurm import START_SECONDS, has_trained, job_log, launch, losses, wait_for
@@ -111,6 +111,49 @@ def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
     assert sorted(losses(run)) == list(range(1, 61))
 
 
+def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, folder: Path, slow_steps: None) -> None:
+    """With it dies the batch script, so that only Slurm can tell; the run goes on from its checkpoint on the others."""
+    run = folder / "first_node"
+    job_id = submit(cluster, folder, run, "train.steps=60")
+    wait_for(has_trained(run, 15), START_SECONDS)
+    cluster.run("kill", "-KILL", *on_node(cluster, "n1", "."))
+    try:
+        wait_for(lambda: cluster.job(job_id)["Restarts"] == "1", 120)
+        wait_for(lambda: "start 2 on n2 n3" in job_log(run, job_id), 120)
+        state = cluster.wait(job_id, START_SECONDS)
+    finally:
+        cluster.start_node("n1")
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert "received" not in log, "nobody was warned"
+    assert sorted(losses(run)) == list(range(1, 61))
+    first = [line for line in (run / "journal.jsonl").read_text().splitlines() if line.startswith('{"step":1,')]
+    assert len(first) == 1, "it went on, not back to step 1"
+    wait_gone(cluster)
+
+
+def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, folder: Path) -> None:
+    """A step of the first start lasts beyond the limit; the next start goes on from the checkpoint before."""
+    run = folder / "late"
+    fault = 'if [ -z "${SLURM_RESTART_COUNT:-}" ]; then export MASKWRIGHT_FAULTS=slow:rank=0,step=15,seconds=900; fi'
+    job_id = launch(cluster, folder, run, "--cpu", "--setup", fault, "train.steps=20", "guard.hang_seconds=0")
+    cluster.run("scancel", job_id)
+    script = run / "slurm" / "job.sh"
+    job_id = cluster.run("sbatch", "--parsable", "--time=3", "--signal=B:USR1@30", script).strip()
+    state = cluster.wait(job_id, 900)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert "no checkpoint in the time that Slurm left" in log
+    assert "s after Slurm's warning; the warning comes 120 s before the time limit, which is too late" in log
+    assert sorted(losses(run)) == list(range(1, 21))
+    saving = read_saving(run / "slurm" / "supervisor.json")
+    assert saving is not None
+    assert not saving.is_saved
+    assert 25 < saving.seconds < 150
+    wait_gone(cluster)
+
+
 def test_time_limits_and_a_run_that_finishes_all_the_same(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +171,11 @@ def test_time_limits_and_a_run_that_finishes_all_the_same(
     assert state == "COMPLETED", log
     assert int(cluster.job(job_id)["Restarts"]) >= 3, log
     assert losses(run) == losses(folder / "unbroken")
+    saving = read_saving(run / "slurm" / "supervisor.json")
+    assert saving is not None
+    assert saving.is_saved
+    assert 0 < saving.seconds < 60
+    assert log.count("s from Slurm's warning to the checkpoint") >= 3
 
 
 def test_scancel_ends_the_job_for_good(cluster: Cluster, folder: Path) -> None:

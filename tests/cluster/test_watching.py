@@ -71,18 +71,45 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, folder: Path) ->
         assert "pending (PartitionDown)" in call(cluster, "launch", "list")
         waiting = folder / "runs" / "second"
         assert json.loads(call(cluster, "status", waiting, "--json"))["state"] == "queued"
-        assert f"scancel {second}" in call(cluster, "stop", waiting)
+        assert f"took its job {second} out of the queue" in call(cluster, "stop", waiting)
         assert not (waiting / "STOP").exists()
+        assert cluster.job(second)["JobState"] == "CANCELLED"
         assert "rank 0 at" in call(cluster, "logs", run, "--all")
         assert f"{first} running" in call(cluster, "status", run)
         assert "asked" in call(cluster, "stop", run)
     finally:
-        cluster.run("scancel", second, other)
+        cluster.run("scancel", second, other, check=False)
         cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
     cluster.wait(first, 120)
     assert json.loads(call(cluster, "launch", "list", "--json")) == {"runs": [], "other_jobs": []}
     found = json.loads(call(cluster, "launch", "list", folder / "runs", "--json"))["runs"]
     assert {Path(one["run"]).name: one["state"] for one in found} == {"first": "stopped", "second": "unknown"}
+
+
+@pytest.mark.slow
+def test_a_stop_reaches_a_job_that_waits_to_go_on_and_one_that_begins(cluster: Cluster, folder: Path) -> None:
+    """The first has trained and waits in the queue again; the second begins with the request in its folder."""
+    run, other = folder / "runs" / "again", folder / "runs" / "begins"
+    again = launch(cluster, folder, "again")
+    journal = run / "journal.jsonl"
+    wait_for(lambda: journal.exists() and journal.read_text().count("train/loss") > 3, START_SECONDS)
+    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        cluster.run("scontrol", "requeue", again)
+        wait_for(lambda: cluster.job(again)["JobState"] == "PENDING", 120)
+        assert "took its job" in call(cluster, "stop", run)
+        assert cluster.job(again)["JobState"] == "CANCELLED"
+        assert json.loads(call(cluster, "status", run, "--json"))["next_action"] == "submit the run again to go on"
+        begins = launch(cluster, folder, "begins")
+        (other / "STOP").touch()
+    finally:
+        cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+    assert cluster.wait(begins, 120) == "FAILED"
+    assert cluster.job(begins)["ExitCode"] == "75:0"
+    log = call(cluster, "logs", other, "--all")
+    assert "asked to stop before it had begun" in log
+    assert "trains on" not in log
+    assert not (other / "STOP").exists()
 
 
 def check_the_list(found: dict[str, Any], first: str, second: str, runs: Path) -> None:
@@ -96,7 +123,7 @@ def check_the_list(found: dict[str, Any], first: str, second: str, runs: Path) -
     assert [job["id"] for job in waits["jobs"]] == [second]
     assert waits["state"] == "queued"
     assert waits["jobs"][0]["state"] == "PENDING"
-    assert f"scancel {second}" in waits["next_action"]
+    assert f"maskwright stop {waits['run']}" in waits["next_action"]
 
 
 def test_outside_of_a_cluster_there_is_one_sentence() -> None:

@@ -138,6 +138,8 @@ OPTIONS = {
     "cluster.signal_seconds": 120,
     "cluster.requeue": True,
     "cluster.max_restarts": 3,
+    "cluster.max_requeues": 5,
+    "cluster.health_seconds": 60,
     "cluster.options": [],
     "cluster.modules": [],
     "cluster.setup": None,

@@ -20,7 +20,8 @@ from launchers.doctor import extensions, gpus, heavy, machine, network, packages
 from launchers.doctor.finding import Check, Finding, worst
 from launchers.doctor.report import as_json, line
 from launchers.doctor.run_checks import run_checks
-from launchers.doctor.subjects import all_checks
+from launchers.doctor.subjects import all_checks, machine_checks
+from pretrain.config import Config
 from tests.support.runs import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -313,6 +314,53 @@ def test_extensions(tmp_path):
     assert "rm /x/lock" in extensions.judge_folder("deepspeed", tmp_path, True, False, [], ["/x/lock"]).advice
     assert status(extensions.judge_tokenizers({"nanotoken": "0.1"})) == "ok"
     assert extensions.judge_tokenizers({"nanotoken": None}).status == "skipped"
+
+
+def test_a_disk_that_state_is_swapped_to(tmp_path, monkeypatch):
+    disk, much = storage.Mount("/", "ext4"), storage.Held(100 << 30, None)
+    assert status(storage.judge_swap("x", tmp_path, disk, much)) == "ok"
+    assert status(storage.judge_swap("x", tmp_path, disk, storage.Held(5 << 30, None))) == "warn"
+    assert status(storage.judge_swap("x", tmp_path, disk, storage.Held(1 << 20, None))) == "fail"
+    assert "host itself" in storage.judge_swap("x", tmp_path, storage.Mount("/", "nfs4"), much).advice
+    assert "in memory" in storage.judge_swap("x", tmp_path, storage.Mount("/", "tmpfs"), much).advice
+    monkeypatch.setattr(storage, "SPEED_BYTES", 1 << 20)
+    (tmp_path / "made").mkdir()
+    assert [one.name for one in storage._swap_speed("x", tmp_path / "made" / "not yet")] == ["x: speed", "x: reads"]
+    assert not list((tmp_path / "made").iterdir())
+    monkeypatch.setattr(storage, "_timed_write", lambda path: (10**8, 1.0))
+    monkeypatch.setattr(storage, "_timed_read", lambda path: (10**9, 1.0))
+    assert [status(found) for found in storage._swap_speed("x", tmp_path)] == ["warn", "ok"]
+    monkeypatch.setattr(storage.tempfile, "mkdtemp", refuse)
+    (found,) = storage._swap_speed("x", tmp_path)
+    assert (found.status, found.value) == ("fail", f"{tmp_path}: Permission denied")
+
+
+def refuse(**_):
+    raise PermissionError(13, "Permission denied")
+
+
+def test_libaio_is_asked_for_where_it_is_needed(tmp_path, monkeypatch):
+    names = [check.name for check in extensions.checks()]
+    assert [check.name for check in extensions.checks(swaps=True)] == [*names, "libaio"]
+    monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
+    assert "no g++" in next(extensions._libaio()).value
+    for code, expected in ((0, "ok"), (1, "fail")):
+        (tmp_path / "c++").write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / "c++").chmod(0o755)
+        monkeypatch.setenv("CXX", str(tmp_path / "c++"))
+        assert status(next(extensions._libaio())) == expected
+    monkeypatch.setattr(extensions, "_place", lambda folder: (False, False))
+    for needed, expected in ((True, "fail"), (False, "warn")):
+        (found,) = extensions._deepspeed(needed)
+        assert found.status == expected
+
+
+def test_a_run_that_swaps_has_its_disk_looked_at(tmp_path):
+    values = {"run": {"dir": str(tmp_path)}, "data": {"train": str(tmp_path)}, "train": {"steps": 1}}
+    zero = {"stage": 3, "offload": "nvme", "nvme_path": str(tmp_path / "swap")}
+    for more, there in (({}, False), ({"zero": zero}, True)):
+        names = [check.name for check in machine_checks(Config.model_validate(values | more))]
+        assert ("zero.nvme_path: room" in names) == ("zero.nvme_path: speed" in names) == ("libaio" in names) == there
 
 
 @pytest.mark.parametrize("missing,expected", [((), "ok"), (("salloc",), "warn"), (slurm.PROGRAMS, "skipped")])

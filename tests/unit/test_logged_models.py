@@ -64,7 +64,7 @@ def test_an_evaluation_has_the_valid_value_and_the_time_that_mlflow_has_it_with(
 @pytest.fixture
 def logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLogger:
     """Whose passes sleep instead."""
-    monkeypatch.setattr(model_logger, "_LAST_SECONDS", 1.0)
+    monkeypatch.setattr(model_logger, "LAST_SECONDS", 1.0)
     monkeypatch.setattr(model_logger.sys, "executable", shutil.which("true"))
     return ModelLogger(RunFolder(tmp_path), "all")
 

@@ -1,11 +1,17 @@
 """`maskwright status` and `stop`, in this process."""
 
 import json
+import os
+import stat
 
 import pytest
 from typer.testing import CliRunner
 
+from launchers import squeue
 from launchers.app import app
+from launchers.slurm.record import write_history
+from launchers.slurm.saving import Saving
+from launchers.slurm.verdict import History
 from pretrain.run_folder import RunFolder
 
 
@@ -42,3 +48,80 @@ def test_a_run_that_nobody_holds_has_failed(folder):
     CliRunner().invoke(app, ["stop", str(folder.path)])
     assert folder.stop.exists()
     lock.close()
+
+
+@pytest.fixture
+def queue(folder, monkeypatch):
+    """Sets the state of job 12 of the run, which scancel takes away, if it waits, as `taken` says."""
+    programs = folder.path.parent / "bin"
+    programs.mkdir()
+    state, values = programs / "state", dict.fromkeys(squeue._FIELDS, "x")
+    line = squeue._SEPARATOR.join(
+        (values | {"id": "12", "comment": f"maskwright:{folder.path}", "state": "%s"}).values()
+    )
+    texts = {
+        "squeue": f"[ ! -s {state} ] || printf '{line}\\n' $(cat {state})",
+        "scancel": f"echo $@ >>{programs}/said; mv {programs}/next {state}",
+    }
+    for name, text in texts.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    (folder.path / "slurm").mkdir()
+
+    def is_(now, then=""):
+        state.write_text(now)
+        (programs / "next").write_text(then)
+        return programs / "said"
+
+    return is_
+
+
+def test_a_job_that_waits_is_taken_out_of_the_queue(folder, queue):
+    folder.write_status(
+        "stopped", 4, 10, "stopped with a checkpoint before Slurm ends the job", "none: Slurm starts it"
+    )
+    said = queue("PENDING")
+    result = CliRunner().invoke(app, ["stop", str(folder.path)])
+    assert result.exit_code == 0, result.exception
+    assert "took its job 12 out of the queue" in result.output
+    assert said.read_text() == "--state=PENDING 12\n", "one that has begun meanwhile is not killed"
+    status = folder.read_status()
+    assert (status.state, status.step, status.next_action) == ("stopped", 4, "submit the run again to go on")
+    assert not folder.stop.exists()
+
+
+def test_a_job_that_has_not_begun_to_train_is_asked(folder, queue):
+    folder.write_status("stopped", 4, 10, "stopped", "none")
+    for now, then in (("RUNNING", ""), ("PENDING", "RUNNING")):
+        queue(now, then)
+        result = CliRunner().invoke(app, ["stop", str(folder.path)])
+        assert result.exit_code == 0, result.exception
+        assert "before it trains" in result.output
+        assert folder.is_asked_to_end()
+        folder.stop.unlink()
+
+
+def test_a_job_that_stays_in_the_queue_is_an_error(folder, queue):
+    queue("PENDING", "PENDING")
+    result = CliRunner().invoke(app, ["stop", str(folder.path)])
+    assert "job 12 is still in the queue" in str(result.exception)
+    assert not folder.stop.exists()
+
+
+def test_the_time_that_slurm_leaves_is_shown(folder):
+    folder.write_status("completed", 10, 10, "all steps are done", "export the model")
+    (folder.path / "slurm").mkdir()
+    write_history(folder.path / "slurm" / "supervisor.json", History(7, saving=Saving(90.0, 120, True)))
+    assert "90.0 s from Slurm's warning" in CliRunner().invoke(app, ["status", str(folder.path)]).output
+    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    assert shown["saving"] == {"seconds": 90.0, "lead": 120, "is_saved": True}
+
+
+def test_a_request_for_now_gives_way(folder):
+    assert not folder.is_asked_to_end()
+    folder.ask_to_stop(for_now=True)
+    assert folder.stop.exists()
+    assert not folder.is_asked_to_end()
+    folder.ask_to_stop()
+    assert folder.is_asked_to_end()

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,16 @@ import pytest
 from launchers.slurm import health, queue, srun
 from launchers.slurm.health import ask, problem_here
 from launchers.slurm.job import Job
-from launchers.slurm.record import read_history, write_history
-from launchers.slurm.verdict import Failure, History
+from launchers.slurm.record import read_history, read_saving, write_history
+from launchers.slurm.saving import Saving
+from launchers.slurm.supervise import Supervisor
+from launchers.slurm.verdict import Failure, History, Restart
 from launchers.slurm.witness import Witness, host_of
 from pretrain.journal import Entry, format_entry, last_step
 from pretrain.run_folder import RunFolder, refuse
 
-HISTORY = History(7, checkpoint=400, restarts=2, requeues=1, failure=Failure(412, "x"))
+SAVED = Saving(20.25, 120, True)
+HISTORY = History(7, checkpoint=400, restarts=2, requeues=1, failure=Failure(412, "x"), saving=SAVED)
 
 
 @pytest.fixture
@@ -51,6 +56,8 @@ def test_the_record_round_trips_for_its_own_job(tmp_path: Path) -> None:
         assert read_history(path, 7) == history
     write_history(path, HISTORY)
     assert read_history(path, 8) == History(8)
+    assert read_saving(path) == SAVED, "of whichever job"
+    assert HISTORY.seen(500).saving == SAVED, "a new checkpoint does not make it forgotten"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"job_id": 7}', '{"job_id": 7, "failure": 3}', "\0" * 50])
@@ -58,6 +65,104 @@ def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.
     (tmp_path / "supervisor.json").write_text(text)
     assert read_history(tmp_path / "supervisor.json", 7) == History(7)
     assert "cannot be read" in capsys.readouterr().out
+    assert read_saving(tmp_path / "supervisor.json") is None
+
+
+@pytest.mark.parametrize(
+    "saving, wanted, words",
+    [
+        (Saving(60, 120, True), None, "60.0 s from Slurm's warning to the checkpoint; the warning comes 120 s before"),
+        (Saving(61, 120, True), 180, "which is tight: submit with --signal-seconds 180"),
+        (Saving(150, 120, False), 300, "no checkpoint 150.0 s after Slurm's warning; the warning comes 120 s before"),
+        (Saving(150, None, True), None, "150.0 s from Slurm's warning to the checkpoint"),
+    ],
+)
+def test_a_lead_that_is_too_short_is_said(saving: Saving, wanted: int | None, words: str) -> None:
+    assert saving.wanted == wanted
+    assert words in saving.sentence
+    assert ("submit with" in saving.sentence) == (wanted is not None)
+
+
+@pytest.fixture
+def supervisor(job: Job, programs: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """In this process, which keeps its signal handlers."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    program(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None'")
+    made = Supervisor(job, 7, ["n1", "n2"])
+    made.run.create()
+    return made
+
+
+BEGIN, AGAIN = Restart(("n1", "n2"), 0.0, "to begin with"), Restart(("n1", "n2"), 0.01, "rank 1: x")
+
+
+def test_who_is_asked_to_stop_before_the_start_does_not_start(supervisor: Supervisor) -> None:
+    assert supervisor._wait(BEGIN) is None
+    supervisor.run.ask_to_stop()
+    outcome = supervisor._wait(BEGIN)
+    assert outcome is not None
+    assert (outcome.state, outcome.retry) == ("stopped", False)
+    assert not supervisor.run.stop.exists()
+
+
+def test_what_slurm_warns_of_before_the_start_is_left_to_the_ranks(supervisor: Supervisor) -> None:
+    supervisor._on_signal(signal.SIGUSR1, None)
+    assert supervisor._wait(BEGIN) is None
+    assert supervisor.run.stop.exists()
+    assert not supervisor.run.is_asked_to_end()
+    outcome = supervisor._wait(AGAIN)
+    assert outcome is not None
+    assert (outcome.state, outcome.retry, outcome.warned) == (None, True, True), "queued again, with no restart before"
+
+
+def test_a_user_has_the_last_word(supervisor: Supervisor, tmp_path: Path) -> None:
+    """Before a signal, after it, and while a restart waits."""
+    supervisor._on_signal(signal.SIGUSR1, None)
+    supervisor.run.ask_to_stop()
+    assert not supervisor._is_overdue(Witness(supervisor.run, tmp_path / "refusal"))
+    supervisor.run.stop.unlink()  # by the ranks
+    outcome = supervisor._outcome("stopped", "x", retry=True)
+    assert (outcome.retry, outcome.warned) == (False, False)
+    other = Supervisor(supervisor.job, 7, ["n1", "n2"])
+    other.run.ask_to_stop()
+    other._on_signal(signal.SIGTERM, None)
+    assert other.run.is_asked_to_end()
+    outcome = other._wait(AGAIN)
+    assert outcome is not None
+    assert (outcome.retry, outcome.warned) == (False, False)
+
+
+def test_the_time_to_a_checkpoint_is_taken_from_the_first_signal(supervisor: Supervisor, tmp_path: Path) -> None:
+    run, witness = supervisor.run, Witness(supervisor.run, tmp_path / "refusal")
+    stopped = supervisor._outcome("stopped", "x", retry=False)
+    assert supervisor._timed(stopped, witness).saving is None, "no signal"
+    supervisor._on_signal(signal.SIGUSR1, None)
+    supervisor.warned_at = time.monotonic() - 100
+    supervisor._on_signal(signal.SIGTERM, None)
+    run.write_status("stopped", 4, 9, "asked", "none")
+    witness.seconds_over()
+    assert witness.over_since is not None
+    witness.over_since -= 40
+    saving = supervisor._timed(stopped, witness).saving
+    assert saving is not None
+    assert (round(saving.seconds), saving.lead, saving.is_saved) == (60, 120, True)
+    supervisor.warned_at = witness.over_since + 1
+    assert supervisor._timed(stopped, witness).saving is None, "it was over before"
+    supervisor.warned_at = time.monotonic() - 100
+    completed = supervisor._outcome("completed", "x", retry=True)
+    assert supervisor._timed(replace(completed, ending="limit"), witness).saving is None
+    failed = supervisor._outcome("failed", "x", retry=True)
+    assert supervisor._timed(failed, witness).saving is None, "a crash says nothing of the lead"
+    saving = supervisor._timed(replace(failed, ending="limit"), witness).saving
+    assert saving is not None
+    assert (round(saving.seconds), saving.is_saved) == (100, False)
+
+
+def test_a_completed_run_may_log_its_models(supervisor: Supervisor, tmp_path: Path) -> None:
+    for state, overdue in (("failed", True), ("completed", False)):
+        witness = Witness(supervisor.run, tmp_path / "refusal")
+        witness.state, witness.over_since = state, time.monotonic() - supervisor.job.leave_seconds - 200
+        assert supervisor._is_overdue(witness) == overdue, state
 
 
 def test_this_node_is_well(job: Job) -> None:
