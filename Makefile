@@ -17,7 +17,7 @@ test: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow and alone'
 
 test-slurm: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder tests/cluster/test_slurm.py tests/cluster/test_launch.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder tests/cluster/test_slurm.py tests/cluster/test_launch.py tests/cluster/test_secrets.py
 
 test-slow: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
