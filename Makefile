@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
-SLURM := $(addprefix tests/cluster/test_,slurm.py launch.py page.py prep_array.py)
+SLURM := $(addprefix tests/cluster/test_,slurm.py launch.py page.py prep_array.py secrets.py)
 
 .PHONY: install demo test test-slurm test-slow test-all soak check
 .PHONY: test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster

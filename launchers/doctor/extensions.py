@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -25,13 +25,15 @@ def checks(swaps: bool = False) -> list[Check]:
 
     `swaps`: the run keeps the optimizer's state on a disk (zero.offload nvme), by an extension built on libaio.
     """
-    looks = {
+    looks: dict[str, Callable[[], Iterator[Finding]]] = {
         "compiler": _compiler,
         "deepspeed": partial(_deepspeed, needed=swaps or not gpu_count()),
         "triton": _triton,
         "tokenizers": _tokenizers,
     }
-    return [Check("extensions", name, look) for name, look in (looks | ({"libaio": _libaio} if swaps else {})).items()]
+    if swaps:
+        looks["libaio"] = _libaio
+    return [Check("extensions", name, look) for name, look in looks.items()]
 
 
 def extension_folder() -> Path:

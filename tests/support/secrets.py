@@ -60,7 +60,7 @@ class CommandLines(threading.Thread):
         line = Path(f"/proc/{process}/cmdline").read_bytes()
         if any(value in line for value in VALUES):
             self.leaked.add(line.replace(b"\0", b" ").decode())
-        if b"-m\0pretrain.train\0" in line and b"deepspeed" not in line and process not in self.knowing:
+        if b"-m\0pretrain.train\0" in line and b"deepspeed.launcher" not in line and process not in self.knowing:
             self.ranks.add(process)
             environment = Path(f"/proc/{process}/environ").read_bytes()
             if all(f"{name}={value}".encode() in environment for name, value in SECRETS.items()):

@@ -350,9 +350,11 @@ def test_libaio_is_asked_for_where_it_is_needed(tmp_path, monkeypatch):
         monkeypatch.setenv("CXX", str(tmp_path / "c++"))
         assert status(next(extensions._libaio())) == expected
     monkeypatch.setattr(extensions, "_place", lambda folder: (False, False))
-    for needed, expected in ((True, "fail"), (False, "warn")):
-        (found,) = extensions._deepspeed(needed)
-        assert found.status == expected
+    monkeypatch.setattr(extensions, "gpu_count", lambda: 8)
+    for swaps, expected in ((True, "fail"), (False, "warn")):
+        (check,) = (one for one in extensions.checks(swaps) if one.name == "deepspeed")
+        (found,) = check.look()
+        assert found.status == expected, "on GPUs nothing else is compiled for"
 
 
 def test_a_run_that_swaps_has_its_disk_looked_at(tmp_path):

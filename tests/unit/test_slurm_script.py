@@ -1,5 +1,6 @@
 """The Slurm job script: quoting, templates, the hostfile, and what is refused before anything is submitted."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -27,6 +28,7 @@ from launchers.slurm.seeds import Seeds
 from launchers.slurm.step import on_nodes
 from launchers.slurm.submission import Submission, check_mounts
 from pretrain.config import Config, ContainerConfig, load_config
+from pretrain.run_folder import RunFolder
 from tests.datasets import make_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -468,3 +470,15 @@ def test_wrong_key_of_a_profile_names_the_profile(config: Path, tmp_path: Path) 
 def test_secrets_from_elsewhere_are_no_secrets(config: Path) -> None:
     lines = "export HF_TOKEN=$(cat ~/.token) TOKENIZERS_PARALLELISM=false"
     assert lines in launch(config, "--dry-run", "--setup", lines, "--env", "TOKENIZERS_PARALLELISM=false")
+
+
+def test_a_request_to_stop_what_ran_before_is_no_request_to_stop_what_is_submitted(tmp_path: Path) -> None:
+    """But one to stop what runs there now stays."""
+    asked = submission(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    for is_held in (True, False):
+        folder.ask_to_stop()
+        with folder.lock() if is_held else contextlib.nullcontext():
+            asked.write("#!/bin/sh\n")
+        assert folder.stop.exists() == is_held
