@@ -7,7 +7,7 @@
    best one for so many tokens: the same steps, for less time than the Trainer would need.
 2. transformers.Trainer trains it at that rate. The loss at the end of its schedule is the target.
 3. Maskwright's recipe is trained for several lengths, each with a schedule of its own, to find the shortest that gets
-   there; then, as long, without each of its ideas, and with --each the usual recipe with each idea.
+   there; then, as long, without each of its ideas, and with each other one; with --each the usual recipe with each.
 
 All runs are processes of their own, one after the other, with as many threads, on the same documents, and are measured
 by the same held-out text under the same masks. The seconds of training count, evaluation and the start of processes do
@@ -57,6 +57,8 @@ def main() -> None:
     alike = check_alike(bench, ours.name, OURS, lr, length, ours.end.loss)
     curves = [usual, ours, pilot]
     curves += [maskwright(bench, f"ours without {idea}", [i for i in OURS if i != idea], lr, length) for idea in OURS]
+    others = [idea for idea in IDEAS if idea not in OURS]
+    curves += [maskwright(bench, f"ours and {idea}", [*OURS, idea], lr, length) for idea in others]
     curves += [maskwright(bench, f"usual and {idea}", [idea], lr, length) for idea in IDEAS if args.each]
     found = f"""- Learning rates of the usual recipe, trained by Maskwright: {ends(pilots)}.
 - Lengths of our recipe: {ends(list(tried.values()))}.
@@ -70,9 +72,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--input", required=True, nargs="+", help="text as for `maskwright prep run`")
     parser.add_argument("--tokenizer", required=True, type=Path, help="a folder with a fast BERT tokenizer")
     parser.add_argument("--documents", type=int, default=4000, help="of the input, the first so many")
-    parser.add_argument("--tokens", type=int, default=1_200_000, help="slots that the usual recipe is trained on")
-    parser.add_argument("--lr", type=float, nargs="+", default=[1e-3, 2e-3, 4e-3], help="rates for the usual recipe")
-    parser.add_argument("--first", type=float, default=0.4, help="length of our first try, as a share of --tokens")
+    parser.add_argument("--tokens", type=int, default=1_000_000, help="slots that the usual recipe is trained on")
+    parser.add_argument("--lr", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3], help="rates for the usual recipe")
+    parser.add_argument("--first", type=float, default=0.3, help="length of our first try, as a share of --tokens")
     parser.add_argument("--tries", type=int, default=3, help="lengths of our recipe that are tried")
     parser.add_argument("--each", action="store_true", help="also the usual recipe with each idea")
     parser.add_argument("--points", type=int, default=10, help="held-out losses of a run")
@@ -112,7 +114,7 @@ def write_report(args: argparse.Namespace, curves: list[Curve], found: str, load
     header = ["", "tokens", "seconds", "times as fast", "held-out loss at the end"]
     lines = [header, ["---", "---:", "---:", "---:", "---:"], *(row(curve, target, usual) for curve in curves)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    ideas = "\n".join(f"- {name}: `{dict(IDEAS[name])}`" for name in OURS)
+    ideas = "\n".join(f"- {name}: `{dict(values)}`" for name, values in IDEAS.items())
     report = f"""# Time to a held-out loss
 
 The target is the loss that the usual recipe has at the end of its schedule in transformers.Trainer: {target:.3f} nats.
@@ -128,8 +130,8 @@ The target is the loss that the usual recipe has at the end of its schedule in t
   transformers.Trainer trains is read with and without [CLS] and [SEP] around each piece, and the lower loss counts.
 - The usual recipe: AdamW, linear schedule with {WARMUP:.0%} warm-up, batches of {size.batch_size} rows, 15% masked,
   rows concatenated and cut as in run_mlm.py, so that its rows are as full as ours: packing gives no tokens here.
-- Ours is the usual recipe with the ideas below; "without" one, the usual recipe's value stands in its place, and the
-  length is that of our run.
+- Ours is the usual recipe with {", ".join(OURS)}; "without" one, the usual recipe's value stands in its place. Runs
+  "without" and "and" are as long as ours: what does not reach the target then might with more steps.
 {found}
 
 {ideas}
