@@ -1,7 +1,8 @@
 """Time and tokens until a held-out loss: the usual recipe in `transformers.Trainer`, and Maskwright's.
 
     python benchmarks/speedrun.py --input books.jsonl.zst --tokenizer tokenizers/bert
-    python benchmarks/speedrun.py --input books.jsonl.zst --tokenizer tokenizers/bert --gpu --tokens 400000000
+    python benchmarks/speedrun.py --input books.jsonl.zst --tokenizer tokenizers/bert --gpu --rows 1024
+        --documents 60000 --tokens 200000000 --lr 3e-4 6e-4 1e-3
 
 1. The usual recipe (AdamW, linear schedule, 15% masked) is trained by Maskwright at several learning rates, to find its
    best one for so many tokens: the same steps, for less time than the Trainer would need.
@@ -25,7 +26,7 @@ sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from benchmarks.speedrun_curves import STEP, Curve, best, draw, next_rung, row  # noqa: E402
-from benchmarks.speedrun_recipes import BASE, IDEAS, OURS, SEQ_LEN, SMALL, WARMUP  # noqa: E402
+from benchmarks.speedrun_recipes import BASE, IDEAS, OURS, SEQ_LEN, SMALL, WARMUP, values_of_ideas  # noqa: E402
 from benchmarks.speedrun_sides import (  # noqa: E402
     Bench,
     check_alike,
@@ -114,7 +115,7 @@ def write_report(args: argparse.Namespace, curves: list[Curve], found: str, load
     header = ["", "tokens", "seconds", "times as fast", "held-out loss at the end"]
     lines = [header, ["---", "---:", "---:", "---:", "---:"], *(row(curve, target, usual) for curve in curves)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    ideas = "\n".join(f"- {name}: `{dict(values)}`" for name, values in IDEAS.items())
+    ideas = "\n".join(f"- {name}: `{values}`" for name, values in values_of_ideas(size).items())
     report = f"""# Time to a held-out loss
 
 The target is the loss that the usual recipe has at the end of its schedule in transformers.Trainer: {target:.3f} nats.

@@ -7,32 +7,40 @@ from typing import Any
 SEQ_LEN = 128
 WARMUP = 0.06  # of the steps (Liu et al., 2019)
 
-# Values of a config by `section.key`; each names what it is laid over the usual recipe for.
-IDEAS: Mapping[str, Mapping[str, Any]] = {
-    "falling mask rate": {"masking.rate": {"schedule": "linear", "start": 0.4, "end": 0.15}},
-    "Muon": {"optim.name": "muon"},
-    "learning rate": {"optim.lr": 3e-3},
-    "small batches": {"train.global_batch_size": 16},
-    "late decay": {"schedule.kind": "wsd", "schedule.decay_fraction": 0.6},
-    "scaled init": {"model.scaled_init": True},
-    "short rows first": {"data.seq_len": SEQ_LEN // 2},
-}
 OURS = ("falling mask rate", "Muon", "learning rate", "small batches")
+IDEAS = (*OURS, "late decay", "scaled init", "short rows first")
 
 
 @dataclass(frozen=True)
 class Size:
-    """What both sides train: a BERT, and the usual recipe's batch in rows."""
+    """What both sides train: a BERT; the usual recipe's batch in rows; and our rate and batch."""
 
     layers: int
     hidden: int
     heads: int
     batch_size: int
     micro_batch_size: int
+    our_lr: float
+    our_batch_size: int
 
 
-SMALL = Size(layers=4, hidden=256, heads=4, batch_size=32, micro_batch_size=32)
-BASE = Size(layers=12, hidden=768, heads=12, batch_size=256, micro_batch_size=256)
+SMALL = Size(layers=4, hidden=256, heads=4, batch_size=32, micro_batch_size=32, our_lr=3e-3, our_batch_size=16)
+# Ours are guesses: nobody has tried them.
+BASE = Size(layers=12, hidden=768, heads=12, batch_size=256, micro_batch_size=256, our_lr=1e-3, our_batch_size=128)
+
+
+def values_of_ideas(size: Size) -> dict[str, dict[str, Any]]:
+    """Values of a config by `section.key` that each idea lays over the usual recipe."""
+    found: tuple[dict[str, Any], ...] = (
+        {"masking.rate": {"schedule": "linear", "start": 0.4, "end": 0.15}},
+        {"optim.name": "muon"},
+        {"optim.lr": size.our_lr},
+        {"train.global_batch_size": size.our_batch_size},
+        {"schedule.kind": "wsd", "schedule.decay_fraction": 0.6},
+        {"model.scaled_init": True},
+        {"data.seq_len": SEQ_LEN // 2},
+    )
+    return dict(zip(IDEAS, found, strict=True))
 
 
 def values_of(ideas: Iterable[str], size: Size, lr: float, tokens: int) -> dict[str, Any]:
@@ -47,7 +55,7 @@ def values_of(ideas: Iterable[str], size: Size, lr: float, tokens: int) -> dict[
         "train.global_batch_size": size.batch_size,
     }
     for idea in ideas:
-        values |= IDEAS[idea]
+        values |= values_of_ideas(size)[idea]
     batch = values["train.global_batch_size"]
     steps = max(2, tokens // (batch * SEQ_LEN))
     values |= {"train.steps": steps, "schedule.warmup_steps": round(WARMUP * steps)}

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks.speedrun_curves import Curve, Point, best, next_rung, row
-from benchmarks.speedrun_recipes import IDEAS, OURS, SEQ_LEN, SMALL, nested, values_of
+from benchmarks.speedrun_recipes import BASE, IDEAS, OURS, SEQ_LEN, SMALL, nested, values_of
 from pretrain.config import Config
 from tests.support.forked import ROOT
 
@@ -52,14 +52,12 @@ def test_the_shortest_length_that_arrives_is_looked_for(shortest, tries, tried):
 
 
 @pytest.mark.parametrize("ideas", [[], list(OURS), list(IDEAS), *([idea] for idea in IDEAS)], ids=str)
-def test_recipes_are_configs_of_the_length_that_was_asked_for(ideas):
-    values = values_of(ideas, SMALL, 1e-3, 1_000_000) | {"run.dir": "x", "data.train": "x"}
+@pytest.mark.parametrize("size", [SMALL, BASE])
+def test_recipes_are_configs_of_the_length_that_was_asked_for(ideas, size):
+    values = values_of(ideas, size, 1e-3, 10_000_000) | {"run.dir": "x", "data.train": "x"}
     config = Config.model_validate(nested(values))
-    assert all(
-        stage.global_batch_size * stage.seq_len == config.stages[0].global_batch_size * config.stages[0].seq_len
-        for stage in config.stages
-    )
+    assert len({stage.global_batch_size * stage.seq_len for stage in config.stages}) == 1
     slots = config.train.steps * config.stages[-1].global_batch_size * SEQ_LEN
-    assert slots == pytest.approx(1_000_000, rel=0.01)
+    assert slots == pytest.approx(10_000_000, rel=0.01)
     assert config.stages[-1].seq_len == SEQ_LEN
     assert 0 < config.schedule.warmup_steps < config.train.steps
