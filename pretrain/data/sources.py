@@ -158,14 +158,17 @@ def training_loader(
 
 
 def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[Stage], rank: int) -> Loader:
-    """The loader of the held-out set: in natural word order, masked at the last rate, and damage is an error."""
-    data = config.data
+    """The loader of the held-out set: in natural word order, masked at the last rate, and damage is an error.
+
+    How the rate came there decides nothing, so that the masks are those of a run that always has the last rate.
+    """
+    data, last = config.data, rate_at(config, config.train.steps - 1)
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
-    objective = objective_of(config, vocabulary, _EVALUATION_SEED, "valid")
+    constant = config.model_copy(update={"masking": config.masking.model_copy(update={"rate": last})})
+    objective = objective_of(constant, vocabulary, _EVALUATION_SEED, "valid")
     reader = BlockReader(dataset, marks=marks_of(dataset, objective.marks))
     stream = RowStream(reader, _EVALUATION_SEED, data.window_blocks, data.packing, look_ahead=False)
     mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
-    last = rate_at(config, config.train.steps - 1)
     return Loader(mixture, stages, vocabulary, objective, lambda _: last, rank)
 
 

@@ -311,6 +311,17 @@ def test_held_out_rows_are_masked_by_words_too_and_alike_under_static_epochs(dat
     assert rows(strategy="span", static_epochs=1) == rows(strategy="span")
 
 
+def test_held_out_masks_are_those_of_the_last_rate_however_it_came_there(dataset, tmp_path):
+    """[MASK], random and kept tokens too: runs with other schedules compare."""
+    falling = config_of(dataset, tmp_path, rate={"schedule": "linear", "start": 0.4, "end": 0.15})
+    constant = config_of(dataset, tmp_path, rate=0.15)
+    found = [
+        [contents(b) for b in held_out_loader(config, dataset, stages_of(config, 1), 0).held_out(0, 16)]
+        for config in (falling, constant)
+    ]
+    assert found[0] == found[1]
+
+
 def test_added_special_tokens_are_special_and_id_zero_is_not(tmp_path):
     """Added tokens stand above the base vocabulary; the description of the tokenizer is what masking goes by."""
     base = ["ship", "sail", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
