@@ -1,5 +1,6 @@
 """`maskwright analyze layers`: how representations change from layer to layer."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from pretrain.analysis.jackknife import Estimate
     from pretrain.analysis.run import Measured
     from pretrain.analysis.sample import Settings
+
+_WIDTH = 140  # of the tables in a file
 
 analyze_app = typer.Typer(help="Look into trained models.", no_args_is_help=True)
 
@@ -107,7 +110,7 @@ def _print(measured: "Measured") -> None:
     from rich.text import Text
 
     found = measured.found
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     head = f"\n{measured.model}, {measured.objective}, {found.layers} layers of {found.hidden}, {measured.text} text"
     console.print(Text(head, style="bold"))
     alike = Table("between layers", box=None, padding=(0, 2, 0, 0))
@@ -123,7 +126,7 @@ def _print(measured: "Measured") -> None:
     for layer in range(found.layers + 1):
         told.add_row(str(layer), *(_written(one.at[layer]) for one in found.information))
     for table in (alike, told):
-        console.print(table, soft_wrap=False, width=max(console.width, 24 + 19 * len(table.columns)))
+        console.print(table)
 
 
 def _written(estimate: "Estimate") -> str:

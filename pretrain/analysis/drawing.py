@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from data_prep.files import atomic_writer
 from pretrain.analysis.jackknife import Estimate
@@ -49,7 +49,8 @@ def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
                 if found.measure == measure:
                     _draw_line(axes, found, one, depths, colour, several)
         _finish(axes, f"{name} of consecutive layers", depths, between=True)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    lines, names = axes.get_legend_handles_labels()
+    _legend(figure, lines, names, 2)
     _write(figure, path)
 
 
@@ -60,7 +61,7 @@ def draw_information(shown: Sequence[Shown], path: Path) -> None:
     )
     figure = _figure(max(4.2 * len(models), 6), 3.4 * len(texts) + 0.9)
     panels = figure.subplots(len(texts), len(models), squeeze=False, sharey=True)
-    known = {}
+    known: dict[str, Any] = {}
     for one in shown:
         axes = panels[texts.index(one.text)][models.index(one.model)]
         for found in one.found.information:
@@ -69,7 +70,7 @@ def draw_information(shown: Sequence[Shown], path: Path) -> None:
         axes.axhline(0, color=_GREY, linewidth=0.8)
     for row in panels:
         row[0].set_ylabel("share of the token's entropy\nthat the states tell")
-    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    _legend(figure, list(known.values()), list(known), 2 if len(models) < 3 else 4)
     _write(figure, path)
 
 
@@ -86,7 +87,7 @@ def _draw_line(axes: "Axes", found: Similarity, one: Shown, depths: set[int], co
     axes.plot(places, found.chance, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
 
 
-def _draw_information(axes: "Axes", found: Information) -> tuple[object, str]:
+def _draw_information(axes: "Axes", found: Information) -> tuple[Any, str]:
     colour, marker, name = _LINES[found.kind, found.of]
     line = _with_interval(axes, list(range(len(found.at))), found.at, colour=colour, marker=marker)
     return line, name
@@ -98,10 +99,10 @@ def _with_interval(
     estimates: Sequence[Estimate],
     colour: str,
     marker: str,
-    linestyle: object = "-",
+    linestyle: Any = "-",
     alpha: float = 0.9,
     label: str | None = None,
-) -> object:
+) -> Any:
     values = [one.value for one in estimates]
     low, high = [one.low for one in estimates], [one.high for one in estimates]
     axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -131,6 +132,10 @@ def _finish(axes: "Axes", title: str, depths: set[int], between: bool) -> None:
     else:
         axes.set_xlabel("layer (0: embeddings)")
         axes.set_xticks(range(0, layers + 1, step))
+
+
+def _legend(figure: "Figure", lines: Sequence[Any], names: Sequence[str], columns: int) -> None:
+    figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, handlelength=4)
 
 
 def _figure(width: float, height: float) -> "Figure":

@@ -42,9 +42,9 @@ def counts_of(clusters: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray
 def share_told(counts: NDArray[np.int64]) -> float:
     """The share of a token's entropy that its cluster tells, adjusted for chance.
 
-    (I - E) / (H - E), with I the mutual information in the counts [clusters, tokens], H the entropy of the tokens, and E
-    what I is on average if clusters meet tokens at random. So it is 1 where the cluster decides the token, 0 on average
-    where it says nothing (and sometimes below), and 0 where there is one token alone.
+    (I - E) / (H - E), with I the mutual information in the counts [clusters, tokens], H the entropy of the tokens, and
+    E what I is on average if clusters meet tokens at random. So it is 1 where the cluster decides the token, on average
+    0 where it says nothing (and sometimes below), and 0 where there is one token alone.
     """
     from sklearn.metrics.cluster import expected_mutual_information
 

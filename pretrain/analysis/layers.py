@@ -1,6 +1,7 @@
 """What `maskwright analyze layers` finds of a model in a text: similarities of consecutive layers, and information."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,7 @@ def _similarities(kind: str, states: States, group: Indices, seed: int) -> list[
     between: dict[str, list[Estimate]] = {name: [] for name in SIMILARITIES}
     chance: dict[str, list[float]] = {name: [] for name in SIMILARITIES}
     shuffled = np.argsort(draw(derive_key(seed, "analysis chance"), states.shape[1], 0, 0, 0), kind="stable")
-    for lower, upper in zip(states[:-1], states[1:], strict=True):
+    for lower, upper in pairwise(states):
         x, y = lower - lower.mean(axis=0), upper - upper.mean(axis=0)
         groups = [Products.of(x[group == g], y[group == g]) for g in range(GROUPS)]
         whole = sum(groups[1:], groups[0])

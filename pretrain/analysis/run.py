@@ -43,8 +43,8 @@ def measure(
         seq_len: slots of a row; by default 128, or fewer where a model takes fewer.
 
     Raises:
-        UserError: before anything is measured, for a folder that is no language model, a model of another tokenizer than
-            the data set's, or rows that are too long for one.
+        UserError: before anything is measured, for a folder that is no language model, a model with another tokenizer
+            than the data set's, or rows that are too long for one.
     """
     folders = {name: model_folder(Path(name)) for name in names}
     limits = {}

@@ -94,7 +94,7 @@ def held_out_rows(dataset: Dataset, settings: Settings, vocabulary: Vocabulary) 
         there = stream.window(Position(), settings.seq_len).end_row
         if there < GROUPS:
             raise UserError(
-                f"{dataset.location} makes {there} rows of {settings.seq_len} tokens; an interval needs {GROUPS} at least"
+                f"{dataset.location} makes {there} rows of {settings.seq_len} tokens, and an interval needs {GROUPS}"
             )
         number = min(there, max(GROUPS, round(settings.positions * _ROWS_PER_POSITION)))
         parts, _ = stream.take(Position(), number, settings.seq_len)

@@ -64,7 +64,8 @@ def pwcca(found: Covariance) -> float:
 
     Canonical correlations, weighted by how much of x's units lies in each canonical direction of x: the sum over units
     of the absolute inner products. Directions of x for which y has none left count with a correlation of 0. It is the
-    same for every invertible linear map of y and every scale of x, but not symmetric.
+    same for every invertible linear map of y and every scale of x, but not symmetric. Where several correlations are
+    equal, the directions, and so their weights, are not unique.
     """
     root_x, scale_x = _whitening(found.xx)
     root_y, _ = _whitening(found.yy)

@@ -23,7 +23,7 @@ class Step:
 
 
 def masks_left(free: int, iteration: int, iterations: int) -> int:
-    """How many of `free` positions mask-predict masks in an iteration, from 0 on: all, then linearly fewer, at least 1."""
+    """How many of `free` positions mask-predict masks in an iteration, 0 being the first: all, then linearly fewer."""
     return -(-free * (iterations - iteration) // iterations)
 
 
@@ -45,7 +45,7 @@ def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, dr
         places = positions[again]
         ids.scatter_(1, places, mask)
         row = torch.arange(len(ids))[:, None].expand_as(places)
-        uniform = draws.uniform(*ids.shape, iteration)[row, places]
+        uniform = draws.uniform(ids.shape[0], ids.shape[1], iteration)[row, places]
         found, probability = draws.choose(predict(ids)[row, places].flatten(0, 1), uniform.flatten())
         ids = ids.scatter(1, places, found.view_as(places))
         sure = sure.scatter(1, again, probability.view_as(places))
@@ -67,8 +67,8 @@ def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Dr
     row = torch.arange(len(ids))
     for sweep in range(iterations):
         before = ids.clone()
-        order = draws.uniform(*ids.shape, sweep, _ORDER)[:, positions].argsort(dim=1, stable=True)
-        uniform = draws.uniform(*ids.shape, sweep)
+        order = draws.uniform(ids.shape[0], ids.shape[1], sweep, _ORDER)[:, positions].argsort(dim=1, stable=True)
+        uniform = draws.uniform(ids.shape[0], ids.shape[1], sweep)
         for place in positions[order].unbind(dim=1):
             ids[row, place] = mask
             ids[row, place], _ = draws.choose(predict(ids)[row, place], uniform[row, place])

@@ -26,8 +26,9 @@ _LOGITS = 1 << 25  # numbers that logits of one pass take at most, where a singl
 class Request:
     """What to write.
 
-    prompt: text in which the tokenizer's mask token stands for a token to write. length: tokens to write where it has no
-    mask. method, iterations: for masked models alone. temperature, top_k, seed: see Draws. samples: how many texts.
+    prompt: text in which the tokenizer's mask token stands for a token to write. length: tokens to write after a prompt
+    without masks. method, iterations: for masked models alone; of gibbs, sweeps. temperature, top_k, seed: see Draws.
+    samples: how many texts.
     """
 
     prompt: str = ""
