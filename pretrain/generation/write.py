@@ -17,6 +17,7 @@ from pretrain.model_folder import load_language_model, load_tokenizer
 
 Method = Literal["mask-predict", "gibbs"]
 
+MASK = "[MASK]"  # in a prompt, whatever the tokenizer calls it
 LENGTH = 16  # tokens to write where nothing says how many
 ITERATIONS, SWEEPS = 10, 5  # of mask-predict, which wants no more than there are tokens to write, and of gibbs
 _LOGITS = 1 << 25  # numbers that logits of one pass take at most, where a single sample takes fewer
@@ -26,9 +27,9 @@ _LOGITS = 1 << 25  # numbers that logits of one pass take at most, where a singl
 class Request:
     """What to write.
 
-    prompt: text in which the tokenizer's mask token stands for a token to write. length: tokens to write after a prompt
-    without masks. method, iterations: for masked models alone; of gibbs, sweeps. temperature, top_k, seed: see Draws.
-    samples: how many texts.
+    prompt: text in which MASK, or the tokenizer's mask token, stands for a token to write.
+    length: tokens to write after a prompt without masks. method, iterations: for masked models alone; of gibbs, sweeps.
+    temperature, top_k, seed: see Draws. samples: how many texts.
     """
 
     prompt: str = ""
@@ -99,7 +100,8 @@ class Writer:
 
     def _start(self, request: Request) -> Tensor:
         """The text to begin with, int64 [1, S]."""
-        ids: list[int] = self.tokenizer(request.prompt, add_special_tokens=False)["input_ids"]
+        prompt = request.prompt.replace(MASK, self.tokenizer.mask_token or MASK)
+        ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         masks = ids.count(self.tokenizer.mask_token_id)
         if self.causal:
             self._refuse_for_causal(request, masks)

@@ -12,7 +12,9 @@ from tests.support.wordpiece_set import WORDS
 SPECIALS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
 
-def tiny_model(folder: Path, tokenizer: Path, causal: bool = False, layers: int = 2, positions: int = 48) -> Path:
+def tiny_model(
+    folder: Path, tokenizer: Path, causal: bool = False, layers: int = 2, positions: int = 48, mask: str = "[MASK]"
+) -> Path:
     """A BERT that was never trained, its weights large enough for it to prefer some tokens, and a tokenizer.json."""
     torch.manual_seed(layers)
     sizes: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
@@ -27,5 +29,5 @@ def tiny_model(folder: Path, tokenizer: Path, causal: bool = False, layers: int 
     )
     (BertLMHeadModel if causal else BertForMaskedLM)(config).save_pretrained(folder)
     loaded = Tokenizer.from_file(str(tokenizer))
-    PreTrainedTokenizerFast(tokenizer_object=loaded, mask_token="[MASK]", **SPECIALS).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=loaded, mask_token=mask, **SPECIALS).save_pretrained(folder)
     return folder

@@ -218,6 +218,15 @@ def test_a_causal_model_writes_what_transformers_does_at_temperature_zero(folder
     assert steps[-1].ids == ids
 
 
+def test_a_mask_may_be_written_in_the_usual_way_whatever_the_tokenizer_calls_it(folder, tmp_path):
+    tokenizer = (folder / "data" / "tokenizer" / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(tokenizer.replace("[MASK]", "<mask>"))
+    writer = Writer(tiny_model(tmp_path / "model", tmp_path / "tokenizer.json", mask="<mask>"))
+    for prompt in ("the [MASK] sail", "the <mask> sail"):
+        (steps,) = writer.write(Request(prompt))
+        assert steps[0].drawn == [False, False, True, False, False]
+
+
 def run(*arguments):
     return CliRunner().invoke(app, ["generate", *map(str, arguments)])
 
