@@ -39,7 +39,8 @@ class Shown:
 
 def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
     """Write a PNG: a panel for each measure, in which each model in each text has a line for each kind of positions."""
-    figure = _figure(11, 4.6)
+    lines = sum(found.measure == "cka" for one in shown for found in one.found.similarities)
+    figure = _figure(11, 4.2 + 0.1 * lines)
     several = len({one.text for one in shown}) > 1
     models, depths = list(dict.fromkeys(one.model for one in shown)), {one.found.layers for one in shown}
     for axes, (measure, name) in zip(figure.subplots(1, 2), _MEASURES.items(), strict=True):
@@ -49,8 +50,7 @@ def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
                 if found.measure == measure:
                     _draw_line(axes, found, one, depths, colour, several)
         _finish(axes, f"{name} of consecutive layers", depths, between=True)
-    lines, names = axes.get_legend_handles_labels()
-    _legend(figure, lines, names, 2)
+    _legend(figure, *axes.get_legend_handles_labels(), 2)
     _write(figure, path)
 
 

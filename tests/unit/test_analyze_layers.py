@@ -163,6 +163,7 @@ def test_what_a_model_is_follows_from_its_config(tmp_path):
         ({"architectures": ["BertLMHeadModel"], "is_decoder": True}, True),
         ({"architectures": ["GPT2LMHeadModel"]}, True),
         ({"architectures": ["RobertaForCausalLM"]}, True),
+        ({"is_decoder": True}, True),
         ({}, False),
     ]:
         (tmp_path / "config.json").write_text(json.dumps(config))
