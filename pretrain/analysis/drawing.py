@@ -50,7 +50,8 @@ def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
                 if found.measure == measure:
                     _draw_line(axes, found, one, depths, colour, several)
         _finish(axes, f"{name} of consecutive layers", depths, between=True)
-    _legend(figure, *axes.get_legend_handles_labels(), 2)
+    handles, names = axes.get_legend_handles_labels()
+    _legend(figure, handles, names, 2)
     _write(figure, path)
 
 
@@ -121,7 +122,7 @@ def _finish(axes: "Axes", title: str, depths: set[int], between: bool) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if len(depths) > 1:
-        axes.set_xlabel("share of the model's depth")
+        axes.set_xlabel("share of the model's depth (dotted: chance)")
         return
     (layers,) = depths
     step = max(1, layers // 12)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from data_prep.errors import UserError
 from pretrain.analysis.information import cluster, counts_of, entropy, share_told
 from pretrain.analysis.jackknife import GROUPS, Estimate, estimate
 from pretrain.analysis.sample import Indices, Places, Sample, Settings
@@ -71,7 +72,7 @@ def analyze(model: PreTrainedModel, sample: Sample, pad: int, settings: Settings
     """Measure a model; a kind of which there are fewer than FEWEST positions is left out.
 
     Raises:
-        UserError: as states_of.
+        UserError: as states_of, and if that leaves nothing.
     """
     states = states_of(model, sample, pad)
     compared = [kind for kind in COMPARED if kind in states and len(sample.places[kind]) >= FEWEST]
@@ -86,6 +87,10 @@ def analyze(model: PreTrainedModel, sample: Sample, pad: int, settings: Settings
         for kind, of in asked
         if (found := _information(kind, of, states[kind], sample.places[kind], sample.frequent, settings))
     ]
+    if not similarities and not information:
+        raise UserError(
+            f"the text has fewer than {FEWEST} positions of any kind; take more of it, or another --seq-len"
+        )
     layers, _, hidden = next(iter(states.values())).shape
     return Found(layers - 1, hidden, similarities, information)
 

@@ -96,6 +96,12 @@ def test_rare_tokens_are_not_asked_for_and_few_positions_are_left_out(monkeypatc
     assert [one.between[0].value for one in found.similarities] == [pytest.approx(1), pytest.approx(1)]
 
 
+def test_too_few_positions_are_said(monkeypatch):
+    few = np.arange(80) % 8
+    with pytest.raises(UserError, match="fewer than 100 positions of any kind"):
+        planted("all", [np.ones((80, 4))] * 2, few, few, monkeypatch)
+
+
 def run(*arguments):
     return CliRunner().invoke(app, ["analyze", "layers", *map(str, arguments)])
 
