@@ -176,7 +176,8 @@ def test_draws_of_positions_samples_steps_and_purposes_differ():
     numbers = torch.cat([draws.uniform(5, 7, step, purpose).flatten() for step in range(3) for purpose in range(2)])
     assert len(numbers.unique()) == len(numbers)
     assert 0 <= numbers.min() < 0.05 < 0.95 < numbers.max() < 1
-    choice, _ = draws.choose(TABLE[0, :1], torch.tensor([1 - 2.0**-52], dtype=torch.float64))
+    ends = torch.tensor([0, 1 - 2.0**-52], dtype=torch.float64)
+    choice, _ = draws.choose(TABLE[0, :2], ends)
     assert ALLOWED[choice].all()
 
 
