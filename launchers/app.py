@@ -3,12 +3,14 @@
 import typer
 
 from launchers.commands import (
+    analyze,
     checkpoints,
     collocations,
     dataset,
     demo,
     doctor,
     evaluate,
+    generate,
     launch,
     launch_hosts,
     launch_list,
@@ -40,6 +42,8 @@ watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, re
 for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, run.export, evaluate.evaluate):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
+app.add_typer(analyze.analyze_app, name="analyze")
+app.command()(generate.generate)
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
 launch.launch_app.command("list")(launch_list.list_runs)

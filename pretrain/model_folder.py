@@ -1,5 +1,6 @@
 """A finished model, as people name it: a Hugging Face folder, or a run, which is exported."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,3 +67,25 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{folder} holds no tokenizer that can be loaded ({error})") from error
+
+
+def is_causal(folder: Path) -> bool:
+    """Whether the model in a Hugging Face folder predicts each token from those before it, by its config.json alone.
+
+    Raises:
+        UserError: if config.json cannot be read.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        architectures = config.get("architectures") or []
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{folder / 'config.json'} cannot be read ({error})") from error
+    return bool(config.get("is_decoder")) or any("CausalLM" in name or "LMHead" in name for name in architectures)
+
+
+def load_language_model(folder: Path) -> tuple["PreTrainedModel", bool]:
+    """A masked or a causal language model, whichever the folder holds, as `load_model`; and whether it is causal."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    causal = is_causal(folder)
+    return load_model(folder, AutoModelForCausalLM if causal else AutoModelForMaskedLM), causal

@@ -1,0 +1,133 @@
+"""`maskwright analyze layers`: how representations change from layer to layer."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from data_prep.errors import UserError
+
+if TYPE_CHECKING:
+    from pretrain.analysis.jackknife import Estimate
+    from pretrain.analysis.run import Measured
+    from pretrain.analysis.sample import Settings
+
+_WIDTH = 140  # of the tables in a file
+
+analyze_app = typer.Typer(help="Look into trained models.", no_args_is_help=True)
+
+
+@analyze_app.callback()
+def analyze() -> None:
+    """Look into trained models."""
+
+
+@analyze_app.command()
+def layers(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hugging Face folders or runs")],
+    data: Annotated[str, typer.Option(metavar="DIR", help="a held-out data set, a folder or a URL")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="a folder for two pictures")] = None,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="write all figures, with intervals, to a file")
+    ] = None,
+    positions: Annotated[int, typer.Option(min=200, help="the most of a kind; more for wide models")] = 4000,
+    tokens: Annotated[int, typer.Option(min=2, help="ask for the identity of so many, the most frequent ones")] = 100,
+    clusters: Annotated[int, typer.Option(min=2, help="of states, to count information with")] = 300,
+    seq_len: Annotated[
+        int | None, typer.Option(min=8, help="tokens a row; by default 128, or what the models take")
+    ] = None,
+    mask_rate: Annotated[float, typer.Option(min=0.01, max=0.9, help="share of tokens that are predicted")] = 0.15,
+    shuffled_ngrams: Annotated[
+        int, typer.Option(min=0, help="n: look at text with shuffled n-grams of words, too; see data.shuffled_ngrams")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of positions, masks and clusters")] = 0,
+) -> None:
+    """Show how alike consecutive layers are, and what is left of input and target in each.
+
+    Masked and causal models of one tokenizer compare, whatever their depth.
+
+    Examples:
+
+        maskwright analyze layers runs/books --data data/books/valid --out layers
+
+        maskwright analyze layers models/mlm models/clm --data data/books/valid --out layers --json layers.json
+
+        maskwright analyze layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
+    """
+    from data_prep.files import refuse_file, write_json
+    from data_prep.reader import Dataset
+    from pretrain.analysis.run import measure
+    from pretrain.analysis.sample import Settings
+
+    for folder in filter(None, (out, as_json and as_json.absolute().parent)):
+        refuse_file(folder)
+    if len(set(models)) < len(models):
+        raise UserError("a model is named twice")
+    asked = Settings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
+    dataset = Dataset(data)
+    settings, results = measure(models, dataset, asked, seq_len)
+    found = []
+    for measured in results:
+        _print(measured)
+        found.append(measured)
+    if out:
+        _draw(found, out)
+    if as_json:
+        as_json.absolute().parent.mkdir(parents=True, exist_ok=True)
+        write_json(as_json, _to_json(found, dataset.location, settings))
+
+
+def _to_json(found: "list[Measured]", data: str, settings: "Settings") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    models: dict[str, Any] = {}
+    for one in found:
+        models.setdefault(one.model, {})[one.text] = one.to_json()
+    return {"data": data, "settings": asdict(settings), "models": models}
+
+
+def _draw(found: "list[Measured]", out: Path) -> None:
+    from pretrain.analysis.drawing import Shown, draw_information, draw_similarity
+
+    out.mkdir(parents=True, exist_ok=True)
+    short = _short_names([one.model for one in found])
+    shown = [Shown(f"{short[one.model]} ({one.objective})", one.text, one.found) for one in found]
+    for name, draw in (("similarity.png", draw_similarity), ("information.png", draw_information)):
+        draw(shown, out / name)
+        typer.echo(str(out / name))
+
+
+def _short_names(names: list[str]) -> dict[str, str]:
+    """The last part of each path, or all of it where that would not tell models apart."""
+    last = {name: Path(name).resolve().name for name in names}
+    return {name: short if list(last.values()).count(short) == 1 else name for name, short in last.items()}
+
+
+def _print(measured: "Measured") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    found = measured.found
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    head = f"\n{measured.model}, {measured.objective}, {found.layers} layers of {found.hidden}, {measured.text} text"
+    console.print(Text(head, style="bold"))
+    alike = Table("between layers", box=None, padding=(0, 2, 0, 0))
+    for similarity in found.similarities:
+        alike.add_column(f"{similarity.measure}, {similarity.kind}\n({similarity.positions:,})", justify="right")
+    for layer in range(found.layers):
+        alike.add_row(f"{layer} and {layer + 1}", *(_written(one.between[layer]) for one in found.similarities))
+    chance = (f"{sum(one.chance) / len(one.chance):.3f}" for one in found.similarities)
+    alike.add_row("by chance, on average", *chance, style="dim")
+    told = Table("share told at layer", box=None, padding=(0, 2, 0, 0))
+    for information in found.information:
+        told.add_column(f"{information.of}, {information.kind}\n({information.positions:,})", justify="right")
+    for layer in range(found.layers + 1):
+        told.add_row(str(layer), *(_written(one.at[layer]) for one in found.information))
+    for table in (alike, told):
+        console.print(table)
+
+
+def _written(estimate: "Estimate") -> str:
+    return f"{estimate.value:.3f} ± {estimate.high - estimate.value:.3f}"

@@ -1,0 +1,1 @@
+"""How the representations of a trained model change from layer to layer."""

@@ -1,0 +1,58 @@
+"""Drawing tokens from a model's logits, with keyed random numbers: the same seed gives the same text."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pretrain.philox import derive_key, philox
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How tokens are drawn.
+
+    allowed [V] bool: the ids that may be drawn, at least one.
+    temperature: divides the logits; 0 takes the likeliest id. top_k: of the likeliest ids alone; 0 for all.
+    seed: keys all draws. first: the number of the first sample, by which draws of several calls differ.
+    """
+
+    allowed: Tensor
+    temperature: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    first: int = 0
+
+    @cached_property
+    def _key(self) -> tuple[int, int]:
+        return derive_key(self.seed, "generation")
+
+    def uniform(self, samples: int, positions: int, step: int, purpose: int = 0) -> Tensor:
+        """A number from 0 to before 1 for each position of each sample at a step: float64 [samples, positions]."""
+        sample = np.arange(self.first, self.first + samples)[:, None]
+        high, low, _, _ = philox(self._key, np.arange(positions), sample, step, purpose)
+        return torch.from_numpy(((high << np.uint64(20)) | (low >> np.uint64(12))).astype(np.float64) / 2.0**52)
+
+    def choose(self, logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """An id for each of the logits [N, V], by a uniform number each [N].
+
+        Returns:
+            ids int64 [N], and the probability float64 [N] that the model gives each among the allowed ones, at a
+            temperature of 1 and without top_k: how sure it is.
+        """
+        scores = logits.double().masked_fill(~self.allowed, -torch.inf)
+        if self.temperature == 0:
+            ids = scores.argmax(dim=-1)
+        else:
+            ids = self._drawn(scores, uniform)
+        return ids, scores.softmax(dim=-1).gather(-1, ids[:, None])[:, 0]
+
+    def _drawn(self, scores: Tensor, uniform: Tensor) -> Tensor:
+        if 0 < self.top_k < scores.shape[-1]:
+            best = scores.topk(self.top_k, dim=-1)
+            scores = torch.full_like(scores, -torch.inf).scatter(-1, best.indices, best.values)
+        sums = (scores / self.temperature).softmax(dim=-1).cumsum(dim=-1)
+        # The first id whose sum is above; where a sum is equal to the one before, the id has no probability.
+        return (sums > uniform[:, None] * sums[:, -1:]).int().argmax(dim=-1)

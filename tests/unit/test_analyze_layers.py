@@ -1,0 +1,179 @@
+"""`maskwright analyze layers` from models and a data set to figures and pictures."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from pretrain.analysis import layers
+from pretrain.analysis.sample import Places, Sample, Settings, causal_sample, held_out_rows, masked_sample
+from pretrain.analysis.states import states_of
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.model_folder import is_causal, load_language_model
+from tests.support.tiny_models import tiny_model
+from tests.support.wordpiece_set import source, wordpiece_set
+
+SETTINGS = Settings(positions=400, tokens=6, clusters=30, seq_len=24)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A data set, a masked and a causal model of other depth."""
+    folder = tmp_path_factory.mktemp("analyze")
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 11, int(rng.integers(8, 22))).tolist() for _ in range(60)]
+    wordpiece_set(folder / "data", [documents], [source("text", "", 0, 1, 60, sum(map(len, documents)))])
+    tokenizer = folder / "data" / "tokenizer" / "tokenizer.json"
+    tiny_model(folder / "mlm", tokenizer)
+    tiny_model(folder / "clm", tokenizer, causal=True, layers=3)
+    return folder
+
+
+def rows_of(folder):
+    from data_prep.reader import Dataset
+
+    dataset = Dataset(folder / "data")
+    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
+    return held_out_rows(dataset, SETTINGS, vocabulary), vocabulary
+
+
+@pytest.mark.parametrize("name,make", [("mlm", masked_sample), ("clm", causal_sample)])
+def test_states_are_those_of_the_text_alone_at_each_position(folder, name, make):
+    rows, vocabulary = rows_of(folder)
+    sample = make(rows, vocabulary, SETTINGS)
+    model, causal = load_language_model(folder / name)
+    assert causal == (name == "clm")
+    found = states_of(model, sample, vocabulary.pad)
+    assert set(found) == set(sample.places)
+    for kind, places in sample.places.items():
+        assert found[kind].shape == (model.config.num_hidden_layers + 1, len(places), 16)
+        for number in range(0, len(places), 37):
+            text = sample.tokens[places.row[number]]
+            with torch.inference_mode():
+                alone = model(torch.from_numpy(text[text != 0])[None], output_hidden_states=True).hidden_states
+            expected = [layer[0, places.column[number]].numpy() for layer in alone]
+            np.testing.assert_allclose(found[kind][:, number], expected, atol=1e-4)
+
+
+def planted(kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray, monkeypatch) -> layers.Found:
+    number = np.arange(len(seen))
+    sample = Sample(np.zeros((1, 1), np.int64), {kind: Places(number, number, seen, target, number % 10)}, np.arange(8))
+    monkeypatch.setattr(layers, "states_of", lambda *_: {kind: np.stack(states).astype(np.float32)})
+    return layers.analyze(None, sample, 0, SETTINGS)
+
+
+def test_a_token_that_is_forgotten_while_the_next_is_found_shows(monkeypatch):
+    rng = np.random.default_rng(1)
+    seen, target = rng.integers(0, 8, (2, 2000))
+    of_seen, of_target = (rng.normal(size=(8, 16))[ids] * 10 for ids in (seen, target))
+    noise = rng.normal(size=(4, 2000, 16))
+    states = [of_seen, of_seen + of_target, noise[0] * 5 + of_target, of_target]
+    found = planted("all", [s + n * 0.1 for s, n in zip(states, noise, strict=True)], seen, target, monkeypatch)
+    told = {one.of: [round(at.value, 1) for at in one.at] for one in found.information}
+    assert told["seen"][0] == 1
+    assert told["target"][0] == 0
+    assert told["seen"][3] == 0
+    assert told["target"][3] == 1
+    assert found.layers == 3
+    assert [one.entropy for one in found.information] == [
+        pytest.approx(layers.entropy(np.bincount(ids))) for ids in (seen, target)
+    ]
+    cka = next(one for one in found.similarities if one.measure == "cka")
+    assert cka.between[0].value > 0.4 > 10 * max(cka.chance)
+    for one in [*cka.between, *found.information[0].at]:
+        assert one.low <= one.value <= one.high
+
+
+def test_rare_tokens_are_not_asked_for_and_few_positions_are_left_out(monkeypatch):
+    rng = np.random.default_rng(2)
+    seen, target = rng.integers(0, 8, 500), rng.integers(0, 500, 500)  # about 8 of the targets are frequent ones
+    found = planted("all", [rng.normal(size=(500, 16))] * 2, seen, target, monkeypatch)
+    assert [one.of for one in found.information] == ["seen"]
+    assert [one.between[0].value for one in found.similarities] == [pytest.approx(1), pytest.approx(1)]
+
+
+def test_too_few_positions_are_said(monkeypatch):
+    few = np.arange(80) % 8
+    with pytest.raises(UserError, match="fewer than 100 positions of any kind"):
+        planted("all", [np.ones((80, 4))] * 2, few, few, monkeypatch)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["analyze", "layers", *map(str, arguments)])
+
+
+def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_path):
+    options = ["--positions", 300, "--tokens", 6, "--clusters", 20, "--seq-len", 24, "--shuffled-ngrams", 1]
+    result = run(
+        folder / "mlm",
+        folder / "clm",
+        "--data",
+        folder / "data",
+        *options,
+        "--out",
+        tmp_path / "out",
+        "--json",
+        tmp_path / "o.json",
+    )
+    assert result.exit_code == 0, result.output
+    assert "clm, 3 layers of 16, shuffled words text" in result.output
+    for name in ("similarity", "information"):
+        assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((tmp_path / "o.json").read_text())
+    assert found["settings"]["seq_len"] == 24
+    for name, depth in (("mlm", 2), ("clm", 3)):
+        texts = found["models"][str(folder / name)]
+        assert list(texts) == ["natural", "shuffled words"]
+        for text in texts.values():
+            assert text["objective"] == name
+            assert [len(one["between"]) for one in text["similarities"]] == [depth] * len(text["similarities"])
+            assert [len(one["at"]) for one in text["information"]] == [depth + 1] * len(text["information"])
+            assert {one["kind"] for one in text["similarities"]} == (
+                {"all"} if name == "clm" else {"predicted", "unmasked"}
+            )
+    causal = found["models"][str(folder / "clm")]
+    assert causal["natural"]["similarities"] != causal["shuffled words"]["similarities"]
+
+
+def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
+    data = ["--data", folder / "data"]
+    for arguments, message in [
+        ([folder / "mlm", folder / "mlm", *data], "named twice"),
+        ([tmp_path, *data], "neither a Hugging Face model"),
+        ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),
+        ([folder / "mlm", "--data", tmp_path / "none"], "none"),
+    ]:
+        error = run(*arguments).exception
+        assert isinstance(error, UserError), error
+        assert message in str(error)
+
+
+def test_another_tokenizer_is_refused(folder, tmp_path):
+    tokenizer = json.loads((folder / "data" / "tokenizer" / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["the"], vocabulary["sail"] = vocabulary["sail"], vocabulary["the"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    other = tiny_model(tmp_path / "other", tmp_path / "tokenizer.json")
+    error = run(other, "--data", folder / "data").exception
+    assert isinstance(error, UserError)
+    assert "another tokenizer" in str(error)
+
+
+def test_what_a_model_is_follows_from_its_config(tmp_path):
+    for config, causal in [
+        ({"architectures": ["BertForMaskedLM"], "is_decoder": False}, False),
+        ({"architectures": ["BertLMHeadModel"], "is_decoder": True}, True),
+        ({"architectures": ["GPT2LMHeadModel"]}, True),
+        ({"architectures": ["RobertaForCausalLM"]}, True),
+        ({"is_decoder": True}, True),
+        ({}, False),
+    ]:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert is_causal(tmp_path) is causal
+    (tmp_path / "config.json").write_text("[")
+    with pytest.raises(UserError, match=r"config\.json cannot be read"):
+        is_causal(tmp_path)

@@ -1,0 +1,265 @@
+"""Texts out of models: what is given stays, masks fall as planned, the same seed gives the same text."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from pretrain.generation.draws import Draws
+from pretrain.generation.passes import gibbs, left_to_right, mask_predict, masks_left
+from pretrain.generation.write import Request, Writer
+from tests.support.tiny_models import tiny_model
+from tests.support.wordpiece_set import WORDS, source, wordpiece_set
+
+VOCABULARY, MASK, SPECIAL = 12, 4, [0, 1, 2, 3, 4]
+ALLOWED = torch.tensor([id not in SPECIAL for id in range(VOCABULARY)])
+TABLE = torch.from_numpy(np.random.default_rng(0).normal(size=(VOCABULARY, 64, VOCABULARY)) * 2)
+
+
+class Model:
+    """Logits that depend on a place, on the ids beside it and on the sum of all; it notes what it was asked.
+
+    Specials are the likeliest of all, to see that they are never drawn.
+    """
+
+    def __init__(self):
+        self.asked: list[torch.Tensor] = []
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        self.asked.append(ids.clone())
+        beside = ids.roll(1, dims=1)
+        logits = TABLE[beside, (torch.arange(ids.shape[1]) + ids.sum(dim=1, keepdim=True)) % 64]
+        return logits + 50.0 * ~ALLOWED
+
+
+def start_of(free: list[bool], samples: int) -> torch.Tensor:
+    given = [2, *(MASK if one else 5 + number % 7 for number, one in enumerate(free)), 3]
+    return torch.tensor([given]).repeat(samples, 1)
+
+
+WAYS = [mask_predict, gibbs]
+CASES = {
+    "free": st.lists(st.booleans(), min_size=1, max_size=12).filter(any),
+    "samples": st.integers(1, 3),
+    "iterations": st.integers(1, 6),
+    "temperature": st.sampled_from([0.0, 0.5, 1.0]),
+    "top_k": st.sampled_from([0, 1, 3, 99]),
+    "seed": st.integers(0, 9),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=30, deadline=None)
+@given(**CASES)
+def test_what_is_given_stays_and_specials_are_never_written(way, free, samples, iterations, temperature, top_k, seed):
+    start = start_of(free, samples)
+    open_places = (start == MASK)[0]
+    model = Model()
+    steps = list(way(model, start, MASK, iterations, Draws(ALLOWED, temperature, top_k, seed)))
+    assert len(steps) == iterations
+    for step in steps:
+        assert torch.equal(step.ids[:, ~open_places], start[:, ~open_places])
+        assert ALLOWED[step.ids[:, open_places]].all()
+        assert not step.drawn[:, ~open_places].any()
+    for asked in model.asked:
+        assert torch.equal(asked[:, ~open_places], start[:, ~open_places])
+    assert torch.equal(start, start_of(free, samples))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 30))
+def test_masks_fall_linearly_from_all_of_them_and_one_at_least_is_left(free, iterations):
+    left = [masks_left(free, number, iterations) for number in range(iterations)]
+    assert left[0] == free
+    assert min(left) >= 1
+    assert all(abs(one - free * (1 - number / iterations)) < 1 for number, one in enumerate(left))
+
+
+def test_mask_predict_masks_anew_the_tokens_it_was_the_least_sure_of():
+    model, free = Model(), 9
+    steps = list(mask_predict(model, start_of([True] * free, 2), MASK, 3, Draws(ALLOWED, temperature=0.7)))
+    assert [(asked == MASK).sum(dim=1).tolist() for asked in model.asked] == [[9, 9], [6, 6], [3, 3]]
+    sure = torch.zeros(2, free + 2, dtype=torch.float64)
+    for asked, step in zip(model.asked, steps, strict=True):
+        masked = asked == MASK
+        assert torch.equal(masked, step.drawn)
+        for row in range(2):
+            if masked[row].sum() < free:
+                kept = torch.tensor([not masked[row, place] and 0 < place <= free for place in range(free + 2)])
+                assert sure[row][masked[row]].max() <= sure[row][kept].min()
+        chances = Model()(asked).masked_fill(~ALLOWED, -torch.inf).softmax(dim=-1)
+        found = chances.gather(-1, step.ids[..., None])[..., 0]
+        sure = torch.where(masked, found, sure)
+        assert torch.equal(step.ids[~masked], asked[~masked])
+
+
+def test_a_sweep_of_gibbs_masks_each_free_position_once_given_all_others():
+    model = Model()
+    start = start_of([True, False, True, True], 2)
+    steps = list(gibbs(model, start, MASK, 3, Draws(ALLOWED)))
+    assert len(model.asked) == 9
+    assert [(asked == MASK).sum().item() for asked in model.asked[:3]] == [6, 4, 2]
+    orders = []
+    for sweep in (1, 2):
+        masked = [(asked == MASK).nonzero() for asked in model.asked[3 * sweep : 3 * sweep + 3]]
+        assert all(places[:, 0].tolist() == [0, 1] for places in masked)  # one of each sample
+        of_sample = [[places[sample, 1].item() for places in masked] for sample in range(2)]
+        assert [sorted(order) for order in of_sample] == [[1, 3, 4]] * 2
+        orders += of_sample
+    assert len(set(map(tuple, orders))) > 1
+    assert torch.equal(steps[2].drawn, steps[2].ids != steps[1].ids)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_at_temperature_zero_the_likeliest_is_taken_whatever_the_seed(way):
+    start = start_of([True] * 5, 1)
+    found = {}
+    for seed in (0, 1):
+        found[seed] = list(mask_predict(Model(), start, MASK, 4, Draws(ALLOWED, 0, 0, seed)))[-1].ids.tolist()
+    assert found[0] == found[1]
+    model = Model()
+    step = next(iter(way(model, start_of([False, True, False], 1), MASK, 1, Draws(ALLOWED, 0))))
+    logits = Model()(model.asked[0])[0, 2].masked_fill(~ALLOWED, -torch.inf)
+    assert step.ids[0, 2] == logits.argmax()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_texts_are_keyed_by_seed_and_sample_alone(way):
+    start = start_of([True] * 8, 4)
+    texts = [list(way(Model(), start, MASK, 3, Draws(ALLOWED, seed=3)))[-1].ids for _ in range(2)]
+    assert torch.equal(*texts)
+    assert len({tuple(text) for text in texts[0].tolist()}) == 4
+    alone = list(way(Model(), start[:1], MASK, 3, Draws(ALLOWED, seed=3, first=2)))[-1].ids
+    assert torch.equal(alone[0], texts[0][2])
+    assert not torch.equal(list(way(Model(), start, MASK, 3, Draws(ALLOWED, seed=4)))[-1].ids, texts[0])
+
+
+def test_left_to_right_appends_and_sees_what_it_wrote():
+    model = Model()
+    start = torch.tensor([[2, 7]] * 3)
+    steps = list(left_to_right(model, start, 5, Draws(ALLOWED, seed=1)))
+    assert [tuple(step.ids.shape) for step in steps] == [(3, 2 + n) for n in range(1, 6)]
+    for asked, step in zip(model.asked, steps, strict=True):
+        assert torch.equal(step.ids[:, :-1], asked)
+        assert ALLOWED[step.ids[:, -1]].all()
+        assert torch.equal(step.drawn.nonzero()[:, 1], torch.full((3,), step.ids.shape[1] - 1))
+    assert len({tuple(text) for text in steps[-1].ids.tolist()}) == 3
+
+
+@pytest.mark.parametrize("temperature,top_k", [(1.0, 0), (0.5, 0), (2.0, 3)])
+def test_tokens_are_drawn_with_their_probabilities(temperature, top_k):
+    logits = TABLE[0, 0].clone()
+    scores = logits.masked_fill(~ALLOWED, -torch.inf)
+    if top_k:
+        scores[scores < scores.sort().values[-top_k]] = -torch.inf
+    expected = (scores / temperature).softmax(dim=-1)
+    n = 40_000
+    draws = Draws(ALLOWED, temperature, top_k, seed=5)
+    ids, sure = draws.choose(logits.expand(n, -1), draws.uniform(n, 1, 0)[:, 0])
+    counts = torch.bincount(ids, minlength=VOCABULARY)
+    deviation = (n * expected * (1 - expected)).sqrt()
+    assert (counts[expected == 0] == 0).all()
+    assert ((counts - n * expected).abs() <= 5 * deviation + 1e-9).all()
+    plain = logits.masked_fill(~ALLOWED, -torch.inf).softmax(dim=-1)
+    assert torch.allclose(sure, plain[ids])
+
+
+def test_draws_of_positions_samples_steps_and_purposes_differ():
+    draws = Draws(ALLOWED, seed=6)
+    numbers = torch.cat([draws.uniform(5, 7, step, purpose).flatten() for step in range(3) for purpose in range(2)])
+    assert len(numbers.unique()) == len(numbers)
+    assert 0 <= numbers.min() < 0.05 < 0.95 < numbers.max() < 1
+    ends = torch.tensor([0, 1 - 2.0**-52], dtype=torch.float64)
+    choice, _ = draws.choose(TABLE[0, :2], ends)
+    assert ALLOWED[choice].all()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("generate")
+    wordpiece_set(folder / "data", [[[5, 6]]], [source("text", "", 0, 1, 1, 2)])
+    tokenizer = folder / "data" / "tokenizer" / "tokenizer.json"
+    tiny_model(folder / "mlm", tokenizer, positions=24)
+    tiny_model(folder / "clm", tokenizer, causal=True, positions=24)
+    return folder
+
+
+def test_texts_of_a_real_model_do_not_depend_on_how_they_are_batched(folder, monkeypatch):
+    for name in ("mlm", "clm"):
+        writer = Writer(folder / name)
+        request = Request("the ship", length=6, samples=5, seed=2)
+        together = [steps[-1].ids for steps in writer.write(request)]
+        assert len(set(map(tuple, together))) > 1
+        with monkeypatch.context() as patched:
+            patched.setattr("pretrain.generation.write._LOGITS", 1)
+            assert [steps[-1].ids for steps in writer.write(request)] == together
+        counts = Counter(id for ids in together for id in ids)
+        assert counts[2] == 5
+        assert counts[3] == (5 if name == "mlm" else 0)
+        assert not counts[0] + counts[1] + counts[4]
+        assert all(ids[1:3] == [5, 6] for ids in together)
+
+
+def test_a_causal_model_writes_what_transformers_does_at_temperature_zero(folder):
+    writer = Writer(folder / "clm")
+    (steps,) = writer.write(Request("the ship", length=8, temperature=0))
+    model, specials = writer._model, torch.arange(len(WORDS)) < 5
+    ids = [2, 5, 6]
+    for _ in range(8):
+        with torch.inference_mode():
+            logits = model(torch.tensor([ids])).logits[0, -1].masked_fill(specials, -torch.inf)
+        ids.append(int(logits.argmax()))
+    assert steps[-1].ids == ids
+
+
+def test_a_mask_may_be_written_in_the_usual_way_whatever_the_tokenizer_calls_it(folder, tmp_path):
+    tokenizer = (folder / "data" / "tokenizer" / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(tokenizer.replace("[MASK]", "<mask>"))
+    writer = Writer(tiny_model(tmp_path / "model", tmp_path / "tokenizer.json", mask="<mask>"))
+    for prompt in ("the [MASK] sail", "the <mask> sail"):
+        (steps,) = writer.write(Request(prompt))
+        assert steps[0].drawn == [False, False, True, False, False]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["generate", *map(str, arguments)])
+
+
+def test_the_command_writes_text_and_json(folder):
+    found = run(folder / "mlm", "--prompt", "the [MASK] [MASK] sail", "--samples", 2, "--show-steps", "--json")
+    assert found.exit_code == 0, found.output
+    texts = [json.loads(line) for line in found.output.splitlines()]
+    assert [text["sample"] for text in texts] == [0, 1]
+    for text in texts:
+        assert text["ids"][:2] + text["ids"][4:] == [2, 5, 8, 3]
+        assert text["steps"][0]["drawn"] == [2, 3]
+        assert len(text["steps"]) == 2  # no more than masks
+        assert text["steps"][-1]["ids"] == text["ids"]
+        assert text["text"].startswith("the")
+    shown = run(folder / "mlm", "--prompt", "the [MASK] [MASK] sail", "--show-steps", "--method", "gibbs")
+    assert shown.output.count("⟦") >= 1
+    assert len(shown.output.splitlines()) == 6
+    assert "\x1b[2J" not in run(folder / "clm", "--length", 20, "--samples", 5).output  # a token of this vocabulary
+
+
+def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
+    for arguments, message in [
+        ([folder / "mlm", "--prompt", "the [MASK]", "--length", 3], "masks say how many"),
+        ([folder / "mlm", "--length", 23], "would have 25 tokens, and .* takes 24 at most"),
+        ([folder / "clm", "--length", 24], "would have 25 tokens"),
+        ([folder / "clm", "--method", "gibbs"], "leave out --method"),
+        ([folder / "clm", "--iterations", 3], "leave out --iterations"),
+        ([folder / "clm", "--prompt", "the [MASK]"], "fills no masks"),
+        ([tmp_path], "neither a Hugging Face model"),
+    ]:
+        error = run(*arguments).exception
+        with pytest.raises(UserError, match=message):
+            raise error
+    assert run(folder / "mlm", "--length", 22).exit_code == 0

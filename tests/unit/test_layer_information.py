@@ -1,0 +1,85 @@
+"""Information of clusters about tokens: 1 where they decide them, 0 on average where they do not; and its intervals."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_mutual_info_score
+
+from pretrain.analysis.information import cluster, counts_of, entropy, share_told
+from pretrain.analysis.jackknife import GROUPS, estimate
+
+
+def test_entropy_is_in_nats():
+    assert entropy(np.array([5, 5, 0, 5, 5])) == pytest.approx(np.log(4))
+    assert entropy(np.array([7])) == 0
+
+
+def test_counts_of_pairs():
+    counts = counts_of(np.array([9, 2, 9, 9]), np.array([40, 40, 3, 40]))
+    np.testing.assert_array_equal(counts, [[0, 1], [1, 2]])  # clusters 2 and 9, tokens 3 and 40
+
+
+def test_clusters_that_decide_the_token_tell_all_of_it():
+    tokens = np.random.default_rng(0).integers(0, 6, 500)
+    assert share_told(counts_of(tokens * 7, tokens)) == pytest.approx(1)
+    finer = tokens * 10 + np.random.default_rng(1).integers(0, 3, 500)  # each token has three clusters of its own
+    assert share_told(counts_of(finer, tokens)) == pytest.approx(1)
+    assert share_told(counts_of(tokens // 2, tokens)) == pytest.approx(np.log(3) / np.log(6), abs=0.02)
+
+
+def test_unrelated_clusters_tell_nothing_on_average_however_few_positions_there_are():
+    rng = np.random.default_rng(2)
+    found, uncorrected = [], []
+    for _ in range(60):
+        clusters, tokens = rng.integers(0, 40, 150), rng.integers(0, 15, 150)
+        counts = counts_of(clusters, tokens)
+        found.append(share_told(counts))
+        both, alone = entropy(counts.reshape(-1)), entropy(counts.sum(axis=1)) + entropy(counts.sum(axis=0))
+        uncorrected.append((alone - both) / entropy(counts.sum(axis=0)))
+    assert np.mean(uncorrected) > 0.5  # what the correction is for
+    assert abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(len(found))
+    assert np.std(found) < 0.1
+
+
+def test_it_is_the_adjusted_mutual_information_relative_to_the_tokens_entropy():
+    rng = np.random.default_rng(3)
+    tokens = rng.integers(0, 4, 300)
+    clusters = np.where(rng.random(300) < 0.5, tokens, rng.integers(0, 30, 300))
+    assert entropy(np.bincount(clusters)) > entropy(np.bincount(tokens))
+    expected = adjusted_mutual_info_score(tokens, clusters, average_method="min")
+    assert share_told(counts_of(clusters, tokens)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_one_token_has_nothing_to_tell_and_empty_counts_change_nothing():
+    assert share_told(counts_of(np.arange(9) % 3, np.zeros(9, np.int64))) == 0
+    counts = counts_of(np.arange(60) % 5, np.arange(60) % 5 // 2)
+    wider = np.pad(counts, ((1, 2), (2, 1)))
+    assert share_told(wider) == share_told(counts)
+
+
+def test_states_in_heaps_are_clustered_by_heap_and_keyed():
+    rng = np.random.default_rng(4)
+    heap = rng.integers(0, 5, 400)
+    states = (rng.normal(size=(5, 8))[heap] * 30 + rng.normal(size=(400, 8))).astype(np.float32)
+    found = cluster(states, 20, seed=0)
+    assert len(found) == 400
+    assert share_told(counts_of(found, heap)) == pytest.approx(1, abs=0.01)
+    np.testing.assert_array_equal(found, cluster(states, 20, seed=0))
+
+
+def test_states_that_are_all_alike_or_few_make_no_fuss(recwarn):
+    assert set(cluster(np.ones((50, 4), np.float32), 20, seed=0)) == {0}
+    assert len(cluster(np.eye(3, dtype=np.float32), 20, seed=0)) == 3
+    assert not [warning for warning in recwarn if "cluster" in str(warning.message)]
+
+
+def test_the_interval_of_a_mean_is_students_and_covers():
+    """For a mean of equal groups the jackknife is exact: t * s / sqrt(10)."""
+    rng, hits = np.random.default_rng(5), 0
+    for _ in range(400):
+        groups = rng.normal(3, 2, GROUPS)
+        left_out = [np.delete(groups, g).mean() for g in range(GROUPS)]
+        found = estimate(groups.mean(), left_out)
+        assert found.high - found.value == pytest.approx(2.262157 * groups.std(ddof=1) / np.sqrt(GROUPS))
+        assert found.value - found.low == pytest.approx(found.high - found.value)
+        hits += found.low < 3 < found.high
+    assert 0.90 < hits / 400 < 0.99
