@@ -8,6 +8,7 @@ from launchers.commands import (
     dataset,
     demo,
     doctor,
+    finetune,
     launch,
     launch_hosts,
     launch_list,
@@ -36,7 +37,7 @@ for finished in (dataset.info, dataset.show, dataset.verify, collocations.colloc
     prep.prep_app.command()(finished)
 app.add_typer(prep.prep_app, name="prep")
 watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, replay.replay)
-for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, run.export):
+for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, run.export, finetune.finetune):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(track.track_app, name="track")
