@@ -98,6 +98,9 @@ def save(out: Path, folder: Path, task: Task, learners: list[Learner]) -> None:
     Args:
         folder: the pretrained model's, which has the tokenizer.
     """
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
     tokenizer = load_tokenizer(folder)
     temporary = out.absolute().with_name(f".{out.absolute().name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)

@@ -94,7 +94,7 @@ class Learner:
 
     @torch.inference_mode()
     def predict(self, features: list[Feature], read: Read) -> list[np.ndarray]:
-        """What `read` takes of the model's output, [batch, ...], of each feature; [batch, longest, ...] cut to length."""
+        """What `read` takes of the model's output, [batch, ...], of each feature; tokens beyond its length are cut."""
         self.model.eval()
         found: list[np.ndarray] = [np.empty(0)] * len(features)
         for batch in by_length([len(feature) for feature in features], 2 * self._settings.batch_size):

@@ -2,6 +2,7 @@
 
 import re
 import string
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -17,10 +18,13 @@ def classification_metrics(gold: Sequence[int], predicted: Sequence[int], classe
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
     average = "binary" if classes == 2 else "macro"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that few examples have one label alone
+        matthews = float(matthews_corrcoef(gold, predicted))
     return {
         "accuracy": float(accuracy_score(gold, predicted)),
         "f1": float(f1_score(gold, predicted, average=average, zero_division=0)),
-        "matthews": float(matthews_corrcoef(gold, predicted)),
+        "matthews": matthews,
     }
 
 
