@@ -138,17 +138,21 @@ def _run(
     for seed in range(1, seeds + 1):
         if seed in (result.seed for result in report.results):
             continue
-        with ProgressLine() as line:
-            result, learners = run_seed(settings, task, folder, seed, line.show)
-        if out is not None and result.metrics[report.metric] > max(report.values(report.metric), default=-math.inf):
+        try:
+            with ProgressLine() as line:
+                result, learners = run_seed(settings, task, folder, seed, line.show)
+        except KeyboardInterrupt:
+            if json_path is not None and report.results:
+                typer.echo(f"{json_path} has {_seeds(report)}; the same command goes on", err=True)
+            raise
+        score = result.metrics[report.metric]
+        if out is not None and score > max(report.values(report.metric), default=-math.inf):
             save(out, folder, task, learners)
         report.results.append(result)
         if json_path is not None:
             report.write(json_path)
         tracker.send()
-        typer.echo(
-            f"seed {seed}: {report.metric} {result.metrics[report.metric]:.4f}, {result.seconds:.0f} s", err=True
-        )
+        typer.echo(f"seed {seed}: {report.metric} {score:.4f}, {result.seconds:.0f} s", err=True)
     _print(report, task.without_model)
 
 
@@ -163,5 +167,8 @@ def _print(report: "Report", without_model: str) -> None:
         shown = ["" if value is None else f"{value:.4f}" for value in cells]
         table.add_row(name, *shown, style="bold" if name == report.metric else None)
     Console(soft_wrap=True).print(table)
-    seeds = len(report.results)
-    typer.echo(f"of {seeds} seed{'s' if seeds > 1 else ''}; baseline: {without_model}")
+    typer.echo(f"of {_seeds(report)}; baseline: {without_model}")
+
+
+def _seeds(report: "Report") -> str:
+    return f"{len(report.results)} seed{'' if len(report.results) == 1 else 's'}"
