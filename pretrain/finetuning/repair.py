@@ -183,7 +183,7 @@ def repair_metrics(pairs: list[Pair], labels: list[list[int]], repaired: list[li
         for edit in pair.edits:
             is_wrong[edit.begin : edit.end] = True
             put = tuple(chain(*words[edit.begin : edit.end]))
-            if all(chosen[edit.begin : edit.end]) and put == edit.right:
+            if put == edit.right:
                 right += int(sizes[edit.begin : edit.end].sum())
         is_taken = np.array(chosen, int) != KEEP
         wrong, taken = wrong + int(sizes[is_wrong].sum()), taken + int(sizes[is_taken].sum())

@@ -69,7 +69,7 @@ def _features(
     )
     features, places = [], []
     for number, sentence in enumerate(sentences):
-        firsts = _first_tokens(sentence.words, encoded["offset_mapping"][number])
+        firsts = first_tokens(sentence.words, encoded["offset_mapping"][number])
         labels = [IGNORED] * len(encoded["input_ids"][number])
         for label, place in zip(sentence.labels, firsts, strict=True):
             if place is not None:
@@ -80,7 +80,7 @@ def _features(
     return features, places, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
 
 
-def _first_tokens(words: list[str], offsets: list[tuple[int, int]]) -> list[int | None]:
+def first_tokens(words: list[str], offsets: list[tuple[int, int]]) -> list[int | None]:
     """The first token of each word, by the last character of each token: the space before a word may be part of it."""
     owners = np.repeat(np.arange(len(words)), [len(word) + 1 for word in words])
     firsts: list[int | None] = [None] * len(words)

@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from data_prep.errors import UserError
 from pretrain.finetuning.batches import IGNORED
@@ -13,7 +15,7 @@ from pretrain.finetuning.questions import Questions, best_span
 from pretrain.finetuning.repair import Edit, Pair, Repair, Row, pair_of, repair_metrics
 from pretrain.finetuning.settings import Settings
 from pretrain.finetuning.task import open_task
-from pretrain.finetuning.tokens import Tokens
+from pretrain.finetuning.tokens import Tokens, first_tokens
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
 CLS, SEP, MASK = 2, 3, 4
@@ -92,6 +94,11 @@ def test_labels_stand_at_the_first_token_of_a_word(tmp_path, tokenizer):
     assert task.notes == ["2 of 4 sentences are longer than 6 tokens, and are cut"]
     learner = Answers([[9, 3, 0, 9, 1, 9], [9, 1, 2, 9]])  # 9: must not be looked at
     assert task.evaluate([learner]) == {"accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3}
+
+
+def test_a_token_with_the_space_before_it_is_the_word_behind():
+    """As byte-level tokenizers may say."""
+    assert first_tokens(["the", "ship", "in"], [(0, 0), (0, 3), (3, 6), (6, 8), (0, 0)]) == [1, 2, None]
 
 
 def test_a_label_of_words_that_is_new_is_refused(tmp_path, tokenizer):
@@ -174,6 +181,10 @@ def test_the_best_span_against_all_of_them():
         wanted = max((scores[i, 0] + scores[j, 1], i, j) for i in range(1, 41) for j in range(i, min(i + 30, 41)))
         assert best_span(scores, offsets) == (pytest.approx(wanted[0]), wanted[1] - 1, wanted[2])
     assert best_span(scores, [None] * 42)[0] == -np.inf
+    for last, wanted in ((30, (10.0, 0, 30)), (31, (5.0, 0, 1))):  # 30 tokens are an answer, 31 are not
+        scores = np.zeros((42, 2))
+        scores[1, 0] = scores[last, 1] = 5.0
+        assert best_span(scores, offsets) == wanted
 
 
 def test_questions_need_room(tmp_path, tokenizer):
@@ -282,6 +293,9 @@ def test_a_repair_goes_through_both_models(tmp_path, tokenizer):
     assert filler.features[0].inputs["input_ids"] == [CLS, *ids("the ship"), MASK, MASK, SEP]
     assert task.baseline["right_sentences"] == 0.5
     assert [len(head.features) for head in task.heads] == [2, 1]
+    logits = torch.zeros(1, 1, len(WORDS))
+    logits[0, 0, [MASK, SEP, 7, 8]] = torch.tensor([9.0, 8.0, 2.0, 3.0])
+    assert task._ordinary(SimpleNamespace(logits=logits)).tolist() == [[8]]  # no special token
 
 
 def test_pairs_that_teach_nothing_are_refused(tmp_path, tokenizer):
