@@ -7,13 +7,11 @@ tokenizer that splits at those alone, counts as as many words as it has tokens.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 
 import numpy as np
-
-from data_prep.encoding.base import Arrays
 
 UNCHANGED = "unchanged"  # why a document without targets is left out
 LONG_WORD = 8  # tokens of a word that is compared as a whole
@@ -21,7 +19,8 @@ _DIRECT = 1 << 12  # words of one text times words of the other, up to which the
 MAX_PRODUCT = 1 << 16  # the most that is compared word by word: half a second at worst, some milliseconds as a rule
 _RUN = 4  # words in a row by which longer texts are laid side by side
 
-Words = Sequence[bytes]
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # what an encoder gives, see data_prep/encoding/base.py
+Words = Sequence[Hashable]
 
 
 def targets_of(right: Arrays, wrong: Arrays, begins_word: np.ndarray | None) -> np.ndarray:
@@ -43,38 +42,42 @@ def targets_of(right: Arrays, wrong: Arrays, begins_word: np.ndarray | None) -> 
 
 
 def missing(right: Words, wrong: Words) -> Iterator[tuple[int, int]]:
-    """The ranges [first, last) of the words of `right` that an alignment does not find in `wrong`, in order.
+    """The ranges [first, last) of the words of `right` that the alignment does not find in `wrong`, in order."""
+    return ((first, last) for first, last, _, _ in differences(right, wrong) if first < last)
 
-    What both begin and end with is equal. Longer texts are then cut at runs of words that stand once in each, in an
+
+def differences(right: Words, wrong: Words) -> Iterator[tuple[int, int, int, int]]:
+    """Where an alignment finds words of `right`, [first, last), in the place of those of `wrong`, [start, end).
+
+    In order; one of the two ranges may be empty. What both begin and end with is equal. Longer texts are then cut at runs of words that stand once in each, in an
     order that both have (as in Cohen's patience diff), and the parts are aligned by difflib's SequenceMatcher. A part
     whose numbers of words have a product above MAX_PRODUCT is taken as wholly different: the cost grows with the length
     of the texts, not with its square.
     """
-    return _missing(right, wrong, 0, len(right), 0, len(wrong), whole=True)
+    return _differences(right, wrong, 0, len(right), 0, len(wrong), whole=True)
 
 
-def _missing(
+def _differences(
     right: Words, wrong: Words, i: int, i_end: int, j: int, j_end: int, whole: bool
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[tuple[int, int, int, int]]:
     while i < i_end and j < j_end and right[i] == wrong[j]:
         i, j = i + 1, j + 1
     while i < i_end and j < j_end and right[i_end - 1] == wrong[j_end - 1]:
         i_end, j_end = i_end - 1, j_end - 1
-    if i == i_end:
-        return
-    if j == j_end:
-        yield i, i_end
+    if i == i_end or j == j_end:
+        if i < i_end or j < j_end:
+            yield i, i_end, j, j_end
     elif whole and (i_end - i) * (j_end - j) > _DIRECT:
         anchors = [(i, j), *_anchors(right, wrong, i, i_end, j, j_end), (i_end, j_end)]
         for (here, there), (next_here, next_there) in pairwise(anchors):
-            yield from _missing(right, wrong, here, next_here, there, next_there, whole=False)
+            yield from _differences(right, wrong, here, next_here, there, next_there, whole=False)
     elif (i_end - i) * (j_end - j) > MAX_PRODUCT:
-        yield i, i_end
+        yield i, i_end, j, j_end
     else:
         matcher = SequenceMatcher(None, wrong[j:j_end], right[i:i_end], autojunk=False)
-        for kind, _, _, first, last in matcher.get_opcodes():
-            if kind in ("replace", "insert"):
-                yield i + first, i + last
+        for kind, start, end, first, last in matcher.get_opcodes():
+            if kind != "equal":
+                yield i + first, i + last, j + start, j + end
 
 
 def _anchors(right: Words, wrong: Words, i: int, i_end: int, j: int, j_end: int) -> list[tuple[int, int]]:
@@ -84,7 +87,7 @@ def _anchors(right: Words, wrong: Words, i: int, i_end: int, j: int, j_end: int)
     return _longest_rising(places)
 
 
-def _single_runs(words: Words, first: int, last: int) -> dict[tuple[bytes, ...], int]:
+def _single_runs(words: Words, first: int, last: int) -> dict[tuple[Hashable, ...], int]:
     """Where each run of words begins that stands once in the range, in order."""
     runs = [tuple(words[place : place + _RUN]) for place in range(first, last - _RUN + 1)]
     counts = Counter(runs)

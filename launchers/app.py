@@ -10,6 +10,7 @@ from launchers.commands import (
     demo,
     doctor,
     evaluate,
+    finetune,
     generate,
     launch,
     launch_hosts,
@@ -39,11 +40,11 @@ for finished in (dataset.info, dataset.show, dataset.verify, collocations.colloc
     prep.prep_app.command()(finished)
 app.add_typer(prep.prep_app, name="prep")
 watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, replay.replay)
-for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, run.export, evaluate.evaluate):
+finished = (run.export, evaluate.evaluate, finetune.finetune, generate.generate)
+for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, *finished):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(analyze.analyze_app, name="analyze")
-app.command()(generate.generate)
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
 launch.launch_app.command("list")(launch_list.list_runs)

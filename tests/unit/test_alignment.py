@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep import alignment
-from data_prep.alignment import LONG_WORD, MAX_PRODUCT, missing, targets_of
+from data_prep.alignment import LONG_WORD, MAX_PRODUCT, differences, missing, targets_of
 
 VOCABULARY = ["the", "ship", "##s", "sail", "##ed", "##ing", "a", "red"]
 BEGINS = np.array([not token.startswith("##") for token in VOCABULARY])
@@ -126,3 +126,12 @@ def test_what_is_too_long_to_compare_is_different():
     size = int(MAX_PRODUCT**0.5) + 1
     right, wrong = [b"x", *[b"a", b"b"] * size, b"y"], [b"x", *[b"b", b"c"] * size, b"y"]
     assert list(missing(right, wrong)) == [(1, 1 + 2 * size)]
+
+
+@given(WORDS, WORDS)
+def test_differences_turn_the_wrong_text_into_the_right_one(right, wrong):
+    made, done = [], 0
+    for first, last, start, end in differences(right, wrong):
+        made += wrong[done:start] + right[first:last]
+        done = end
+    assert made + wrong[done:] == right

@@ -1,0 +1,174 @@
+"""`maskwright finetune`."""
+
+import math
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from data_prep.errors import UserError
+from launchers.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from pretrain.finetuning.report import Report
+    from pretrain.finetuning.settings import Settings
+
+
+class TaskName(str, Enum):
+    """What is to be learnt."""
+
+    classification = "classification"
+    tokens = "tokens"
+    questions = "questions"
+    repair = "repair"
+
+
+class Init(str, Enum):
+    """Where training begins."""
+
+    pretrained = "pretrained"
+    random = "random"
+
+
+_LENGTHS = {TaskName.questions: 384}
+_LENGTH = 128
+
+
+def finetune(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="a Hugging Face folder, or a run")],
+    task: Annotated[TaskName, typer.Option(help="what is to be learnt")],
+    train: Annotated[str, typer.Option(metavar="FILE", help="to train on; also .gz or .zst, or a URL")],
+    valid: Annotated[str, typer.Option(metavar="FILE", help="to measure on")],
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B[,C]",
+            help="names, or numbers where there is no header: text, second text if any, label; of tokens word, label; "
+            "of repair wrong, right",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="fine-tune with the seeds 1 to N")] = 3,
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    lr: Annotated[float, typer.Option(help="learning rate at its peak")] = 5e-5,
+    batch_size: Annotated[int, typer.Option(min=1, help="examples of a step")] = 32,
+    max_length: Annotated[
+        int | None, typer.Option(min=8, help="tokens of a text  [default: 128; questions: 384]")
+    ] = None,
+    init: Annotated[Init, typer.Option(help="random: the same architecture, untrained")] = Init.pretrained,
+    metric: Annotated[str | None, typer.Option(help="the main one, instead of the task's own")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="use so many training examples, spread evenly")] = None,
+    limit_valid: Annotated[int | None, typer.Option(min=1, help="the same of the held-out ones")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder for the best seed's model")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="write the results; go on with those there")
+    ] = None,
+    uri: Annotated[str | None, typer.Option(help="of MLflow, or none  [default: sqlite:///mlflow.db]")] = None,
+    experiment: Annotated[str | None, typer.Option(help="of MLflow  [default: maskwright]")] = None,
+) -> None:
+    """Fine-tune a model on a task with several seeds, and measure it.
+
+    With `--json`, each seed is recorded as it ends, and the same command goes on with those that are missing.
+
+    Examples:
+
+        maskwright finetune models/bert --task classification --train sst2-train.tsv --valid sst2-dev.tsv
+
+        maskwright finetune runs/demo --task tokens --train train.conll --valid dev.conll --seeds 5 --json ner.json
+
+        maskwright finetune models/bert --task questions --train train-v2.0.json --valid dev-v2.0.json --out models/qa
+
+        maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
+    """
+    from pretrain.finetuning.settings import Settings
+
+    if not lr > 0:
+        raise UserError(f"--lr {lr:g}: a learning rate is above 0")
+    settings = Settings(
+        task=task.value,
+        epochs=epochs,
+        lr=lr,
+        batch_size=batch_size,
+        max_length=max_length or _LENGTHS.get(task, _LENGTH),
+        init="random" if init == Init.random else "pretrained",
+        columns=tuple(columns.split(",")) if columns else (),
+        limit=limit,
+        limit_valid=limit_valid,
+        metric=metric,
+    )
+    target = _target(uri, experiment)
+    _run(settings, model, {"train": train, "valid": valid}, seeds, out, json_path, target)
+
+
+def _target(uri: str | None, experiment: str | None) -> tuple[str, str]:
+    """Address and experiment: the options', else of the environment, else the usual ones."""
+    from pretrain.config.run import TrackConfig
+    from pretrain.redact import redact
+    from pretrain.tracking.target import absolute, resolve_target
+
+    if uri and redact(uri) != uri:
+        raise UserError(
+            "passwords do not belong on a command line, which all can read: set MLFLOW_TRACKING_URI instead"
+        )
+    usual = TrackConfig()
+    found = resolve_target(usual.uri, usual.experiment)
+    return absolute(uri) if uri else found[0], experiment or found[1]
+
+
+def _run(
+    settings: "Settings",
+    model: Path,
+    files: dict[str, str],
+    seeds: int,
+    out: Path | None,
+    json_path: Path | None,
+    target: tuple[str, str],
+) -> None:
+    from pretrain.finetuning.experiment import open_report, prepare, run_seed, save
+    from pretrain.finetuning.track import SeedTracker
+
+    folder, settings, task = prepare(model, settings, files)
+    report = open_report(settings, task, folder, files, json_path, out)
+    for note in task.notes:
+        typer.echo(note, err=True)
+    params = {"model": str(model), **files, **{name: str(value) for name, value in report.identity.items()}}
+    tracker = SeedTracker(report, *target, f"{settings.task} {model.name}", params)
+    for seed in range(1, seeds + 1):
+        if seed in (result.seed for result in report.results):
+            continue
+        try:
+            with ProgressLine() as line:
+                result, learners = run_seed(settings, task, folder, seed, line.show)
+        except KeyboardInterrupt:
+            if json_path is not None and report.results:
+                typer.echo(f"{json_path} has {_seeds(report)}; the same command goes on", err=True)
+            raise
+        score = result.metrics[report.metric]
+        if out is not None and score > max(report.values(report.metric), default=-math.inf):
+            save(out, folder, task, learners)
+        report.results.append(result)
+        if json_path is not None:
+            report.write(json_path)
+        tracker.send()
+        typer.echo(f"seed {seed}: {report.metric} {score:.4f}, {result.seconds:.0f} s", err=True)
+    _print(report, task.without_model)
+
+
+def _print(report: "Report", without_model: str) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("metric", "mean", "sd", "lowest", "highest", "baseline"):
+        table.add_column(name, justify="left" if name == "metric" else "right")
+    for name in sorted(report.baseline, key=lambda name: name != report.metric):
+        values = report.values(name)
+        deviation = report.deviation(name)
+        cells = [report.mean(name), deviation, min(values), max(values), report.baseline[name]]
+        shown = ["" if value is None else f"{value:.4f}" for value in cells]
+        table.add_row(name, *shown, style="bold" if name == report.metric else None)
+    Console(soft_wrap=True).print(table)
+    typer.echo(f"of {_seeds(report)}; baseline: {without_model}")
+
+
+def _seeds(report: "Report") -> str:
+    return f"{len(report.results)} seed{'' if len(report.results) == 1 else 's'}"

@@ -1,0 +1,67 @@
+"""Features of a model, and batches of those of like length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pretrain.philox import derive_key, draw
+
+IGNORED = -100  # of labels, where nothing is predicted
+_POOL = 50  # batches whose features are sorted by length
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What a model sees of one text or window, and what it is to predict.
+
+    Attributes:
+        inputs: `input_ids`, and `token_type_ids` where the tokenizer has them: [length] each.
+        targets: by the names of the model's arguments; an integer, or one for each token.
+    """
+
+    inputs: dict[str, list[int]]
+    targets: dict[str, list[int] | int]
+
+    def __len__(self) -> int:
+        return len(self.inputs["input_ids"])
+
+
+def shuffled(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """Batches of an epoch, as numbers of features: a random order, in pools sorted by length, the batches shuffled."""
+    key = derive_key(seed, "finetune-order")
+    order = np.argsort(draw(key, len(lengths), 0, 0, epoch), kind="stable")
+    pools = [order[first : first + _POOL * batch_size] for first in range(0, len(order), _POOL * batch_size)]
+    batches = [batch for pool in pools for batch in by_length(lengths, batch_size, pool)]
+    return [batches[number] for number in np.argsort(draw(key, len(batches), 1, 0, epoch), kind="stable")]
+
+
+def by_length(lengths: Sequence[int], batch_size: int, of: np.ndarray | None = None) -> list[np.ndarray]:
+    """Batches of features (those whose numbers are in `of`), the shortest first."""
+    numbers = np.arange(len(lengths)) if of is None else of
+    ordered = numbers[np.argsort(np.asarray(lengths)[numbers], kind="stable")]
+    return [ordered[first : first + batch_size] for first in range(0, len(ordered), batch_size)]
+
+
+def collate(
+    features: Sequence[Feature], pad_id: int, device: torch.device
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Inputs with `attention_mask`, and targets: int64 [batch, longest], or [batch] for integers."""
+    longest = max(map(len, features))
+
+    def padded(lists: list[list[int]], filler: int) -> Tensor:
+        return torch.tensor([[*values, *[filler] * (longest - len(values))] for values in lists], device=device)
+
+    inputs = {
+        name: padded([feature.inputs[name] for feature in features], pad_id if name == "input_ids" else 0)
+        for name in features[0].inputs
+    }
+    inputs["attention_mask"] = padded([[1] * len(feature) for feature in features], 0)
+    targets = {}
+    for name in features[0].targets:
+        values = [feature.targets[name] for feature in features]
+        lists = [value for value in values if isinstance(value, list)]
+        targets[name] = padded(lists, IGNORED) if lists else torch.tensor(values, device=device)
+    return inputs, targets

@@ -1,0 +1,131 @@
+"""A fine-tuning with several seeds, one after the other."""
+
+import hashlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from data_prep.errors import UserError
+from data_prep.files import refuse_file, sha256_file
+from pretrain.finetuning.files import read_text
+from pretrain.finetuning.learner import Learner
+from pretrain.finetuning.report import Epoch, Report, SeedResult
+from pretrain.finetuning.settings import Settings
+from pretrain.finetuning.task import Task, open_task
+from pretrain.model.padded import longest_text
+from pretrain.model_folder import load_tokenizer, model_folder
+
+OnProgress = Callable[[int, int, str], None]
+"""Called with the steps done, the steps of all of a seed, and what is going on."""
+
+
+def prepare(model: Path, settings: Settings, files: dict[str, str]) -> tuple[Path, Settings, Task]:
+    """The Hugging Face folder of a model or run, the settings with the length that it can take, and the task.
+
+    Args:
+        files: those of "train" and "valid".
+
+    Raises:
+        UserError: if there is no model or tokenizer, or the files are not what the task needs.
+    """
+    folder = model_folder(model)
+    tokenizer = load_tokenizer(folder)
+    longest = min(settings.max_length, tokenizer.model_max_length, _longest(folder))
+    settings = replace(settings, max_length=longest)
+    return folder, settings, open_task(settings, files["train"], files["valid"], tokenizer)
+
+
+def open_report(
+    settings: Settings, task: Task, folder: Path, files: dict[str, str], json_path: Path | None, out: Path | None
+) -> Report:
+    """The report to go on with, of `json_path` if there is one.
+
+    Args:
+        files: those of "train" and "valid".
+
+    Raises:
+        UserError: if that is of another fine-tuning, or `out` is in use and not its own.
+    """
+    identity = {**asdict(settings), "columns": list(settings.columns), "out": str(out) if out else None}
+    identity["model"] = _digest(sha256_file(file) for file in _deciding(folder))
+    identity |= {name: _digest([read_text(path)]) for name, path in files.items()}
+    report = Report(task.metric, identity, task.baseline)
+    if json_path is not None:
+        if not json_path.absolute().parent.is_dir():
+            raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
+        report.take_over(json_path)
+    if out is not None:
+        refuse_file(out)
+        used = out.exists() and any(out.iterdir())
+        if used and not report.results:
+            raise UserError(f"{out} exists and is not an empty folder; choose another --out")
+        if report.results and not used:
+            raise UserError(f"{out} is gone, and {json_path} has its seeds: remove that file to train them again")
+    return report
+
+
+def run_seed(
+    settings: Settings, task: Task, folder: Path, seed: int, on_progress: OnProgress
+) -> tuple[SeedResult, list[Learner]]:
+    """Train and evaluate with one seed; its result, and the models of the task's heads."""
+    begun = time.monotonic()
+    pad_id = load_tokenizer(folder).pad_token_id
+    learners = [Learner(folder, head, settings, pad_id, seed) for head in task.heads]
+    total = settings.epochs * sum(learner.steps for learner in learners)
+    done, epochs = 0, []
+    for number in range(settings.epochs):
+        line = f"seed {seed}, epoch {number + 1} of {settings.epochs}"
+
+        def step(line: str = line) -> None:
+            nonlocal done
+            done += 1
+            on_progress(done, total, line)
+
+        losses = {h.name or "model": one.epoch(number, step) for h, one in zip(task.heads, learners, strict=True)}
+        on_progress(done, total, f"{line}, evaluation")
+        epochs.append(Epoch(time.time(), losses, task.evaluate(learners)))
+    return SeedResult(seed, time.monotonic() - begun, epochs), learners
+
+
+def save(out: Path, folder: Path, task: Task, learners: list[Learner]) -> None:
+    """Write the models as Hugging Face folders, in the place of those of a worse seed: `out`, or of several out/NAME.
+
+    Args:
+        folder: the pretrained model's, which has the tokenizer.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    tokenizer = load_tokenizer(folder)
+    temporary = out.absolute().with_name(f".{out.absolute().name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    for head, learner in zip(task.heads, learners, strict=True):
+        learner.model.save_pretrained(temporary / head.name)
+        tokenizer.save_pretrained(temporary / head.name)
+    shutil.rmtree(out, ignore_errors=True)
+    temporary.rename(out)
+
+
+def _longest(folder: Path) -> int:
+    """Tokens that the model takes."""
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"):
+            return longest_text(AutoModel.from_config(config)) or sys.maxsize
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: transformers has no model for its config ({error})") from error
+
+
+def _deciding(folder: Path) -> list[Path]:
+    return [folder / "config.json", folder / "tokenizer.json", *sorted(folder.glob("*.safetensors"))]
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("".join(parts).encode()).hexdigest()

@@ -1,0 +1,168 @@
+"""The examples of files, each with its place: tables of cells or JSON lines, columns of words, and JSON."""
+
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import fsspec
+from zstandard import ZstdError
+
+from data_prep.errors import UserError
+from pretrain.redact import redact
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Chosen cells of a table's row; `place` is "FILE, line N"."""
+
+    place: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Words and their labels; `place` is where it begins."""
+
+    place: str
+    words: list[str]
+    labels: list[str]
+
+
+def read_text(path: str) -> str:
+    """The text of a file or URL, also of one compressed as its name tells (.gz, .zst ...).
+
+    Raises:
+        UserError: if it cannot be read, is not UTF-8, or holds nothing.
+    """
+    try:
+        with fsspec.open(path, "rt", encoding="utf-8-sig", compression="infer") as file:
+            text = file.read()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{redact(path)} is not a text in UTF-8 ({error.reason} at byte {error.start})") from None
+    except FileNotFoundError:
+        raise UserError(f"{redact(path)}: there is no such file") from None
+    except (OSError, ValueError, ImportError, EOFError, zlib.error, ZstdError) as error:
+        raise UserError(f"{redact(path)} cannot be read ({redact(str(error))})") from None
+    if not text.strip():
+        raise UserError(f"{redact(path)} is empty")
+    return text
+
+
+def read_table(path: str, columns: Sequence[str]) -> list[Row]:
+    """The named cells of each row of a .jsonl file, or else of tab-separated lines without quoting.
+
+    Args:
+        columns: names of the first line's, or of JSON's fields; or numbers from 1 on, where the first line is a row.
+
+    Raises:
+        UserError: if a column is missing, a line is not JSON, or there are no rows.
+    """
+    lines = _lines(read_text(path), path)
+    if _is_jsonl(path):
+        rows = [Row(place, _fields(place, line, columns)) for place, line in lines]
+    elif all(name.isdecimal() for name in columns):
+        rows = [Row(place, _cells(place, line, [int(name) for name in columns])) for place, line in lines]
+    else:
+        (first, header), *lines = lines
+        names = header.split("\t")
+        if absent := [name for name in columns if name not in names]:
+            raise UserError(f"{first}: there is no column {absent[0]!r}; there are {', '.join(map(repr, names))[:300]}")
+        numbers = [names.index(name) + 1 for name in columns]
+        rows = [Row(place, _cells(place, line, numbers)) for place, line in lines]
+    if not rows:
+        raise UserError(f"{redact(path)} has no rows under its header")
+    return rows
+
+
+def first_names(path: str) -> list[str]:
+    """The cells of a table's first line, which may be its header, or the names of the first JSON line's fields."""
+    (place, line), *_ = _lines(read_text(path), path)
+    return list(_object(place, line)) if _is_jsonl(path) else line.split("\t")
+
+
+def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
+    """Sentences of a file in CoNLL's form: a word a line, cells apart by white space, a blank line after a sentence.
+
+    Args:
+        columns: numbers of the word's cell and the label's, from 1 on; by default the first and the last.
+
+    Raises:
+        UserError: if a line has too few cells, or no line has a word.
+    """
+    if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
+        raise UserError(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
+    sentences: list[Sentence] = []
+    open_sentence = False
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        cells = line.split()
+        if not cells or cells[0] == "-DOCSTART-":
+            open_sentence = False
+            continue
+        place = f"{redact(path)}, line {number}"
+        if len(cells) < 2:
+            raise UserError(f"{place}: a word and its label are wanted, and there is {line.strip()[:80]!r}")
+        word, label = _cells(place, "\t".join(cells), [int(name) for name in columns] or [1, len(cells)])
+        if not open_sentence:
+            sentences.append(Sentence(place, [], []))
+        open_sentence = True
+        sentences[-1].words.append(word)
+        sentences[-1].labels.append(label)
+    if not sentences:
+        raise UserError(f"{redact(path)} has no words")
+    return sentences
+
+
+def read_json(path: str) -> Any:
+    """Raises UserError, with the line, if the file is not JSON."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{redact(path)}, line {error.lineno}: this is not JSON ({error.msg})") from None
+
+
+def spread(items: list[Item], count: int | None) -> list[Item]:
+    """`count` of the items, evenly spread over them; all of them if there are no more, or count is None."""
+    if count is None or count >= len(items):
+        return items
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def _is_jsonl(path: str) -> bool:
+    return re.search(r"\.(jsonl|ndjson)(\.\w+)?$", path) is not None
+
+
+def _lines(text: str, path: str) -> list[tuple[str, str]]:
+    numbered = enumerate(text.split("\n"), 1)
+    return [(f"{redact(path)}, line {number}", line) for number, line in numbered if line.strip()]
+
+
+def _cells(place: str, line: str, numbers: Sequence[int]) -> tuple[str, ...]:
+    cells = line.split("\t")
+    for number in numbers:
+        if not 1 <= number <= len(cells):
+            raise UserError(f"{place}: there is no column {number}, but {len(cells)}")
+    return tuple(cells[number - 1] for number in numbers)
+
+
+def _object(place: str, line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{place}: this is not JSON ({error.msg})") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{place}: a JSON object is wanted")
+    return value
+
+
+def _fields(place: str, line: str, columns: Sequence[str]) -> tuple[str, ...]:
+    value = _object(place, line)
+    for name in columns:
+        if not isinstance(value.get(name), str | int):
+            raise UserError(f"{place}: the field {name!r} is missing, or neither a text nor an integer")
+    return tuple(str(value[name]) for name in columns)

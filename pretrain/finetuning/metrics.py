@@ -1,0 +1,106 @@
+"""Metrics, as shares of 1."""
+
+import re
+import string
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+
+
+def classification_metrics(gold: Sequence[int], predicted: Sequence[int], classes: int) -> dict[str, float]:
+    """Accuracy, F1 and Matthews correlation of class numbers.
+
+    F1 is that of class 1 where there are two, else the mean over the classes that occur (macro).
+    """
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+    average = "binary" if classes == 2 else "macro"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that few examples have one label alone
+        matthews = float(matthews_corrcoef(gold, predicted))
+    return {
+        "accuracy": float(accuracy_score(gold, predicted)),
+        "f1": float(f1_score(gold, predicted, average=average, zero_division=0)),
+        "matthews": matthews,
+    }
+
+
+def token_metrics(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
+    """Accuracy of words; where labels are of entities (IOB2), their precision, recall and F1 too, summed over kinds."""
+    pairs = list(zip(chain(*gold), chain(*predicted), strict=True))
+    metrics = {"accuracy": sum(a == b for a, b in pairs) / len(pairs)}
+    if not any(names_entities(labels) for labels in gold):
+        return metrics
+    wanted = {(number, *entity) for number, labels in enumerate(gold) for entity in entities(labels)}
+    found = {(number, *entity) for number, labels in enumerate(predicted) for entity in entities(labels)}
+    return metrics | precision_recall(len(wanted & found), len(found), len(wanted))
+
+
+def names_entities(labels: Sequence[str]) -> bool:
+    """Whether labels name entities, as B-PER and I-PER do."""
+    return any(label.startswith(("B-", "I-")) for label in labels)
+
+
+def entities(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """(kind, first word, past the last word) of each entity.
+
+    As conlleval and seqeval count in IOB2: an entity begins at B-, and at I- where none of its kind is open.
+    """
+    kind, begin = None, 0
+    for place, label in enumerate([*labels, "O"]):
+        prefix, _, own = label.partition("-")
+        if kind is not None and (prefix != "I" or own != kind):
+            yield kind, begin, place
+            kind = None
+        if kind is None and prefix in ("B", "I"):
+            kind, begin = own, place
+
+
+def f_beta(precision: float, recall: float, beta: float = 1.0) -> float:
+    """The weighted harmonic mean of the two, recall counting `beta` times as much; 0 where both are."""
+    bottom = beta**2 * precision + recall
+    return (1 + beta**2) * precision * recall / bottom if bottom else 0.0
+
+
+def precision_recall(right: int, found: int, wanted: int) -> dict[str, float]:
+    """Precision, recall and F1 of `right` things, of those `found` and those `wanted`; 0 where there are none."""
+    precision, recall = right / found if found else 0.0, right / wanted if wanted else 0.0
+    return {"precision": precision, "recall": recall, "f1": f_beta(precision, recall)}
+
+
+def question_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
+    """SQuAD's exact match and F1; a question without answers in `gold` has none, and its right prediction is "".
+
+    Where there are questions of both kinds, also F1 of each. Source: the evaluation script of SQuAD 2.0 (Rajpurkar et
+    al., "Know what you don't know", 2018).
+    """
+    answers = [[answer for answer in known if normalized(answer)] or [""] for known in gold]
+    exact = [max(float(normalized(a) == normalized(text)) for a in known) for known, text in _both(answers, predicted)]
+    f1 = [max(word_f1(answer, text) for answer in known) for known, text in _both(answers, predicted)]
+    metrics = {"exact_match": float(np.mean(exact)), "f1": float(np.mean(f1))}
+    kinds = {"f1_answerable": [bool(known) for known in gold], "f1_unanswerable": [not known for known in gold]}
+    if all(any(chosen) for chosen in kinds.values()):
+        metrics |= {name: float(np.mean(np.array(f1)[chosen])) for name, chosen in kinds.items()}
+    return metrics
+
+
+def _both(answers: list[list[str]], predicted: Sequence[str]) -> Iterator[tuple[list[str], str]]:
+    return zip(answers, predicted, strict=True)
+
+
+def normalized(answer: str) -> str:
+    """The answer in lower case, without ASCII punctuation and the articles a, an, the; its words one space apart."""
+    kept = "".join(sign for sign in answer.lower() if sign not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+
+
+def word_f1(gold: str, predicted: str) -> float:
+    """F1 of the words of two normalised answers, counted with repetition; of empty ones, whether both are."""
+    wanted, found = normalized(gold).split(), normalized(predicted).split()
+    if not wanted or not found:
+        return float(wanted == found)
+    common = (Counter(wanted) & Counter(found)).total()
+    return precision_recall(common, len(found), len(wanted))["f1"]

@@ -1,0 +1,71 @@
+"""What all tasks have in common, and the choice of one."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from data_prep.errors import UserError
+from pretrain.finetuning.learner import Head, Learner
+from pretrain.finetuning.settings import Settings
+
+
+class Task(Protocol):
+    """The examples of two files, ready for models.
+
+    Attributes:
+        metric: the one that counts, unless another is asked for.
+        heads: the models that are trained.
+        baseline: the metrics of what can be had without a model.
+        without_model: what that is, for people.
+        notes: sentences about the data, for people.
+    """
+
+    metric: str
+    heads: list[Head]
+    baseline: dict[str, float]
+    without_model: str
+    notes: list[str]
+
+    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
+        """Metrics on the held-out examples; `learners` are of the heads."""
+        ...
+
+
+def open_task(settings: Settings, train: str, valid: str, tokenizer: Any) -> Task:
+    """The task of the settings, its examples read and encoded.
+
+    Raises:
+        UserError: if files do not hold what the task needs, or it has no such metric.
+    """
+    from pretrain.finetuning.classification import Classification
+    from pretrain.finetuning.questions import Questions
+    from pretrain.finetuning.repair import Repair
+    from pretrain.finetuning.tokens import Tokens
+
+    kinds: dict[str, Any] = {
+        "classification": Classification,
+        "tokens": Tokens,
+        "questions": Questions,
+        "repair": Repair,
+    }
+    task: Task = kinds[settings.task](settings, train, valid, tokenizer)
+    task.metric = settings.metric or task.metric
+    if task.metric not in task.baseline:
+        raise UserError(f"--metric {task.metric}: {settings.task} has {', '.join(task.baseline)}")
+    return task
+
+
+def label_names(found: set[str]) -> list[str]:
+    """Labels in order, integers by their size."""
+    if all(label.lstrip("-").isdecimal() for label in found):
+        return sorted(found, key=int)
+    return sorted(found)
+
+
+def label_options(labels: Sequence[str]) -> dict[str, Any]:
+    """What the config of a model says of its labels."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: id for id, label in enumerate(labels)}}
+
+
+def cut_note(cut: int, of: int, what: str, max_length: int) -> list[str]:
+    """A note on how many examples were too long, if any."""
+    return [f"{cut:,} of {of:,} {what} are longer than {max_length} tokens, and are cut"] if cut else []

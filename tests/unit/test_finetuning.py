@@ -1,0 +1,273 @@
+"""`maskwright finetune`: training, seeds, what is recorded, and going on."""
+
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from pretrain.finetuning import experiment
+from pretrain.finetuning import learner as learner_module
+from pretrain.finetuning.batches import IGNORED, Feature, collate, shuffled
+from pretrain.finetuning.learner import Head, Learner, initial_model
+from pretrain.finetuning.settings import Settings
+from pretrain.model_folder import load_model
+from tests.support.finetuning import tiny_model
+from tests.support.runs import write_config
+
+SETTINGS = Settings("classification", epochs=2, lr=1e-3, batch_size=4)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Sentences of which "good" and "bad" tell the label."""
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 60), ("valid", 20)):
+        labels = rng.integers(0, 2, count)
+        rows = [f"{' '.join(rng.choice(['the', 'ship', 'old', 'red'], rng.integers(1, 9)))} {('bad', 'good')[k]}\t{k}"
+                for k in labels]  # fmt: skip
+        (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+def head(count=10):
+    features = [Feature({"input_ids": [2, *[5 + n % 9] * (1 + n % 3), 3]}, {"labels": n % 2}) for n in range(count)]
+    return Head("", AutoModelForSequenceClassification, features, {"num_labels": 2})
+
+
+def weights(model, seed, init="pretrained", epochs=2):
+    settings = Settings("classification", epochs=2, lr=1e-3, batch_size=4, init=init)
+    learner = Learner(model, head(), settings, 0, seed)
+    losses = [learner.epoch(number) for number in range(epochs)]
+    return losses, {name: value.clone() for name, value in learner.model.state_dict().items()}
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_seed_decides_every_bit_and_another_seed_does_not(model):
+    torch.manual_seed(1)
+    losses, first = weights(model, 1)
+    torch.manual_seed(2)  # what else the process has drawn does not matter
+    again, second = weights(model, 1)
+    assert losses == again
+    assert same(first, second)
+    assert not same(first, weights(model, 2)[1])
+
+
+def test_weights_are_the_pretrained_ones_but_for_the_head_and_random_ones_are_not(model):
+    _, begun = weights(model, 1, epochs=0)
+    _, other = weights(model, 2, epochs=0)
+    _, random = weights(model, 1, "random", epochs=0)
+    saved = load_model(model, AutoModelForSequenceClassification, num_labels=2).state_dict()
+    body = [name for name in saved if name.startswith("bert.e")]
+    assert len(body) > 10
+    for name in body:
+        assert torch.equal(begun[name], saved[name])
+        assert torch.equal(other[name], saved[name])
+    assert not torch.equal(begun["classifier.weight"], other["classifier.weight"])
+    name = "bert.embeddings.word_embeddings.weight"
+    assert not torch.equal(random[name], saved[name])
+    assert random[name].std() == pytest.approx(0.02, rel=0.1)
+
+
+def test_the_step_is_that_of_a_plain_loop(model, monkeypatch):
+    """AdamW in two groups, a linear schedule with warm-up, clipping: all written out once more."""
+    monkeypatch.setattr(learner_module, "CLIP", 0.1)
+    settings = Settings("classification", epochs=2, lr=1e-2, batch_size=4)
+    learner = Learner(model, head(), settings, 0, seed=3)
+    plain = Learner(model, head(), settings, 0, seed=3)
+    for number in range(2):
+        learner.epoch(number)
+    parameters = dict(plain.model.named_parameters())
+    state = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in parameters.items()}
+    lengths = [len(feature) for feature in head().features]
+    step, total, warmup = 0, 6, 1
+    for number in range(2):
+        plain._seed_torch("dropout", number)
+        plain.model.train()
+        for batch in shuffled(lengths, 4, 3, number):
+            inputs, targets = collate([head().features[n] for n in batch], 0, torch.device("cpu"))
+            loss = plain.model(**inputs, **targets).loss
+            plain.model.zero_grad()
+            loss.backward()
+            norm = torch.sqrt(sum((p.grad**2).sum() for p in parameters.values()))
+            assert norm > 0.1
+            rate = 1e-2 * ((step + 1) / (warmup + 1) if step < warmup else (total - step) / (total - warmup))
+            step += 1
+            for name, p in parameters.items():
+                gradient = p.grad * min(1.0, 0.1 / (norm + 1e-6))
+                m, v = state[name]
+                m.mul_(0.9).add_(0.1 * gradient)
+                v.mul_(0.999).add_(0.001 * gradient**2)
+                decay = 0.0 if "bias" in name or "LayerNorm" in name else 0.01
+                update = (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8)
+                with torch.no_grad():
+                    p.mul_(1 - rate * decay).sub_(rate * update)
+    for name, p in learner.model.named_parameters():
+        torch.testing.assert_close(p, parameters[name], atol=2e-5, rtol=1e-4)
+
+
+def test_an_epoch_has_every_example_once_in_batches_of_like_length():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 100, 1003).tolist()
+    batches = shuffled(lengths, 8, seed=1, epoch=0)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(1003))
+    assert len(batches) == 126
+    waste = sum(max(lengths[n] for n in batch) * len(batch) for batch in batches) / sum(lengths)
+    assert waste < 1.1  # 1.8 in random order
+    firsts = [lengths[batch[0]] for batch in batches]
+    assert firsts != sorted(firsts)
+    others = [shuffled(lengths, 8, seed, epoch) for seed, epoch in ((1, 1), (2, 0))]
+    assert all({frozenset(batch) for batch in other} != {frozenset(batch) for batch in batches} for other in others)
+
+
+def test_padding_is_seen_by_nobody(model):
+    short = Feature({"input_ids": [2, 5, 6, 3]}, {"labels": [IGNORED, 1, 0, IGNORED]})
+    long = Feature({"input_ids": [2, 5, 6, 7, 8, 3]}, {"labels": [IGNORED, 1, 0, 1, 1, IGNORED]})
+    inputs, targets = collate([short, long], 0, torch.device("cpu"))
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
+    assert targets["labels"][0].tolist() == [IGNORED, 1, 0, IGNORED, IGNORED, IGNORED]
+    learner = Learner(model, head(), SETTINGS, 0, 1)
+    both = learner.predict([long, short], lambda output: output.logits)
+    alone = learner.predict([short], lambda output: output.logits)
+    np.testing.assert_allclose(both[1], alone[0], atol=1e-6)
+    by_token = learner.predict([long, short], lambda output: output.logits[:, :1].expand(-1, 6))
+    assert [len(values) for values in by_token] == [6, 4]
+
+
+def test_a_loss_that_is_not_finite_is_a_sentence(model):
+    learner = Learner(model, head(), SETTINGS, 0, 1)
+    with torch.no_grad():
+        learner.model.classifier.weight.fill_(float("inf"))
+    with pytest.raises(UserError, match="seed 1, epoch 1: the loss is not finite; try a lower --lr"):
+        learner.epoch(0)
+
+
+def test_a_causal_model_sees_both_sides(model, tmp_path):
+    config = json.loads((model / "config.json").read_text()) | {"is_decoder": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
+    for init in ("pretrained", "random"):
+        ids = torch.tensor([[2, 5, 6, 3]]), torch.tensor([[2, 5, 7, 3]])
+        made = initial_model(tmp_path, head(), init).eval()
+        assert (made.bert(ids[0])[0][0, 1] - made.bert(ids[1])[0][0, 1]).abs().max() > 1e-4
+
+
+def call(model, files, *more, task="classification"):
+    words = ["finetune", str(model), "--task", task, "--train", f"{files}/train.tsv", "--valid", f"{files}/valid.tsv"]
+    words += ["--lr", "1e-2", "--epochs", "4", "--batch-size", "8", "--json", f"{files}/out.json", *map(str, more)]
+    result = CliRunner().invoke(app, words)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_seeds_are_trained_recorded_tracked_and_the_best_is_saved(model, files, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    uri = f"sqlite:///{files}/mlflow.db"
+    write_config(files / "config.yaml", {"track": {"uri": uri}})  # for its empty database
+    shown = call(model, files, "--seeds", 3, "--out", files / "best", "--uri", uri).output
+    found = json.loads((files / "out.json").read_text())
+    scores = found["scores"]
+    assert (found["task"], found["metric"]) == ("classification", "accuracy")
+    assert [one["accuracy"] for one in found["by_seed"]] == scores
+    assert found["mean"] == pytest.approx(np.mean(scores))
+    assert found["sd"] == pytest.approx(np.std(scores, ddof=1))
+    assert max(scores) > 0.9 > found["baseline"]["accuracy"]
+    assert f"{found['mean']:.4f}" in shown
+    assert f"{found['baseline']['accuracy']:.4f}" in shown
+
+    best = AutoModelForSequenceClassification.from_pretrained(files / "best")
+    tokenizer = AutoTokenizer.from_pretrained(files / "best")
+    assert best.config.id2label == {0: "0", 1: "1"}
+    rows = [line.split("\t") for line in (files / "valid.tsv").read_text().splitlines()[1:]]
+    encoded = tokenizer([text for text, _ in rows], padding=True, return_tensors="pt")
+    right = best(**encoded).logits.argmax(-1) == torch.tensor([int(label) for _, label in rows])
+    assert right.float().mean() == pytest.approx(max(scores))
+
+    database = sqlite3.connect(files / "mlflow.db")
+    runs = dict(database.execute("select name, run_uuid from runs").fetchall())
+    assert sorted(runs) == ["classification " + model.name, "seed 1", "seed 2", "seed 3"]
+    parent = runs["classification " + model.name]
+    tagged = "select run_uuid from tags where key = 'mlflow.parentRunId' and value = ?"
+    assert {run for (run,) in database.execute(tagged, (parent,))} == {runs[f"seed {n}"] for n in (1, 2, 3)}
+    points = "select step, value from metrics where run_uuid = ? and key = ? order by step"
+    tracked = database.execute(points, (runs["seed 2"], "valid/accuracy")).fetchall()
+    assert tracked == [(n + 1, epoch["metrics"]["accuracy"]) for n, epoch in enumerate(found["runs"][1]["epochs"])]
+    assert database.execute(points, (parent, "accuracy/mean")).fetchall()[-1] == (3, found["mean"])
+    (lr,) = database.execute("select value from params where run_uuid = ? and key = 'lr'", (parent,)).fetchone()
+    assert lr == "0.01"
+
+
+def test_a_rerun_goes_on_with_the_missing_seeds(model, files, monkeypatch):
+    """Ctrl-C in the second seed leaves the first; the same command then gives what an unbroken one does."""
+    trained = []
+    run_seed = experiment.run_seed
+
+    def counted(settings, task, folder, seed, on_progress):
+        trained.append(seed)
+        if trained == [1, 2]:
+            raise KeyboardInterrupt
+        return run_seed(settings, task, folder, seed, on_progress)
+
+    monkeypatch.setattr(experiment, "run_seed", counted)
+    options = ("--seeds", 2, "--uri", "none", "--epochs", "1")
+    assert "has 1 seed; the same command goes on" in call(model, files, *options).output
+    record = files / "out.json"
+    assert len(json.loads(record.read_text())["scores"]) == 1
+    assert json.loads(record.read_text())["sd"] is None
+    call(model, files, *options)
+    assert trained == [1, 2, 2]
+    broken = json.loads(record.read_text())
+    record.unlink()
+    call(model, files, *options)
+    assert trained == [1, 2, 2, 1, 2]
+    assert json.loads(record.read_text())["by_seed"] == broken["by_seed"]
+    losses = [[epoch["train_loss"] for epoch in run["epochs"]] for run in broken["runs"]]
+    assert [
+        [epoch["train_loss"] for epoch in run["epochs"]] for run in json.loads(record.read_text())["runs"]
+    ] == losses
+    call(model, files, *options)
+    assert len(trained) == 5
+
+    with pytest.raises(UserError, match="another batch_size; choose another --json"):
+        call(model, files, *options, "--batch-size", "4")
+    (files / "valid.tsv").write_text("sentence\tlabel\nthe ship good\t1\n")
+    with pytest.raises(UserError, match="another valid"):
+        call(model, files, *options)
+
+
+def test_what_is_in_use_is_not_written_over(model, files):
+    options = ("--seeds", 1, "--uri", "none", "--epochs", "1", "--limit", 8)
+    (files / "best").mkdir()
+    (files / "best" / "note").write_text("mine")
+    with pytest.raises(UserError, match="best exists and is not an empty folder"):
+        call(model, files, *options, "--out", files / "best")
+    (files / "out.json").write_text("{}")
+    with pytest.raises(UserError, match="is no report of a fine-tuning"):
+        call(model, files, *options)
+    assert (files / "out.json").read_text() == "{}"
+
+
+def test_a_password_on_the_command_line_is_refused(model, files):
+    with pytest.raises(UserError, match="passwords do not belong"):
+        call(model, files, "--uri", "http://me:secret@host")
+
+
+def test_mlflow_that_is_away_costs_a_warning(model, files, caplog):
+    call(model, files, "--seeds", 1, "--epochs", "1", "--limit", 8, "--uri", "http://127.0.0.1:9")
+    assert len(json.loads((files / "out.json").read_text())["scores"]) == 1
+    assert "did not take the results" in caplog.text

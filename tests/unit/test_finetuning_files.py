@@ -1,0 +1,134 @@
+"""What is read for fine-tuning, and what is said of files that are not what they should be."""
+
+import gzip
+import json
+
+import pytest
+
+from data_prep.errors import UserError
+from pretrain.finetuning.classification import COLA, find_columns
+from pretrain.finetuning.files import Row, read_columns, read_table, read_text, spread
+from pretrain.finetuning.questions import Question, read_questions
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "name, text, columns, cells",
+    [
+        ("sst2.tsv", "sentence\tlabel\nit 's \"good\t1\n", ("sentence", "label"), ("it 's \"good", "1")),
+        ("cola.tsv", "gj04\t0\t*\tThe car honked.\n", COLA, ("The car honked.", "0")),
+        ("nli.tsv", "id\tsentence1\tsentence2\tlabel\n7\tA.\tB.\tneutral\n", ("sentence1", "sentence2", "label"),
+         ("A.", "B.", "neutral")),
+        ("mnli.tsv", "premise\thypothesis\tgold_label\r\nA.\tB.\tneutral\r\n", ("premise", "hypothesis", "gold_label"),
+         ("A.", "B.", "neutral")),
+        ("x.jsonl", '{"label": 1, "text": "good"}\n\n', ("text", "label"), ("good", "1")),
+    ],
+)  # fmt: skip
+def test_usual_tables_are_known_by_their_first_line(tmp_path, name, text, columns, cells):
+    path = write(tmp_path / name, text)
+    assert find_columns(path) == columns
+    assert [row.cells for row in read_table(path, columns)] == [cells]
+
+
+def test_a_row_knows_its_line(tmp_path):
+    path = write(tmp_path / "a.tsv", "text\tlabel\n\nx\t1\n")
+    assert read_table(path, ("label", "text")) == [Row(f"{path}, line 3", ("1", "x"))]
+
+
+def test_compressed_files(tmp_path):
+    path = tmp_path / "a.tsv.gz"
+    path.write_bytes(gzip.compress("text\tlabel\nschön\t1\n".encode()))
+    assert read_table(str(path), ("text",))[0].cells == ("schön",)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"a\.tsv\.gz cannot be read"):
+        read_text(str(path))
+
+
+@pytest.mark.parametrize(
+    "name, text, columns, said",
+    [
+        ("a.tsv", "text\tlabel\nx\t1\n", ("text", "labels"), r"a\.tsv, line 1: there is no column 'labels'; .*'label'"),
+        ("a.tsv", "text\tlabel\nx\t1\ny\n", ("text", "label"), r"a\.tsv, line 3: there is no column 2, but 1"),
+        ("a.tsv", "x\t1\n", ("1", "0"), r"line 1: there is no column 0"),
+        ("a.tsv", "text\tlabel\n", ("text", "label"), r"no rows"),
+        ("a.tsv", " \n", ("text",), r"a\.tsv is empty"),
+        ("a.jsonl", '{"text": "x"}\n{"text": \n', ("text",), r"a\.jsonl, line 2: this is not JSON"),
+        ("a.jsonl", '{"text": ["x"]}\n', ("text",), r"line 1: the field 'text' is missing, or neither"),
+        ("a.jsonl", "[1]\n", ("text",), r"line 1: a JSON object is wanted"),
+    ],
+)
+def test_bad_tables_are_a_sentence_with_file_and_line(tmp_path, name, text, columns, said):
+    with pytest.raises(UserError, match=said):
+        read_table(write(tmp_path / name, text), columns)
+
+
+def test_a_table_of_unknown_columns_asks_for_them(tmp_path):
+    with pytest.raises(UserError, match=r"line 1: .*'a', 'b'; write --columns"):
+        find_columns(write(tmp_path / "a.tsv", "a\tb\n"))
+
+
+def test_files_that_are_not_there_or_no_text(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        read_text(str(tmp_path / "a.tsv"))
+    (tmp_path / "a.tsv").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="not a text in UTF-8"):
+        read_text(str(tmp_path / "a.tsv"))
+
+
+CONLL = "-DOCSTART- -X- O\n\nThe DT O\nship NN B-X\n\n\nsail VB O\n"
+
+
+def test_columns_of_words(tmp_path):
+    path = write(tmp_path / "a.conll", CONLL)
+    found = [(one.place, one.words, one.labels) for one in read_columns(path)]
+    assert found == [(f"{path}, line 3", ["The", "ship"], ["O", "B-X"]), (f"{path}, line 7", ["sail"], ["O"])]
+    assert read_columns(path, ("1", "2"))[1].labels == ["VB"]
+    for columns, said in ((("1", "4"), "line 3: there is no column 4"), (("a", "b"), "write the numbers")):
+        with pytest.raises(UserError, match=said):
+            read_columns(path, columns)
+    with pytest.raises(UserError, match=r"line 2: a word and its label are wanted, and there is 'sail'"):
+        read_columns(write(tmp_path / "b.conll", "the O\nsail\n"))
+
+
+def squad(*questions):
+    return json.dumps({"data": [{"paragraphs": [{"context": "The ship is in York.", "qas": list(questions)}]}]})
+
+
+def test_questions(tmp_path):
+    entries = [
+        {"question": " where? ", "answers": [{"text": "York", "answer_start": 15}]},
+        {"question": "who?", "answers": [], "is_impossible": True},
+    ]
+    context = "The ship is in York."
+    assert read_questions(write(tmp_path / "a.json", squad(*entries))) == [
+        Question("where?", context, [("York", 15)]),
+        Question("who?", context, []),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (
+            squad({"question": "q", "answers": [{"text": "York", "answer_start": 14}]}),
+            r"qas\[0\]: the answer 'York' does",
+        ),
+        (squad({"question": "q", "answers": []}), r"data\[0\]\.paragraphs\[0\]\.qas\[0\] has no answers"),
+        (squad({"question": "q"}), "not of SQuAD's form"),
+        (squad(), "no questions"),
+        ("[]", "not of SQuAD's form"),
+        ('{"data":\n [}', "line 2: this is not JSON"),
+    ],
+)
+def test_bad_questions_are_a_sentence(tmp_path, text, said):
+    with pytest.raises(UserError, match=said):
+        read_questions(write(tmp_path / "a.json", text))
+
+
+def test_a_limit_spreads_over_the_file():
+    assert spread(list(range(10)), 4) == [0, 2, 5, 7]
+    assert spread([1, 2], 5) == spread([1, 2], None) == [1, 2]

@@ -1,0 +1,137 @@
+"""Metrics of fine-tuning: against plain loops over their definitions, and published values."""
+
+import math
+import string
+
+import numpy as np
+import pytest
+
+from pretrain.finetuning.metrics import (
+    classification_metrics,
+    entities,
+    f_beta,
+    normalized,
+    question_metrics,
+    token_metrics,
+    word_f1,
+)
+
+
+def confusion(gold, predicted, classes):
+    return np.array([[sum(g == a and p == b for g, p in zip(gold, predicted, strict=True)) for b in range(classes)]
+                     for a in range(classes)])  # fmt: skip
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_classes_agree_with_the_definitions(classes):
+    rng = np.random.default_rng(classes)
+    gold, noise = rng.integers(0, classes, 200).tolist(), rng.integers(0, classes, 200).tolist()
+    predicted = [g if rng.random() < 0.6 else n for g, n in zip(gold, noise, strict=True)]
+    table = confusion(gold, predicted, classes)
+    f1 = [2 * table[c, c] / (table[c].sum() + table[:, c].sum()) for c in range(classes)]
+    rows, columns, all_of = table.sum(1), table.sum(0), table.sum()  # R_K of Gorodkin (2004), of two classes Matthews'
+    covariance = table.trace() * all_of - rows @ columns
+    matthews = covariance / math.sqrt((all_of**2 - rows @ rows) * (all_of**2 - columns @ columns))
+    found = classification_metrics(gold, predicted, classes)
+    assert found["accuracy"] == pytest.approx(table.trace() / all_of, abs=1e-9)
+    assert found["f1"] == pytest.approx(f1[1] if classes == 2 else np.mean(f1), abs=1e-9)
+    assert found["matthews"] == pytest.approx(matthews, abs=1e-9)
+
+
+def test_a_constant_prediction_has_no_correlation():
+    assert classification_metrics([0, 1, 1], [1, 1, 1], 2) == {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0}
+
+
+def chunks_by_conlleval(labels):
+    """Its rules, one after the other, as the Perl script has them."""
+    found, start = [], None
+    before, kind_before = "O", ""
+    for place, label in enumerate([*labels, "O"]):
+        tag, _, kind = label.partition("-")
+        ends = (before, tag) in {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O")}
+        ends |= before != "O" and kind_before != kind
+        starts = tag == "B" or (before, tag) == ("O", "I") or (tag != "O" and kind_before != kind)
+        if ends and start is not None:
+            found.append((kind_before, start, place))
+            start = None
+        if starts:
+            start = place
+        before, kind_before = tag, kind
+    return found
+
+
+def test_entities_are_those_of_conlleval():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        labels = rng.choice(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"], size=int(rng.integers(0, 9))).tolist()
+        assert list(entities(labels)) == chunks_by_conlleval(labels), labels
+
+
+def test_entities_as_in_seqevals_documentation():
+    """Ramshaw and Marcus' form, by the example of seqeval's README: 0.5, and 0.8 of the words."""
+    gold = [["O", "O", "O", "B-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
+    found = [["O", "O", "B-MISC", "I-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
+    assert token_metrics(gold, found) == {"accuracy": 0.8, "precision": 0.5, "recall": 0.5, "f1": 0.5}
+
+
+def test_an_entity_counts_once_for_its_sentence():
+    """The same place in another sentence is another entity."""
+    found = token_metrics([["B-A"], ["O"], ["B-A"]], [["B-A"], ["B-A"], ["O"]])
+    assert (found["precision"], found["recall"]) == (0.5, 0.5)
+
+
+def test_labels_that_are_no_entities_have_an_accuracy_alone():
+    assert token_metrics([["NOUN", "VERB"]], [["NOUN", "NOUN"]]) == {"accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    "answer, wanted",
+    [
+        ("The  Eiffel Tower!", "eiffel tower"),
+        ("an Apple a day", "apple day"),
+        ("Theatre", "theatre"),
+        ("it's", "its"),
+        ("the", ""),
+        ("“quoted”", "“quoted”"),
+    ],
+)
+def test_answers_are_normalized_as_squad_does(answer, wanted):
+    assert normalized(answer) == wanted
+
+
+def f1_by_counting(gold, predicted):
+    """Word by word, without counters."""
+
+    def words(text):
+        kept = "".join(" " if sign.isspace() else sign for sign in text.lower() if sign not in string.punctuation)
+        return [word for word in kept.split(" ") if word and word not in ("a", "an", "the")]  # fmt: skip
+
+    wanted, found = words(gold), words(predicted)
+    if not wanted or not found:
+        return float(wanted == found)
+    left, common = list(wanted), 0
+    for word in found:
+        if word in left:
+            left.remove(word)
+            common += 1
+    return 2 * common / (len(wanted) + len(found))
+
+
+def test_f1_of_answers_agrees_with_counting():
+    rng = np.random.default_rng(1)
+    words = ["the", "Ship", "ship", "sailed,", "sailed", "a", "to", "Rome."]
+    for _ in range(500):
+        gold, found = (" ".join(rng.choice(words, size=int(rng.integers(0, 6)))) for _ in range(2))
+        assert word_f1(gold, found) == pytest.approx(f1_by_counting(gold, found), abs=1e-9)
+
+
+def test_the_best_of_several_answers_counts_and_silence_is_right_where_there_is_none():
+    gold = [["Denver Broncos", "the Broncos"], [], [], ["1999"]]
+    found = question_metrics(gold, ["Broncos", "", "Denver", ""])
+    assert found == {"exact_match": 0.5, "f1": 0.5, "f1_answerable": 0.5, "f1_unanswerable": 0.5}
+    assert question_metrics([["in the old town"]], ["old city"]) == {"exact_match": 0.0, "f1": pytest.approx(0.4)}
+
+
+def test_f_beta():
+    assert f_beta(0.5, 1.0, 0.5) == pytest.approx(0.5555555555555556)  # 1.25 * 0.5 / (0.125 + 1) by hand
+    assert f_beta(0.0, 0.0) == 0.0

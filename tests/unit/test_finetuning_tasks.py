@@ -1,0 +1,306 @@
+"""What the tasks make of their examples, and of a model's answers."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.errors import UserError
+from pretrain.finetuning.batches import IGNORED
+from pretrain.finetuning.classification import Classification
+from pretrain.finetuning.questions import Questions, best_span
+from pretrain.finetuning.repair import Edit, Pair, Repair, Row, pair_of, repair_metrics
+from pretrain.finetuning.settings import Settings
+from pretrain.finetuning.task import open_task
+from pretrain.finetuning.tokens import Tokens, first_tokens
+from tests.support.finetuning import WORDS, tiny_tokenizer
+
+CLS, SEP, MASK = 2, 3, 4
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def ids(text):
+    return [WORDS.index(word) for word in text.split()]
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+class Answers:
+    """A learner whose model gives what it is told to."""
+
+    def __init__(self, values):
+        self.values, self.features = values, None
+
+    def predict(self, features, read):
+        self.features = features
+        return [np.asarray(value) for value in self.values]
+
+
+def test_pairs_of_sentences(tmp_path, tokenizer):
+    rows = "sentence1\tsentence2\tlabel\nthe ship\tsails\tyes\nold\tnew\tno\nold\told\tyes\n"
+    path = write(tmp_path / "nli.tsv", rows)
+    task = Classification(Settings("classification"), path, path, tokenizer)
+    feature = task.heads[0].features[0]
+    assert feature.inputs["input_ids"] == [CLS, *ids("the ship"), SEP, *ids("sail ##s"), SEP]
+    assert feature.inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+    assert task.heads[0].options["id2label"] == {0: "no", 1: "yes"}
+    assert [feature.targets["labels"] for feature in task.heads[0].features] == [1, 0, 1]
+    assert task.evaluate([Answers([1, 1, 1])])["accuracy"] == task.baseline["accuracy"] == 2 / 3
+    assert task.metric == "accuracy"
+
+
+def test_integer_labels_are_in_their_order_and_colas_metric_is_matthews(tmp_path, tokenizer):
+    path = write(tmp_path / "cola.tsv", "".join(f"x\t{label}\t\tthe ship\n" for label in (10, 9, 2, 1)))
+    task = Classification(Settings("classification"), path, path, tokenizer)
+    assert list(task.heads[0].options["id2label"].values()) == ["1", "2", "9", "10"]
+    assert task.metric == "matthews"
+    assert open_task(Settings("classification", metric="f1"), path, path, tokenizer).metric == "f1"
+    with pytest.raises(UserError, match="--metric em: classification has accuracy, f1, matthews"):
+        open_task(Settings("classification", metric="em"), path, path, tokenizer)
+
+
+def test_labels_that_cannot_be_learnt_are_refused(tmp_path, tokenizer):
+    good = write(tmp_path / "a.tsv", "text\tlabel\nthe ship\t1\nold\t0\n")
+    alike = write(tmp_path / "b.tsv", "text\tlabel\nthe ship\t1\nold\t1\n")
+    other = write(tmp_path / "c.tsv", "text\tlabel\nthe ship\t1\nold\t2\n")
+    empty = write(tmp_path / "d.tsv", "text\tlabel\nthe ship\t1\nold\t \n")
+    for train, valid, said in (
+        (alike, good, r"b\.tsv: all 2 examples have the label '1'"),
+        (good, other, r"c\.tsv, line 3: no training example has the label '2'"),
+        (good, empty, r"d\.tsv, line 3: the label is empty"),
+    ):
+        with pytest.raises(UserError, match=said):
+            Classification(Settings("classification"), train, valid, tokenizer)
+
+
+def test_labels_stand_at_the_first_token_of_a_word(tmp_path, tokenizer):
+    text = "the O\nships B-X\nin O\nyork B-Y\n\nnew B-Y\nyork I-Y\n"
+    path = write(tmp_path / "a.conll", text)
+    task = Tokens(Settings("tokens", max_length=6), path, path, tokenizer)
+    assert list(task.heads[0].options["id2label"].values()) == ["B-X", "B-Y", "I-Y", "O"]
+    first = task.heads[0].features[0]
+    assert first.inputs["input_ids"] == [CLS, *ids("the ship ##s in"), SEP]
+    assert first.targets["labels"] == [IGNORED, 3, 0, IGNORED, 3, IGNORED]
+    assert task.notes == ["2 of 4 sentences are longer than 6 tokens, and are cut"]
+    learner = Answers([[9, 3, 0, 9, 1, 9], [9, 1, 2, 9]])  # 9: must not be looked at
+    assert task.evaluate([learner]) == {"accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3}
+
+
+def test_a_token_with_the_space_before_it_is_the_word_behind():
+    """As byte-level tokenizers may say."""
+    assert first_tokens(["the", "ship", "in"], [(0, 0), (0, 3), (3, 6), (6, 8), (0, 0)]) == [1, 2, None]
+
+
+def test_a_label_of_words_that_is_new_is_refused(tmp_path, tokenizer):
+    train, valid = write(tmp_path / "a", "the O\nship B-X\n"), write(tmp_path / "b", "the O\n\nthe O\nship B-Z\n")
+    with pytest.raises(UserError, match=r"b, line 3: no training example has the label 'B-Z' of 'ship'"):
+        Tokens(Settings("tokens"), train, valid, tokenizer)
+    with pytest.raises(UserError, match="all words have the label 'O'"):
+        Tokens(Settings("tokens"), write(tmp_path / "c", "the O\n"), valid, tokenizer)
+
+
+def squad(path, context, *answers):
+    entries = [
+        {"question": "where is the ship", "answers": [{"text": a, "answer_start": context.index(a)}] if a else [],
+         "is_impossible": not a}
+        for a in answers
+    ]  # fmt: skip
+    return write(path, json.dumps({"data": [{"paragraphs": [{"context": context, "qas": entries}]}]}))
+
+
+def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path, tokenizer):
+    context = " ".join(["the old ship"] * 12 + ["is in new york"] + ["the red ship"] * 5)
+    path = squad(tmp_path / "a.json", context, "new york", "")
+    task = Questions(Settings("questions", max_length=32), path, path, tokenizer)
+    seen = [set(), set()]
+    spans = []
+    for window in task._windows:
+        seen[window.question] |= {place for place in window.offsets if place}
+        begin, end = (window.feature.targets[name] for name in ("start_positions", "end_positions"))
+        if begin:
+            assert context[window.offsets[begin][0] : window.offsets[end][1]] == "new york"
+            spans.append(window.question)
+        else:
+            assert window.question == 1 or " ".join(ids_of(window)).find("new york") < 0
+            assert end == 0
+        assert len(window.feature) <= 32
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == len(context.split())
+    assert set(spans) == {0}
+
+
+def ids_of(window):
+    return [WORDS[id] for id in window.feature.inputs["input_ids"]]
+
+
+def scores_for(task, wanted, none=0.0):
+    """Scores by which the question 0 is answered with the words `wanted`, and none with the score `none`."""
+    found = []
+    for window in task._windows:
+        scores = np.full((len(window.feature), 2), -5.0)
+        scores[0] = none / 2
+        words = ids_of(window)
+        scores[0 if wanted[0] not in words else words.index(wanted[0]), 0] += 10 if wanted[0] in words else 0
+        scores[0 if wanted[1] not in words else words.index(wanted[1]), 1] += 10 if wanted[1] in words else 0
+        found.append(scores)
+    return found
+
+
+def test_the_best_part_of_all_windows_is_the_answer_unless_none_scores_more(tmp_path, tokenizer):
+    context = " ".join(["the old ship"] * 12 + ["is in new york"])
+    with_none = squad(tmp_path / "a.json", context, "new york", "")
+    answered = squad(tmp_path / "b.json", context, "new york")
+    task = Questions(Settings("questions", max_length=32), with_none, answered, tokenizer)
+    scores = scores_for(task, ("new", "york"))
+    assert len(scores) > 1
+    assert task._answers(scores) == ["new york"]  # 5 + 5 against 0
+    assert task.evaluate([Answers(scores)]) == {"exact_match": 1.0, "f1": 1.0}
+    assert task._answers(scores_for(task, ("new", "york"), none=11.0)) == [""]
+    certain = Questions(Settings("questions", max_length=32), answered, answered, tokenizer)
+    assert certain._answers(scores_for(certain, ("new", "york"), none=11.0)) == ["new york"]
+    one_refuses = scores_for(task, ("new", "york"), none=11.0)
+    one_refuses[0][0] = 0.0  # in another window there is little to say for silence
+    assert task._answers(one_refuses) == ["new york"]
+
+
+def test_the_best_span_against_all_of_them():
+    rng = np.random.default_rng(0)
+    offsets = [None, *((n, n + 1) for n in range(40)), None]
+    for _ in range(20):
+        scores = rng.normal(size=(42, 2))
+        wanted = max((scores[i, 0] + scores[j, 1], i, j) for i in range(1, 41) for j in range(i, min(i + 30, 41)))
+        assert best_span(scores, offsets) == (pytest.approx(wanted[0]), wanted[1] - 1, wanted[2])
+    assert best_span(scores, [None] * 42)[0] == -np.inf
+    for last, wanted in ((30, (10.0, 0, 30)), (31, (5.0, 0, 1))):  # 30 tokens are an answer, 31 are not
+        scores = np.zeros((42, 2))
+        scores[1, 0] = scores[last, 1] = 5.0
+        assert best_span(scores, offsets) == wanted
+
+
+def test_questions_need_room(tmp_path, tokenizer):
+    path = squad(tmp_path / "a.json", "the ship is in york", "york")
+    with pytest.raises(UserError, match="windows of 16 tokens are too short"):
+        Questions(Settings("questions", max_length=16), path, path, tokenizer)
+    with pytest.raises(UserError, match="--columns is not for questions"):
+        Questions(Settings("questions", columns=("a",)), path, path, tokenizer)
+    long = write(tmp_path / "b.json", (tmp_path / "a.json").read_text().replace("where", "where is " * 40))
+    task = Questions(Settings("questions", max_length=32), long, long, tokenizer)
+    assert all(len(window.feature) <= 32 for window in task._windows)
+
+
+def words(text):
+    """Words of ids: pieces belong to the word before."""
+    found = []
+    for token in text.split():
+        if token.startswith("##"):
+            found[-1] += (WORDS.index(token),)
+        else:
+            found.append((WORDS.index(token),))
+    return found
+
+
+@pytest.mark.parametrize(
+    "wrong, right, labels",
+    [
+        ("the ship sail", "the ship sail ##s", [0, 0, 3]),
+        ("the ship ##s sail", "the ship sail", [0, 2, 0]),
+        ("the the ship", "the ship", [0, 1, 0]),
+        ("the ship", "the old ship", [0, 0]),
+        ("old red ship", "new ship ##s sail", [5, 1, 1]),
+        ("the ship", "the ship", [0, 0]),
+    ],
+)
+def test_labels_say_by_how_many_tokens_a_word_is_replaced(wrong, right, labels):
+    assert sorted(pair_of(words(wrong), words(right)).labels) == sorted(labels)
+    if wrong != "the the ship":  # either of the two is too many
+        assert pair_of(words(wrong), words(right)).labels == labels
+
+
+ROW = Row((CLS,), (SEP,), MASK, 32)
+
+
+def test_what_detector_and_filler_see():
+    pair = Pair(
+        words("the ship ##s old sail"), [Edit(1, 3, tuple(ids("red"))), Edit(3, 4, tuple(ids("sail ##ed")))], ()
+    )
+    detecting = ROW.detecting(pair.words, pair.labels)
+    assert detecting.inputs["input_ids"] == [CLS, *ids("the ship ##s old sail"), SEP]
+    assert detecting.targets["labels"] == [IGNORED, 0, 2, IGNORED, 1, 3, IGNORED]
+    filling = ROW.filling(pair.words, pair.labels, pair.edits)
+    assert filling.inputs["input_ids"] == [CLS, *ids("the"), MASK, MASK, MASK, SEP]
+    assert filling.targets["labels"] == [IGNORED, IGNORED, *ids("red sail ##ed"), IGNORED]
+    found = np.array([0, 0, *ids("red sail ##ed"), 0])
+    assert ROW.filled(pair.words, pair.labels, found) == [
+        (5,),
+        *((i,) for i in ids("red")),
+        (),
+        tuple(ids("sail ##ed")),
+    ]
+    assert ROW.labels(pair.words, np.array([9, 0, 2, 9, 1, 3, 9])) == pair.labels
+
+
+def test_words_that_do_not_fit_are_kept():
+    short = replace(ROW, max_length=4)
+    assert short.detecting(words("the ship ##s"), [0, 1]).inputs["input_ids"] == [CLS, *ids("the"), SEP]
+    assert short.labels(words("the ship ##s"), np.array([9, 3, 9])) == [3, 0]
+    masks = short.filling(words("the ship"), [0, 4])
+    assert masks.inputs["input_ids"] == [CLS, *ids("the"), SEP]
+    assert short.filled(words("the ship"), [0, 4], np.array([0, 0, 0])) == [(5,), (MASK, MASK, MASK)]
+
+
+def test_metrics_of_repair_by_hand():
+    pairs = [
+        pair_of(words("the ship ##s sail"), words("the ship sail")),  # 2 tokens wrong
+        pair_of(words("old ship"), words("new ship")),  # 1
+        pair_of(words("the red ship"), words("the red ship")),
+        pair_of(words("the ship"), words("the old ship")),  # a word is missing
+    ]
+    labels = [[0, 2, 0], [2, 2], [0, 0, 2], [0, 0]]
+    outputs = [words("the ship sail"), words("new red"), words("the red red"), words("the ship")]
+    found = repair_metrics(pairs, labels, outputs)
+    wanted = {
+        "detection_precision": 3 / 5,  # taken: 2 + 2 + 1
+        "detection_recall": 1.0,
+        "detection_f1": 0.75,
+        "detection_f0.5": 1.25 * 0.6 / (0.25 * 0.6 + 1),
+        "repair_precision": 3 / 5,
+        "repaired_tokens": 1.0,
+        "repair_f0.5": 1.25 * 0.6 / (0.25 * 0.6 + 1),
+        "repaired_sentences": 1 / 3,
+        "right_sentences": 1 / 4,
+    }
+    assert found == pytest.approx(wanted)
+    worse = repair_metrics(pairs, labels, [words("the old sail"), *outputs[1:]])
+    assert (worse["repaired_tokens"], worse["detection_recall"]) == (pytest.approx(1 / 3), 1.0)
+
+
+def test_a_repair_goes_through_both_models(tmp_path, tokenizer):
+    lines = [{"wrong": "the ship sails", "right": "the ship sailed"}, {"wrong": "old ship", "right": "old ship"}]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    task = Repair(Settings("repair"), path, path, tokenizer)
+    detector, filler = Answers([[9, 0, 0, 3, 9, 9], [9, 0, 0, 9]]), Answers([[0, 0, 0, *ids("sail ##ed"), 0], [0] * 4])
+    assert task.evaluate([detector, filler]) == pytest.approx(dict.fromkeys(task.baseline, 1.0))
+    assert filler.features[0].inputs["input_ids"] == [CLS, *ids("the ship"), MASK, MASK, SEP]
+    assert task.baseline["right_sentences"] == 0.5
+    assert [len(head.features) for head in task.heads] == [2, 1]
+    logits = torch.zeros(1, 1, len(WORDS))
+    logits[0, 0, [MASK, SEP, 7, 8]] = torch.tensor([9.0, 8.0, 2.0, 3.0])
+    assert task._ordinary(SimpleNamespace(logits=logits)).tolist() == [[8]]  # no special token
+
+
+def test_pairs_that_teach_nothing_are_refused(tmp_path, tokenizer):
+    path = write(tmp_path / "a.tsv", "wrong\tright\nthe ship\tthe ship\nthe the\tthe\n")
+    with pytest.raises(UserError, match="no word of a wrong text is to be replaced"):
+        Repair(Settings("repair"), path, path, tokenizer)
+    with pytest.raises(UserError, match="there are no 'wrong' and 'right'; write --columns"):
+        Repair(Settings("repair"), write(tmp_path / "b.tsv", "a\tb\nx\ty\n"), path, tokenizer)
