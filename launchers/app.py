@@ -20,6 +20,7 @@ from launchers.commands import (
     report,
     run,
     status,
+    study,
     tokenizer,
     track,
 )
@@ -39,6 +40,7 @@ watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, re
 for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, run.export):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
+app.add_typer(study.study_app, name="study")
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
 launch.launch_app.command("list")(launch_list.list_runs)

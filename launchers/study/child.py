@@ -51,7 +51,9 @@ def is_done(folder: Path, study: Study, child: Child, steps: int | None) -> bool
     if steps is None or record is None or record.get("settings") != settings_of(study, child, steps):
         return False
     files: dict[str, str] = record.get("files", {})
-    return all((place.run / name).is_file() and sha256_file(place.run / name) == digest for name, digest in files.items())
+    return all(
+        (place.run / name).is_file() and sha256_file(place.run / name) == digest for name, digest in files.items()
+    )
 
 
 def run_child(
@@ -119,6 +121,7 @@ def overrides(values: dict[str, Any]) -> list[str]:
 def evaluate_words(study: Study, model: Path, out: Path) -> list[str]:
     """`maskwright evaluate` of a model: the same held-out tokens and masks for every run."""
     pairs = ["--pairs", study.pairs] if study.pairs else []
+    pairs += ["--limit", str(study.pairs_limit)] if study.pairs_limit else []
     return ["evaluate", str(model), "--data", study.data, *pairs, "--json", str(out)]
 
 
@@ -173,7 +176,9 @@ def steps_done(run: Path) -> int:
 
 def _check(code: int, words: list[str], place: Place) -> None:
     if code:
-        said = " / ".join(place.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]) if place.log.exists() else ""
+        said = (
+            " / ".join(place.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]) if place.log.exists() else ""
+        )
         raise UserError(f"`maskwright {words[0]}` ended with exit code {code}: {said} (all of it: {place.log})")
 
 

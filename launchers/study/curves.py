@@ -16,7 +16,8 @@ from pretrain.measured import Floats, Ints, Measured, last_of_each, read_measure
 class Curve:
     """One arm's E evaluations that all its S seeds have.
 
-    steps [E] int64; tokens, hours [E] float64: of training up to them, means over the seeds; losses [S, E] float64, nats.
+    steps [E] int64; tokens, hours [E] float64: of training up to them, means over the seeds; losses [S, E] float64, in
+    nats.
     """
 
     arm: str

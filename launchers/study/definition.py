@@ -40,7 +40,7 @@ class Study(BaseModel):
         budget: "tokens": all arms train for the same steps; "time": for the same seconds; "both": both, in runs apart.
         processes: of each training.
         primary: the measure that the recommendation goes by.
-        data, pairs, finetune: what the finished models are measured on.
+        data, pairs, finetune: what the finished models are measured on; of each UID of the pairs at most pairs_limit.
         contents: digests of what these and data.train hold, by name.
         config: the run config, but for what decides no result.
     """
@@ -56,6 +56,7 @@ class Study(BaseModel):
     primary: Measure
     data: str
     pairs: str | None
+    pairs_limit: int | None
     finetune: Finetune | None
     contents: dict[str, str]
     config: dict[str, Any]
@@ -133,7 +134,9 @@ def open_study(folder: Path) -> Study:
     try:
         return Study.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{folder}: not a study (it has no study.json); make one with `maskwright study masking`") from None
+        raise UserError(
+            f"{folder}: not a study (it has no study.json); make one with `maskwright study masking`"
+        ) from None
     except (OSError, ValidationError) as error:
         raise UserError(f"{path}: cannot be read as a study ({str(error).splitlines()[0]})") from None
 
@@ -172,11 +175,13 @@ def _changes(before: Study, now: Study) -> Iterator[str]:
     if before.digest != now.digest:
         yield from differences(one | {"arms": names[0]}, two | {"arms": names[1]}).values()
         yield from differences(_flat(before.config), _flat(now.config)).values()
-        yield from differences(*({arm.name: yaml.safe_dump(arm.masking) for arm in s.arms} for s in (before, now))).values()
+        yield from differences(
+            *({arm.name: yaml.safe_dump(arm.masking) for arm in s.arms} for s in (before, now))
+        ).values()
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in values.items():
         found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found

@@ -17,7 +17,7 @@ _DASHES = ("-", "--", ":", "-.")
 
 
 def draw_losses(curves: Sequence[Curve], arms: Sequence[str], path: Path, title: str) -> None:
-    """Write a PNG: the held-out loss of each arm by step and by minutes, the band from its lowest to its highest seed."""
+    """Write a PNG: the held-out loss of each arm by step and by time, with a band from lowest to highest seed."""
     figure = _figure(11, 4.6)
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     by_step.set_title(title, loc="left", color=_INK, fontweight="bold")
@@ -26,7 +26,9 @@ def draw_losses(curves: Sequence[Curve], arms: Sequence[str], path: Path, title:
         colour, dashes = _COLOURS[number % len(_COLOURS)], _DASHES[number // len(_COLOURS) % len(_DASHES)]
         for axes, x in ((by_step, curve.steps), (by_time, 60 * curve.hours)):
             axes.plot(x, curve.losses.mean(axis=0), dashes, color=colour, linewidth=1.4, label=curve.arm)
-            axes.fill_between(x, curve.losses.min(axis=0), curve.losses.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(
+                x, curve.losses.min(axis=0), curve.losses.max(axis=0), color=colour, alpha=0.15, linewidth=0
+            )
     by_step.set_ylabel("held-out loss, 15% token masks (nats)")
     by_step.set_xlabel("step")
     by_time.set_xlabel("minutes of training")
@@ -55,7 +57,9 @@ def draw_differences(comparisons: Sequence[Comparisons], path: Path, title: str)
             axes.plot(scale * difference.mean, row, "o", color=colour, markersize=5)
         axes.axvline(0, color=_INK, linewidth=0.8)
         unit = "points" if one.metric.unit == "share" else one.metric.unit if one.metric.unit == "nats" else ""
-        axes.set_xlabel(", ".join(filter(None, [one.metric.title, unit, f"{one.metric.better} is better"])), fontsize="small")
+        axes.set_xlabel(
+            ", ".join(filter(None, [one.metric.title, unit, f"{one.metric.better} is better"])), fontsize="small"
+        )
         axes.spines[["top", "right"]].set_visible(False)
         axes.invert_yaxis() if axes is figure.axes[0] else None
     _save(figure, path)

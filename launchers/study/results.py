@@ -1,7 +1,7 @@
 """The figures of a study's runs, from their files, and what they say of the arms."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,9 +87,9 @@ def figures(run: Path) -> dict[str, float]:
 
 def evaluated(evaluation: dict[str, Any]) -> dict[str, Any]:
     """What `maskwright evaluate` found of its only model."""
-    (model,) = evaluation.get("models", {}).values() or ({},)
-    held_out = model.get("held_out") or {}
-    pairs = model.get("pairs") or {}
+    models: list[dict[str, Any]] = [*evaluation.get("models", {}).values()]
+    model = models[0] if models else {}
+    held_out, pairs = model.get("held_out") or {}, model.get("pairs") or {}
     accuracy = pairs.get("accuracy")
     return {"held_out": held_out.get("loss"), "masked_accuracy": held_out.get("masked_accuracy"), "pairs": accuracy}
 
@@ -126,9 +126,6 @@ def compare_arms(metric: Metric, values: Mapping[str, Seeds], baseline: str) -> 
     base = values.get(baseline, {})
     others = {arm: seeds for arm, seeds in values.items() if arm != baseline and seeds.keys() & base.keys()}
     found = differences([(seeds, base) for seeds in others.values()])
-    return Comparisons(metric, means, dict(zip(others, found, strict=True)), verdict_of(values, metric.better == "higher"))
-
-
-def as_json(comparisons: Comparisons) -> dict[str, Any]:
-    """All of it as JSON values."""
-    return asdict(comparisons)
+    return Comparisons(
+        metric, means, dict(zip(others, found, strict=True)), verdict_of(values, metric.better == "higher")
+    )

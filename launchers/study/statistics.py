@@ -90,8 +90,8 @@ def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[tuple[float, f
 def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
     """With how many seeds a difference of this mean and spread would be told from zero, at its level, with this chance.
 
-    The power of the two-sided paired t-test by the noncentral t distribution; None if more than MOST_SEEDS are needed, or
-    the spread is not known.
+    The power of the two-sided paired t-test is that of the noncentral t distribution. None if more than MOST_SEEDS are
+    needed, or the spread is not known.
     """
     if not difference.sd or not difference.mean:
         return None

@@ -32,10 +32,14 @@ def steps_in_time(seconds: dict[str, float], baseline: str, steps: int) -> dict[
 
 def read_timing(folder: Path, study: Study) -> dict[str, float] | None:
     """Seconds of a step, by arm; None before they are measured, or if they are another study's."""
+    return {arm: float(np.mean(rounds)) for arm, rounds in read_rounds(folder, study).items()} or None
+
+
+def read_rounds(folder: Path, study: Study) -> dict[str, list[float]]:
+    """Seconds of a step, by arm, of each round of measuring; nothing before they are measured."""
     found = read_json(folder / "timing.json")
-    if found is None or found.get("study") != study.digest:
-        return None
-    return {arm: float(np.median(rounds)) for arm, rounds in found["seconds"].items()}
+    rounds: dict[str, list[float]] = found["seconds"] if found and found.get("study") == study.digest else {}
+    return rounds
 
 
 def steps_of(folder: Path, study: Study, child: Child) -> int | None:
@@ -49,7 +53,7 @@ def steps_of(folder: Path, study: Study, child: Child) -> int | None:
 def measure(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[str], None]) -> None:
     """Train each arm for STEPS steps, ROUNDS times, and write timing.json.
 
-    Every second round goes through the arms backwards, so that a machine that grows slower or faster evenly favours none.
+    Every second round goes through the arms backwards, so that a machine that slows down evenly favours none.
 
     Raises:
         UserError: if a training fails. Stopped: if somebody asked to stop.

@@ -9,14 +9,15 @@ from launchers.study.verdict import Comparison, Verdict
 
 BUDGET_TITLES: dict[Budget, str] = {"tokens": "Equal tokens", "time": "Equal time"}
 YARDSTICK = (
-    "Held-out loss and masked accuracy are those of 15% token masks for every arm. Arms that trained with such masks are "
-    "at home there: minimal pairs and downstream tasks favour none."
+    "Held-out loss and masked accuracy are those of 15% token masks for every arm. Arms that trained with such masks "
+    "are at home there; minimal pairs and downstream tasks are masked by no arm's rule."
 )
 HOW = (
-    "The interval of a mean is Student's at 95%. Differences are paired by seed; each interval is at the level at which "
-    "Holm's procedure tests it, so that over all comparisons of a table the chance of any false one is at most 5%, and "
-    "it excludes zero just where arms are told apart (*). Measures and budgets are not corrected for one another: "
-    "the one to go by was chosen before."
+    "The interval of a mean is Student's at 95%. Differences are paired by seed, and each interval is at the level at "
+    "which Holm's procedure tests it: by one measure at one budget, the chance that any two equal arms are told apart "
+    "(*) is at most 5%, and an interval excludes zero just where its arms are told apart. The differences from the "
+    "baseline are one such family; all pairs of arms, by which the conclusions go, are another. Measures and budgets "
+    "are not corrected for one another: go by the measure that was chosen before."
 )
 
 
@@ -35,14 +36,14 @@ def value(number: float, unit: Unit, signed: bool = False) -> str:
 
 
 def mean_cell(mean: Mean | None, unit: Unit) -> str:
-    """"3.1200 [3.1000, 3.1400]"; what is not known is left out."""
+    """ "3.1200 [3.1000, 3.1400]"; what is not known is left out."""
     if mean is None:
         return "–"
     return value(mean.mean, unit) + _interval(mean.interval, unit)
 
 
 def difference_cell(difference: Difference | None, unit: Unit) -> str:
-    """"-0.1200 [-0.1500, -0.0900] *": the star stands where the arms are told apart."""
+    """ "-0.1200 [-0.1500, -0.0900] *": the star stands where the arms are told apart."""
     if difference is None:
         return "–"
     star = " *" if difference.told_apart else ""
