@@ -185,5 +185,8 @@ def _say(line: str) -> None:
 
 
 def _stopped(folder: Path) -> None:
+    from launchers.study.slurm import queue_again
+
     print(f"stopped; `maskwright study run {folder}` goes on", file=sys.stderr)
+    queue_again()
     sys.exit(STOPPED)

@@ -113,7 +113,7 @@ def test_arms_are_compared_by_the_seeds_that_all_have():
 
 
 def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart():
-    """The best of 6 is chosen by the data; comparing it with 5 others alone would be wrong in 10% of studies and more."""
+    """The best of 6 is chosen by the data; comparing it with 5 others alone would be wrong too often."""
     rng = np.random.default_rng(1)
     studies, wrong = 400, 0
     for _ in range(studies):
