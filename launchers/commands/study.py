@@ -1,15 +1,16 @@
 """`maskwright study`: ways to mask, compared on the user's own data."""
 
+import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
-    from launchers.study.definition import Finetune, Study
+    from launchers.study.definition import Study
 
 STOPPED = 75
 study_app = typer.Typer(help="Compare ways to mask on your own data, with several seeds.", no_args_is_help=True)
@@ -40,10 +41,10 @@ def masking(
     ] = None,
     pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, such as BLiMP's jsonl")] = None,
     pairs_limit: Annotated[int | None, typer.Option(min=1, help="pairs of each UID; all by default")] = None,
-    finetune_task: Annotated[str | None, typer.Option(metavar="TASK", help="of `maskwright finetune`")] = None,
-    finetune_train: Annotated[str | None, typer.Option(metavar="FILE", help="its training data")] = None,
-    finetune_valid: Annotated[str | None, typer.Option(metavar="FILE", help="its held-out data")] = None,
-    finetune_seeds: Annotated[int, typer.Option(min=1, help="fine-tunings of each model")] = 1,
+    finetune: Annotated[
+        str,
+        typer.Option(metavar="OPTIONS", help="of `maskwright finetune`: '--task classification --train F --valid F'"),
+    ] = "",
     procs: Annotated[int | None, typer.Option(min=1, help="processes; by default one a GPU, or one")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show arms, tokens and time, and do nothing")] = False,
     slurm: Annotated[bool, typer.Option("--slurm", help="submit a job array instead, as cluster: says")] = False,
@@ -61,6 +62,8 @@ def masking(
 
         maskwright study masking configs/bert-mini.yaml --seeds 5 --budget both --pairs blimp.jsonl.zst
 
+        maskwright study masking configs/bert-mini.yaml --finetune "--task classification --train a.tsv --valid b.tsv"
+
         maskwright study masking configs/bert-mini.yaml --strategies token,span --rates 0.15,0.4 run.dir=runs/study
 
         maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
@@ -74,9 +77,11 @@ def masking(
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
     settings = load_config(config, changes)
     processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
-    finetune = _finetune(finetune_task, finetune_train, finetune_valid, finetune_seeds)
+    words = shlex.split(finetune)
+    if words:
+        check_options("finetune", words)
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
-    study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, finetune)
+    study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
     folder = settings.run.dir
     if dry_run:
         print("\n".join(describe(folder, study, settings)))
@@ -145,14 +150,14 @@ def report(study: StudyArgument) -> None:
     _report(study, open_study(study))
 
 
-def _finetune(task: str | None, train: str | None, valid: str | None, seeds: int) -> "Finetune | None":
-    from launchers.study.definition import Finetune
+def check_options(command: str, options: list[str]) -> None:
+    """Refuse options that another command would refuse, or which the study sets itself."""
+    from launchers.app import app
 
-    if task is None and train is None and valid is None:
-        return None
-    if task is None or train is None or valid is None:
-        raise UserError("a fine-tuning needs --finetune-task, --finetune-train and --finetune-valid together")
-    return Finetune(task=task, train=train, valid=valid, seeds=seeds)
+    commands: Any = typer.main.get_command(app)
+    if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
+        raise UserError(f"--{command}: {min(own)} is set by the study; leave it out")
+    commands.commands[command].make_context(command, ["MODEL", *options])
 
 
 def _run(folder: Path, study: "Study", only: list[int] | None) -> None:

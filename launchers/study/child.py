@@ -70,17 +70,22 @@ def run_child(
     place = Place(child.run(folder))
     _train(folder, study, child, steps, maskwright, tell)
     model = _export(place, steps, maskwright)
-    results = [(place.evaluation, evaluate_words(study, model, place.evaluation))]
+    results = [place.evaluation]
+    if read_json(place.evaluation) is None:
+        tell("evaluation", steps)
+        _measure(evaluate_words(study, model, place.evaluation), place.evaluation, place, maskwright)
     if study.finetune:
-        results.append((place.finetuning, finetune_words(study, model, place.finetuning)))
-    for path, words in results:
-        if read_json(path) is None:
-            tell(words[0], steps)
-            _check(maskwright(words, place.log), words, place)
-        if read_json(path) is None:
-            raise UserError(f"`maskwright {words[0]}` wrote no JSON to {path}; see {place.log}")
-    files = {path.name: sha256_file(path) for path, _ in results}
+        tell("fine-tuning", steps)  # goes on with what its file has
+        _measure(finetune_words(study, model, place.finetuning), place.finetuning, place, maskwright)
+        results.append(place.finetuning)
+    files = {path.name: sha256_file(path) for path in results}
     write_json(place.record, {"settings": settings_of(study, child, steps), "steps": steps, "files": files})
+
+
+def _measure(words: list[str], out: Path, place: Place, maskwright: Maskwright) -> None:
+    _check(maskwright(words, place.log), words, place)
+    if read_json(out) is None:
+        raise UserError(f"`maskwright {words[0]}` wrote no JSON to {out}; see {place.log}")
 
 
 def settings_of(study: Study, child: Child, steps: int) -> str:
@@ -126,11 +131,8 @@ def evaluate_words(study: Study, model: Path, out: Path) -> list[str]:
 
 
 def finetune_words(study: Study, model: Path, out: Path) -> list[str]:
-    """`maskwright finetune` of a model."""
-    assert study.finetune
-    options = {"--task": study.finetune.task, "--train": study.finetune.train, "--valid": study.finetune.valid}
-    words = [word for option in options.items() for word in option]
-    return ["finetune", str(model), *words, "--seeds", str(study.finetune.seeds), "--json", str(out)]
+    """`maskwright finetune` of a model; MLflow has the trainings alone."""
+    return ["finetune", str(model), *study.finetune, "--uri", "none", "--json", str(out)]
 
 
 def _train(

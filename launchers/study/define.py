@@ -1,12 +1,13 @@
 """From a run config and the options of a study to the study: all that is wrong is said before anything is trained."""
 
+import itertools
 from pathlib import Path
 from typing import Literal
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
 from launchers.study.arms import Arm, grid
-from launchers.study.definition import Finetune, Measure, Study, deciding
+from launchers.study.definition import Measure, Study, deciding
 from pretrain.config import Config
 from pretrain.data.sources import check_run, open_held_out, open_sources
 
@@ -22,7 +23,7 @@ def define(
     processes: int,
     pairs: str | None,
     pairs_limit: int | None,
-    finetune: Finetune | None,
+    finetune: list[str],
 ) -> Study:
     """The study of a config.
 
@@ -52,7 +53,7 @@ def define(
         data=held_out,
         pairs=pairs,
         pairs_limit=pairs_limit,
-        finetune=finetune,
+        finetune=tuple(finetune),
         contents=_contents(config, pairs, finetune),
         config=deciding(config),
     )
@@ -78,16 +79,20 @@ def _check(config: Config, budget: str) -> None:
         )
 
 
-def _contents(config: Config, pairs: str | None, finetune: Finetune | None) -> dict[str, str]:
+def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[str, str]:
     """Digests of all data, by name; a URL of a file of pairs or of a task stands for itself."""
     sources = open_sources(config.data)
     held_out = open_held_out(config.data, sources)
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
-    files = {"--pairs": pairs}
-    if finetune:
-        files |= {"--finetune-train": finetune.train, "--finetune-valid": finetune.valid}
+    files = {"--pairs": pairs, **{f"--finetune {option}": file for option, file in files_of(finetune).items()}}
     return found | {option: _digest(option, file) for option, file in files.items() if file}
+
+
+def files_of(finetune: list[str]) -> dict[str, str]:
+    """The files that the options of a fine-tuning name, by option."""
+    words = [word for one in finetune for word in (one.split("=", 1) if one.startswith("--") else [one])]
+    return {option: file for option, file in itertools.pairwise(words) if option in ("--train", "--valid")}
 
 
 def _digest(option: str, file: str) -> str:

@@ -20,17 +20,6 @@ Budget = Literal["tokens", "time"]
 Measure = Literal["held_out", "pairs", "downstream"]
 
 
-class Finetune(BaseModel):
-    """The options of `maskwright finetune`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    task: str
-    train: str
-    valid: str
-    seeds: int
-
-
 class Study(BaseModel):
     """A study as it was asked for.
 
@@ -40,7 +29,8 @@ class Study(BaseModel):
         budget: "tokens": all arms train for the same steps; "time": for the same seconds; "both": both, in runs apart.
         processes: of each training.
         primary: the measure that the recommendation goes by.
-        data, pairs, finetune: what the finished models are measured on; of each UID of the pairs at most pairs_limit.
+        data, pairs: what the finished models are evaluated on; of each UID of the pairs at most pairs_limit.
+        finetune: options of `maskwright finetune`; empty for no fine-tuning.
         contents: digests of what these and data.train hold, by name.
         config: the run config, but for what decides no result.
     """
@@ -57,7 +47,7 @@ class Study(BaseModel):
     data: str
     pairs: str | None
     pairs_limit: int | None
-    finetune: Finetune | None
+    finetune: tuple[str, ...]
     contents: dict[str, str]
     config: dict[str, Any]
 

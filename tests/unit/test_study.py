@@ -10,12 +10,13 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
+from launchers.commands.study import check_options
 from launchers.study.arms import grid
 from launchers.study.child import overrides, train_words
 from launchers.study.commands import Stopped
 from launchers.study.curves import curve_of
 from launchers.study.define import define
-from launchers.study.definition import Finetune, children, keep_study, open_study
+from launchers.study.definition import children, keep_study, open_study
 from launchers.study.dry_run import describe
 from launchers.study.report import write_study_report
 from launchers.study.results import METRICS, compare_arms, evaluated
@@ -56,7 +57,7 @@ def config(data, tmp_path) -> Path:
 
 def study_of(config: Path, *changes: str, arms=(["token", "span"], ["0.15"], ["80/10/10"]), **options):
     given = {"baseline": None, "seeds": 2, "budget": "tokens", "processes": 1}
-    given |= {"pairs": None, "pairs_limit": None, "finetune": None, **options}
+    given |= {"pairs": None, "pairs_limit": None, "finetune": [], **options}
     return define(load_config(config, list(changes)), *map(list, arms), **given)
 
 
@@ -178,7 +179,7 @@ def test_a_training_is_told_all_that_its_arm_changes(config, tmp_path):
 def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tmp_path):
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("{}")
-    finetune = Finetune(task="classification", train=str(pairs), valid=str(pairs), seeds=1)
+    finetune = ["--task", "classification", "--train", str(pairs), f"--valid={pairs}", "--epochs", "1"]
     folder, study = kept(config, pairs=str(pairs), pairs_limit=7, finetune=finetune, seeds=1)
     failed, said, did = run(folder, study, commands := Pretended())
     assert failed == []
@@ -192,6 +193,7 @@ def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tm
     assert evaluate[2:8] == ["--data", study.data, "--pairs", str(pairs), "--limit", "7"]
     assert run(folder, study, commands) == ([], ["2 of 2 runs are done already"], [])
     assert study.primary == "downstream"
+    assert set(study.contents) == {"data.train", "data.valid", "--pairs", "--finetune --train", "--finetune --valid"}
 
 
 def test_results_that_were_altered_or_lost_are_made_again(config):
@@ -380,10 +382,12 @@ def test_an_evaluation_that_lacks_parts():
     assert set(evaluated({}).values()) == {None}
 
 
-def test_the_command_line_refuses_half_a_fine_tuning(config):
-    result = CliRunner().invoke(app, ["study", "masking", str(config), "--finetune-task", "classification"])
-    assert isinstance(result.exception, UserError)
-    assert "together" in str(result.exception)
+def test_options_for_another_command_are_checked_before_anything_is_trained():
+    check_options("export", ["--step", "3"])
+    with pytest.raises(Exception, match="No such option: --stp"):
+        check_options("export", ["--stp", "3"])
+    with pytest.raises(UserError, match="--export: --out is set by the study; leave it out"):
+        check_options("export", ["--out=there"])
 
 
 def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
