@@ -26,7 +26,8 @@ class Maskwright(Protocol):
 class Commands:
     """The real ones. Within `with`, Ctrl-C, SIGTERM and SIGUSR1 are handed to the one that runs, and none is begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Sequence[str] = (sys.executable, "-m", "launchers.cli")) -> None:
+        self._program = program
         self._child: subprocess.Popen[bytes] | None = None
         self._stopping = False
         self._signals = on_stop_signals(self._stop)
@@ -48,7 +49,7 @@ class Commands:
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "launchers.cli", *words],
+                [*self._program, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,8 @@ from launchers.study.timing import steps_in_time
 from launchers.study.words import conclusion, difference_cell
 from pretrain.config import Config, MaskingConfig, load_config
 from tests.datasets import make_dataset
+from tests.support.forked import ROOT
+from tests.support.runs import wait_for
 from tests.support.study_runs import Pretended, settings
 
 USUAL = MaskingConfig()
@@ -408,3 +413,31 @@ def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
     assert result.exit_code == 0, result.output
     assert "2 runs; 4,608 slots" in result.output
     assert not (tmp_path / "study").exists()
+
+
+STOPPED_STUDY = """
+import sys
+from pathlib import Path
+from launchers.study.commands import Commands, Stopped
+said = Path(sys.argv[1])
+with Commands(["bash", "-c"]) as run:
+    assert run(["echo begun; exit 3"], said) == 3
+    try:
+        run(["trap 'echo saved; kill $!; exit 75' TERM; echo waits; sleep 60 & wait $!"], said)
+    except Stopped:
+        try:
+            run(["echo never"], said)
+        except Stopped:
+            sys.exit(75)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_request_to_stop_is_handed_on_once_and_nothing_is_begun_after_it(tmp_path, number):
+    said = tmp_path / "logs/said"
+    study = subprocess.Popen([sys.executable, "-c", STOPPED_STUDY, str(said)], cwd=ROOT)
+    wait_for(lambda: said.exists() and "waits" in said.read_text())
+    for _ in range(3):
+        study.send_signal(number)
+    assert study.wait(30) == 75
+    assert said.read_text() == "begun\nwaits\nsaved\n"
