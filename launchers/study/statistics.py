@@ -51,7 +51,7 @@ class Difference:
 
 def mean_of(values: Sequence[float], alpha: float = ALPHA) -> Mean:
     """The mean of at least one value, with Student's interval at the level 1 - alpha."""
-    n, mean, sd = _moments(values)
+    n, mean, sd = _moments(values, max(map(abs, values)))
     return Mean(mean, _interval(mean, sd, n, alpha), n)
 
 
@@ -105,15 +105,18 @@ def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
 
 
 def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:
-    """n, mean and spread of the differences; a spread that is but their rounding is 0."""
     common = sorted(one.keys() & two.keys())
-    n, mean, sd = _moments([one[seed] - two[seed] for seed in common])
     scale = max(abs(side[seed]) for seed in common for side in (one, two))
-    return n, mean, 0.0 if sd is not None and sd <= _ROUNDING * scale else sd
+    return _moments([one[seed] - two[seed] for seed in common], scale)
 
 
-def _moments(values: Sequence[float]) -> tuple[int, float, float | None]:
-    return len(values), float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float | None]:
+    """n, mean, and standard deviation; one that is but the rounding of numbers of this scale is 0."""
+    n, mean = len(values), float(np.mean(values))
+    if n == 1:
+        return n, mean, None
+    sd = float(np.std(values, ddof=1))
+    return n, mean, sd if sd > _ROUNDING * scale else 0.0
 
 
 def _p_value(mean: float, sd: float | None, n: int) -> float:

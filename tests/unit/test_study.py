@@ -24,6 +24,7 @@ from launchers.study.dry_run import describe
 from launchers.study.report import write_study_report
 from launchers.study.results import METRICS, compare_arms, evaluated
 from launchers.study.run import run_study
+from launchers.study.slurm import plan, render
 from launchers.study.timing import steps_in_time
 from launchers.study.words import conclusion, difference_cell
 from pretrain.config import Config, MaskingConfig, load_config
@@ -441,3 +442,34 @@ def test_a_request_to_stop_is_handed_on_once_and_nothing_is_begun_after_it(tmp_p
         study.send_signal(number)
     assert study.wait(30) == 75
     assert said.read_text() == "begun\nwaits\nsaved\n"
+
+
+def test_jobs_wait_for_one_another():
+    assert plan([2, 3], timing=True) == [
+        ("time", []),
+        ("run", ["--array=2,3", "--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"]),
+        ("report", ["--dependency=afterany:{before}"]),
+    ]
+    assert plan([1], timing=False) == [("run", ["--array=1"]), ("report", ["--dependency=afterany:{before}"])]
+    assert plan([], timing=False) == [("report", [])]
+
+
+def test_a_job_script_asks_for_what_the_cluster_section_says(config):
+    cluster = ["cluster.partition=gpu", "cluster.gpus_per_node=2", "cluster.time=2:00:00", "cluster.modules=[cuda]"]
+    folder, study = kept(config, *cluster, "cluster.options=[--mail-type=END]", processes=2)
+    loaded = load_config(folder / "config.yaml")
+    script = render(folder, study, loaded, "run")
+    for line in (
+        '#SBATCH --job-name="study-run"',
+        '#SBATCH --gres="gpu:2"',
+        '#SBATCH --cpus-per-task="8"',
+        '#SBATCH --partition="gpu"',
+        '#SBATCH --signal="B:USR1@120"',
+        "#SBATCH --requeue",
+        '#SBATCH --mail-type="END"',
+        "module load cuda",
+    ):
+        assert line in script.splitlines(), line
+    assert script.endswith(f' -m launchers.cli study run {folder} --only "$SLURM_ARRAY_TASK_ID"\n')
+    assert "gres" not in render(folder, study, loaded, "report")
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
