@@ -32,7 +32,7 @@ METRICS = (
     Metric("held_out", "held-out loss", "nats", "lower"),
     Metric("masked_accuracy", "masked accuracy", "share", "higher"),
     Metric("pairs", "minimal pairs", "share", "higher"),
-    Metric("downstream", "downstream", "number", "higher"),
+    Metric("downstream", "downstream score", "number", "higher"),
     Metric("steps", "steps", "count", None),
     Metric("tokens", "tokens", "count", None),
     Metric("seconds", "seconds", "seconds", None),

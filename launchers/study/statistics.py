@@ -4,6 +4,7 @@ Holm (1979), A simple sequentially rejective multiple test procedure: however th
 chance that any of them is wrongly said to differ is at most `alpha`.
 """
 
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,12 +97,15 @@ def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
     if not difference.sd or not difference.mean:
         return None
     effect, alpha = abs(difference.mean) / difference.sd, 1 - difference.level
-    counts = np.arange(2, MOST_SEEDS + 1)
-    limits = stats.t.isf(alpha / 2, counts - 1)
-    shift = effect * np.sqrt(counts)
-    reached = stats.nct.sf(limits, counts - 1, shift) + stats.nct.cdf(-limits, counts - 1, shift)
-    enough = np.flatnonzero(reached >= power)
-    return int(counts[enough[0]]) if len(enough) else None
+    counts = range(2, MOST_SEEDS + 1)
+    index = bisect.bisect_left(counts, power, key=lambda n: _power(effect, n, alpha))
+    return counts[index] if index < len(counts) else None
+
+
+def _power(effect: float, n: int, alpha: float) -> float:
+    """The chance that the two-sided paired t-test tells a mean of `effect` standard deviations from zero."""
+    limit, shift = stats.t.isf(alpha / 2, n - 1), effect * math.sqrt(n)
+    return float(stats.nct.sf(limit, n - 1, shift) + stats.nct.cdf(-limit, n - 1, shift))
 
 
 def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:
