@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import nctdtr, stdtr, stdtrit
 
 ALPHA = 0.05
 POWER = 0.8
@@ -104,8 +104,8 @@ def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
 
 def _power(effect: float, n: int, alpha: float) -> float:
     """The chance that the two-sided paired t-test tells a mean of `effect` standard deviations from zero."""
-    limit, shift = stats.t.isf(alpha / 2, n - 1), effect * math.sqrt(n)
-    return float(stats.nct.sf(limit, n - 1, shift) + stats.nct.cdf(-limit, n - 1, shift))
+    limit, shift = _quantile(n, alpha), effect * math.sqrt(n)
+    return float(1 - nctdtr(n - 1, shift, limit) + nctdtr(n - 1, shift, -limit))
 
 
 def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:
@@ -125,11 +125,16 @@ def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float |
 
 def _p_value(mean: float, sd: float | None, n: int) -> float:
     """1 where all differences are equal: with measures that move in steps, that happens by chance."""
-    return float(2 * stats.t.sf(abs(mean) / sd * math.sqrt(n), n - 1)) if sd else 1.0
+    return float(2 * stdtr(n - 1, -abs(mean) / sd * math.sqrt(n))) if sd else 1.0
 
 
 def _interval(mean: float, sd: float | None, n: int, alpha: float) -> tuple[float, float] | None:
     if not sd:
         return None
-    half = float(stats.t.isf(alpha / 2, n - 1)) * sd / math.sqrt(n)
+    half = _quantile(n, alpha) * sd / math.sqrt(n)
     return mean - half, mean + half
+
+
+def _quantile(n: int, alpha: float) -> float:
+    """Student's t that n values exceed with a chance of alpha, on both sides together."""
+    return -float(stdtrit(n - 1, alpha / 2))
