@@ -82,7 +82,7 @@ def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[tuple[float, f
     for rank, index in enumerate(np.argsort(p_values, kind="stable").tolist()):
         adjusted = min(1.0, max(adjusted, (count - rank) * p_values[index]))
         level = alpha / (count - rejected)
-        goes_on = rejected == rank and p_values[index] < level
+        goes_on = p_values[index] < level
         rejected += goes_on
         found[index] = (level, adjusted, goes_on)
     return found
