@@ -65,9 +65,12 @@ def run_child(
         tell: called with what is being done, and the steps trained so far.
 
     Raises:
-        UserError: if a command fails. Stopped: if somebody asked to stop.
+        UserError: if a command fails, or the folder holds a run that was another. Stopped: if somebody asked to stop.
     """
     place = Place(child.run(folder))
+    record = read_json(place.record)
+    if record and record.get("settings") != settings_of(study, child, steps):
+        raise UserError(f"{place.run} holds a run of another study, or of other steps; remove it")
     _train(folder, study, child, steps, maskwright, tell)
     model = _export(place, steps, maskwright)
     results = [place.evaluation]

@@ -214,6 +214,16 @@ def test_results_that_were_altered_or_lost_are_made_again(config):
     assert run(folder, study)[2] == []  # whole, though not as it was written: nothing but its record is missing
 
 
+def test_a_run_of_another_study_is_not_taken_for_ones_own(config):
+    folder, study = kept(config, seeds=1)
+    run(folder, study)
+    place = children(study)[0].run(folder) / "study.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"settings": "of another"}))
+    failed, _, did = run(folder, study)
+    assert did == []
+    assert "holds a run of another study, or of other steps; remove it" in failed[0]
+
+
 def test_a_stopped_training_is_gone_on_with(config):
     folder, study = kept(config, seeds=1)
     commands = Pretended()
