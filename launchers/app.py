@@ -24,6 +24,7 @@ from launchers.commands import (
     report,
     run,
     status,
+    study,
     tokenizer,
     track,
 )
@@ -45,6 +46,7 @@ for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *wa
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(analyze.analyze_app, name="analyze")
+app.add_typer(study.study_app, name="study")
 app.add_typer(track.track_app, name="track")
 launch.launch_app.command()(launch_prep.prep)
 launch.launch_app.command("list")(launch_list.list_runs)

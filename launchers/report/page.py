@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from launchers.report.collect import collect
 
-_SCRIPTS = ("page.js", "chart.js", "predictions.js", "main.js")
+SCRIPTS = ("page.js", "chart.js", "predictions.js", "main.js")
 
 
 def write_report(run: Path, out: Path) -> None:
@@ -31,13 +32,13 @@ def write_report(run: Path, out: Path) -> None:
         raise UserError(f"{out}: the report cannot be written ({error.strerror})") from None
 
 
-def page(report: dict[str, Any]) -> str:
-    """The HTML of what `collect` found.
+def page(report: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> str:
+    """The HTML of what `collect` found, or of something else for which there are `scripts`, templates' names.
 
     Nothing of a run can become markup or script: its values stand in a JSON element, without any "<", and the page's
     own script puts them in as text. The policy lets no other script run, and nothing be fetched.
     """
-    script = "".join(map(_template, _SCRIPTS))
+    script = "".join(map(_template, scripts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "policy": f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'",

@@ -7,6 +7,7 @@ from pathlib import Path
 from data_prep.errors import UserError
 from launchers.sbatch import Template, directives, sbatch_quote
 from launchers.slurm.submission import Submission
+from pretrain.config import ClusterConfig
 
 START_SECONDS = 180
 """Slurm may warn a job 60 s early, and training needs a while to begin: what is told to stop before that loops."""
@@ -25,9 +26,9 @@ def render(submission: Submission) -> str:
         check_time_limit(cluster.time, cluster.signal_seconds)
     return read_template(cluster.template).substitute(
         directives=_directives(submission),
-        setup=_setup(submission),
+        setup=setup_lines(cluster),
         working_dir=shlex.quote(str(submission.working_dir)),
-        environment=_environment(submission),
+        environment=environment_lines(cluster, submission.python, submission.jobs[0].cpus_per_process),
         supervisor=f"{shlex.quote(str(submission.python))} -m launchers.slurm.supervise {_job_path(submission)}",
     )
 
@@ -74,41 +75,46 @@ def _directives(submission: Submission) -> str:
         "ntasks-per-node": "1",
         "cpus-per-task": str(job.processes_per_node * job.cpus_per_process),
         "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
-        "mem": cluster.mem,
-        "partition": cluster.partition,
-        "account": cluster.account,
-        "qos": cluster.qos,
-        "constraint": cluster.constraint,
-        "reservation": cluster.reservation,
-        "time": cluster.time,
+        **queue_options(cluster),
         "signal": f"B:USR1@{cluster.signal_seconds}",
         "open-mode": "append",
     }
     flags = ["requeue" if cluster.requeue else "no-requeue"]
     # With spare nodes the supervisor goes on without a node that is lost; without, Slurm ends the job.
     flags += ["exclusive"] * cluster.exclusive + ["no-kill"] * (job.spare_nodes > 0)
+    return "\n".join([directives(options), *(f"#SBATCH --{word}" for word in flags), *own_options(cluster)])
+
+
+def queue_options(cluster: ClusterConfig) -> dict[str, str | None]:
+    """Options of sbatch that have the names of their keys in `cluster:`."""
+    names = ("mem", "partition", "account", "qos", "constraint", "reservation", "time")
+    return {name: getattr(cluster, name) for name in names}
+
+
+def own_options(cluster: ClusterConfig) -> list[str]:
+    """A `#SBATCH` line for each of cluster.options."""
     own = [option.removeprefix("--").partition("=") for option in cluster.options]
-    more = [name + (f"={sbatch_quote(name, value)}" if equals else "") for name, equals, value in own]
-    return "\n".join([directives(options), *(f"#SBATCH --{word}" for word in [*flags, *more])])
+    return [f"#SBATCH --{name}" + (f"={sbatch_quote(name, value)}" if equals else "") for name, equals, value in own]
 
 
-def _setup(submission: Submission) -> str:
-    cluster, lines = submission.cluster, []
+def setup_lines(cluster: ClusterConfig) -> str:
+    """What prepares the environment: modules, and cluster.setup."""
+    lines = []
     if cluster.modules:
         lines.append("if ! command -v module >/dev/null; then source /etc/profile || true; fi")
         lines.append(f"module load {shlex.join(cluster.modules)}")
     return "\n".join([*lines, *(cluster.setup or "").splitlines()]) or "# (none)"
 
 
-def _environment(submission: Submission) -> str:
-    job = submission.jobs[0]
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in submission.cluster.environment.items()]
+def environment_lines(cluster: ClusterConfig, python: Path, cores: int) -> str:
+    """The environment of the job's processes, each of which has so many cores."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in cluster.environment.items()]
     lines.append(
         "# The Python environment that submitted the job; DeepSpeed builds its extensions with the ninja in it."
     )
-    lines.append(f"export PATH={shlex.quote(str(submission.python.parent))}:$PATH")
-    lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{job.cpus_per_process}}}")
-    return "\n".join([*lines, *(["export DS_ACCELERATOR=cpu"] if job.cpu else [])])
+    lines.append(f"export PATH={shlex.quote(str(python.parent))}:$PATH")
+    lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{cores}}}")
+    return "\n".join([*lines, *(["export DS_ACCELERATOR=cpu"] if cluster.cpu else [])])
 
 
 def _job_path(submission: Submission) -> str:

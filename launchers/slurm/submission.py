@@ -73,7 +73,7 @@ class Submission:
                 "run_dir": run.run.dir,
                 "python": self.python,
                 "processes_per_node": cluster.gpus_per_node,
-                "cpus_per_process": cluster.cpus_per_process or (1 if cluster.cpu else GPU_JOB_CORES),
+                "cpus_per_process": cores_of(cluster),
             }
         )
 
@@ -93,6 +93,11 @@ class Submission:
         with atomic_writer(self.script) as file:
             file.write(script.encode())
         return self.script
+
+
+def cores_of(cluster: ClusterConfig) -> int:
+    """Cores of each training process."""
+    return cluster.cpus_per_process or (1 if cluster.cpu else GPU_JOB_CORES)
 
 
 def prepare(config: Config, seeds: Seeds | None = None) -> Submission:

@@ -62,6 +62,8 @@ class Config(Section):
             self._only_targets()
         if self.objective == "mlm":
             self._predicts()
+        if self.eval.masks == "common" and self.objective != "mlm":
+            raise ValueError(f"eval.masks common is for objective mlm, not {self.objective}; set it to own")
         if self.masking.device == "gpu" and self.objective != "mlm":
             raise ValueError(f"masking.device gpu is for objective mlm, not {self.objective}")
         if self.causal and self.model.arch not in ("bert", "roberta"):

@@ -9,7 +9,7 @@ from typing import Any
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import TokenizerInfo
 from data_prep.reader import Dataset
-from pretrain.config import Config, DataConfig
+from pretrain.config import Config, DataConfig, MaskingConfig
 from pretrain.curriculum import Stage, stages_of
 from pretrain.data.loader import Loader
 from pretrain.data.marks import check_targets, marks_of, word_order
@@ -158,10 +158,13 @@ def training_loader(
 
 
 def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[Stage], rank: int) -> Loader:
-    """The loader of the held-out set: in natural word order, masked at the last rate, and damage is an error.
+    """The loader of the held-out set: in natural word order, and damage is an error.
 
-    How the rate came there decides nothing, so that the masks are those of a run that always has the last rate.
+    Masked at the last rate, or with `eval.masks: common` as by the defaults of masking: the same for every run. How the
+    rate came there decides nothing, so that the masks are those of a run that always has the last rate.
     """
+    if config.eval.masks == "common":
+        config = config.model_copy(update={"masking": MaskingConfig()})
     data, last = config.data, rate_at(config, config.train.steps - 1)
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     constant = config.model_copy(update={"masking": config.masking.model_copy(update={"rate": last})})

@@ -98,6 +98,7 @@ FREE = {
     "eval__every_steps": 5,
     "eval__rows": 5,
     "eval__samples": 5,
+    "eval__masks": "common",
     "guard__dry_run": False,
     "guard__max_skipped": 2,
     "guard__spike_threshold": 5.0,

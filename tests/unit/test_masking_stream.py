@@ -322,6 +322,19 @@ def test_held_out_masks_are_those_of_the_last_rate_however_it_came_there(dataset
     assert found[0] == found[1]
 
 
+def test_common_masks_of_held_out_rows_are_the_same_whatever_is_trained_on(dataset, tmp_path):
+    def labels(common: bool, **masking: Any) -> list[tuple[list[int], ...]]:
+        config = config_of(dataset, tmp_path, **masking)
+        eval = config.eval.model_copy(update={"masks": "common" if common else "own"})
+        config = config.model_copy(update={"eval": eval})
+        return [contents(b) for b in held_out_loader(config, dataset, stages_of(config, 1), 0).held_out(0, 16)]
+
+    plain = labels(False, strategy="token", rate=0.15)
+    all_masked = {"mask": 1.0, "random": 0.0}
+    assert labels(False, strategy="span", rate=0.3, replacement=all_masked) != plain
+    assert labels(True, strategy="span", rate=0.3, replacement=all_masked) == plain
+
+
 def test_added_special_tokens_are_special_and_id_zero_is_not(tmp_path):
     """Added tokens stand above the base vocabulary; the description of the tokenizer is what masking goes by."""
     base = ["ship", "sail", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -15,7 +15,8 @@ function between(xs, ys, x) {
   return ys[low] + (ys[high] - ys[low]) * (x - xs[low]) / (xs[high] - xs[low]);
 }
 
-const onAxis = step => view.axis === "step" ? step : between(report.axes.step, report.axes[view.axis], step);
+// Lines of different runs have axes of their own.
+const onAxis = (step, axes = report.axes) => view.axis === "step" ? step : between(axes.step, axes[view.axis], step);
 
 function nearest(xs, x) {
   let low = 0, high = xs.length - 1;
@@ -92,19 +93,20 @@ class Chart {
 
   // The part of a line that is in view, and a point more on each side.
   visible(line) {
-    const xs = line.x.map(onAxis);
+    const xs = line.x.map(x => onAxis(x, line.axes));
     let first = xs.findIndex(x => x >= this.low), last = xs.findLastIndex(x => x <= this.high);
     if (first < 0) first = xs.length - 1;
     first = Math.max(0, first - 1);
     last = Math.min(xs.length - 1, last + 1);
-    return { x: xs.slice(first, last + 1), y: line.y.slice(first, last + 1), step: line.x.slice(first, last + 1) };
+    const part = values => values && values.slice(first, last + 1);
+    return { x: part(xs), y: part(line.y), low: part(line.low), high: part(line.high) };
   }
 
   // The y axis: what is drawn strongly decides, and of faint lines all but the wildest hundredth.
   fit() {
     const values = [];
     this.lines.forEach((line, n) => {
-      const sorted = line.y.filter(y => !this.log || y > 0).sort((a, b) => a - b);
+      const sorted = [...line.y, ...line.low || [], ...line.high || []].filter(y => !this.log || y > 0).sort((a, b) => a - b);
       const cut = this.spec.lines[n].style === "raw" && sorted.length > 100 ? Math.floor(sorted.length / 100) : 0;
       if (sorted.length) values.push(sorted[cut], sorted[sorted.length - 1 - cut]);
     });
@@ -137,11 +139,14 @@ class Chart {
     return found;
   }
 
-  path(line, { x, y }) {
-    const hue = hueOf(this.spec, line), points = [];
-    for (let n = 0; n < x.length; n++)
-      if (!this.log || y[n] > 0) points.push([this.x(x[n]).toFixed(1), this.y(y[n]).toFixed(1)]);
+  points(x, y) {
+    return x.flatMap((value, n) => !this.log || y[n] > 0 ? [[this.x(value).toFixed(1), this.y(y[n]).toFixed(1)]] : []);
+  }
+
+  path(line, { x, y, low, high }) {
+    const hue = hueOf(this.spec, line), points = this.points(x, y);
     const found = [svg("polyline", { class: `line ${line.style} ${hue}`, points: points.join(" ") })];
+    if (low) found.unshift(svg("polygon", { class: `band ${hue}`, points: [...this.points(x, low), ...this.points(x, high).reverse()].join(" ") }));
     if (line.style === "points" && points.length <= 80 || points.length === 1)
       found.push(...points.map(([cx, cy]) => svg("circle", { class: `dot ${hue}`, cx, cy, r: 2.6 })));
     return found;
@@ -226,7 +231,7 @@ class Chart {
 // The x axis in view.
 function range() {
   if (view.from !== null) return [view.from, view.to];
-  const all = report.charts.flatMap(chart => chart.lines.flatMap(line => [line.x[0], line.x[line.x.length - 1]])).map(onAxis);
+  const all = report.charts.flatMap(chart => chart.lines.flatMap(line => [line.x[0], line.x[line.x.length - 1]].map(x => onAxis(x, line.axes))));
   const low = Math.min(...all), high = Math.max(...all);
   return high > low ? [low, high] : [low - 1, high + 1];
 }
@@ -238,6 +243,7 @@ function zoom(from, to) {
 }
 
 function hueOf(spec, line) {
+  if (line.hue !== undefined) return `c${line.hue % 8} d${Math.floor(line.hue / 8) % 3}`;
   const shown = spec.lines.filter(other => other.style === "points");
   return `c${line.style === "points" ? 1 + shown.indexOf(line) : 0}`;
 }

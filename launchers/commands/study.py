@@ -1,0 +1,197 @@
+"""`maskwright study`: ways to mask, compared on the user's own data."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from data_prep.errors import UserError
+
+if TYPE_CHECKING:
+    from launchers.study.definition import Study
+
+STOPPED = 75
+study_app = typer.Typer(help="Compare ways to mask on your own data, with several seeds.", no_args_is_help=True)
+StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="a study's folder (run.dir of its config)")]
+
+
+@study_app.command()
+def masking(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a run's YAML file; run.dir is the study's folder")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
+    strategies: Annotated[
+        str, typer.Option(metavar="NAME,...", help="as for masking.strategy")
+    ] = "token,whole_word,span",
+    rates: Annotated[
+        str,
+        typer.Option(metavar="RATE,...", help="as for masking.rate; 0.3:0.15 falls from the first step to the last"),
+    ] = "0.15,0.3,0.3:0.15",
+    replacements: Annotated[
+        str, typer.Option(metavar="M/R/K,...", help="percent that become [MASK], another token, and stay")
+    ] = "80/10/10",
+    seeds: Annotated[int, typer.Option(min=1, help="of each arm; may be raised later")] = 3,
+    budget: Annotated[
+        Literal["tokens", "time", "both"], typer.Option(help="what is equal: steps, seconds, or both in runs apart")
+    ] = "tokens",
+    steps: Annotated[int | None, typer.Option(min=1, help="train.steps of the config by default")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="ARM", help="such as token-0.15; the first by default")
+    ] = None,
+    pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, such as BLiMP's jsonl")] = None,
+    pairs_limit: Annotated[int | None, typer.Option(min=1, help="pairs of each UID; all by default")] = None,
+    finetune: Annotated[
+        str,
+        typer.Option(metavar="OPTIONS", help="of `maskwright finetune`: '--task classification --train F --valid F'"),
+    ] = "",
+    procs: Annotated[int | None, typer.Option(min=1, help="processes; by default one a GPU, or one")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show arms, tokens and time, and do nothing")] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="submit a job array instead, as cluster: says")] = False,
+) -> None:
+    """Train every strategy at every rate and replacement, evaluate all models alike, and say what may be concluded.
+
+    The same command again goes on where it was stopped, and more `--seeds` are added to what is there. All is in the
+    folder run.dir: the runs, report.html, report.md, report.json.
+
+    Exit code: 0 done, 75 stopped on request (Ctrl-C, SIGTERM), 1 failed, or some runs did.
+
+    Examples:
+
+        maskwright study masking configs/bert-mini.yaml --dry-run
+
+        maskwright study masking configs/bert-mini.yaml --seeds 5 --budget both --pairs blimp.jsonl.zst
+
+        maskwright study masking configs/bert-mini.yaml --finetune "--task classification --train a.tsv --valid b.tsv"
+
+        maskwright study masking configs/bert-mini.yaml --strategies token,span --rates 0.15,0.4 run.dir=runs/study
+
+        maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
+    """
+    from launchers.local import gpu_count
+    from launchers.study.define import define
+    from launchers.study.definition import keep_study
+    from launchers.study.dry_run import describe
+    from pretrain.config import load_config
+
+    changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
+    settings = load_config(config, changes)
+    processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
+    words = shlex.split(finetune)
+    if words:
+        check_options("finetune", words)
+    varied = (strategies.split(","), rates.split(","), replacements.split(","))
+    study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
+    folder = settings.run.dir
+    if dry_run:
+        print("\n".join(describe(folder, study, settings)))
+        return
+    keep_study(folder, study, settings)
+    if slurm:
+        from launchers.study.slurm import submit_study
+
+        print(submit_study(folder, study, settings))
+        return
+    _run(folder, study, None)
+
+
+@study_app.command()
+def run(
+    study: StudyArgument,
+    only: Annotated[list[int] | None, typer.Option(metavar="N", help="this run alone, from 1; may be repeated")] = None,
+) -> None:
+    """Go on with a study: the runs that are not done, then the report. With `--only`, some runs and no report.
+
+    Examples:
+
+        maskwright study run runs/study
+
+        maskwright study run runs/study --only 3
+    """
+    from launchers.study.definition import open_study
+
+    _run(study, open_study(study), only)
+
+
+@study_app.command("time")
+def time_command(study: StudyArgument) -> None:
+    """Measure how long a step of each arm takes, for runs of equal time; nothing if that is known.
+
+    Examples:
+
+        maskwright study time runs/study
+    """
+    from launchers.study.commands import Commands, Stopped
+    from launchers.study.definition import open_study
+    from launchers.study.run import needs_timing
+    from launchers.study.timing import measure
+
+    found = open_study(study)
+    if not needs_timing(study, found):
+        print("nothing to measure")
+        return
+    try:
+        with Commands() as maskwright:
+            measure(study, found, maskwright, _say)
+    except Stopped:
+        _stopped(study)
+
+
+@study_app.command()
+def report(study: StudyArgument) -> None:
+    """Write the report of the runs that are done.
+
+    Examples:
+
+        maskwright study report runs/study
+    """
+    from launchers.study.definition import open_study
+
+    _report(study, open_study(study))
+
+
+def check_options(command: str, options: list[str]) -> None:
+    """Refuse options that another command would refuse, or which the study sets itself."""
+    from launchers.app import app
+
+    commands: Any = typer.main.get_command(app)
+    if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
+        raise UserError(f"--{command}: {min(own)} is set by the study; leave it out")
+    commands.commands[command].make_context(command, ["MODEL", *options])
+
+
+def _run(folder: Path, study: "Study", only: list[int] | None) -> None:
+    from launchers.progress import ProgressLine
+    from launchers.study.commands import Commands, Stopped
+    from launchers.study.run import run_study
+
+    try:
+        with Commands() as maskwright, ProgressLine() as line:
+            failed = run_study(folder, study, maskwright, _say, line.show, only)
+    except Stopped:
+        _stopped(folder)
+    if only is None:
+        _report(folder, study)
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
+        raise UserError(f"{failed[0]}{more}; the same command again tries what is not done")
+
+
+def _report(folder: Path, study: "Study") -> None:
+    from launchers.study.report import write_study_report
+
+    page = write_study_report(folder, study)
+    print((folder / "report.md").read_text(), end="\n\n")
+    print(page)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _stopped(folder: Path) -> None:
+    from launchers.study.slurm import queue_again
+
+    print(f"stopped; `maskwright study run {folder}` goes on", file=sys.stderr)
+    queue_again()
+    sys.exit(STOPPED)

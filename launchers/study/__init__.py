@@ -1,0 +1,1 @@
+"""A masking study: the same training under several ways to mask, with several seeds, and what may be concluded."""

@@ -1,0 +1,80 @@
+"""Commands of `maskwright`, one after the other, each a process whose words go to a file."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from launchers.local import on_stop_signals
+from pretrain.signals import die_with_parent
+
+POLL_SECONDS = 1.0
+
+
+class Stopped(Exception):
+    """Somebody asked the study to stop; what was running has ended in good order."""
+
+
+class Maskwright(Protocol):
+    """Runs `maskwright WORDS`, and gives its exit code; `look` is called every second meanwhile."""
+
+    def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = ...) -> int: ...
+
+
+class Commands:
+    """The real ones. Within `with`, Ctrl-C, SIGTERM and SIGUSR1 are handed to the one that runs, and none is begun."""
+
+    def __init__(self, program: Sequence[str] = (sys.executable, "-m", "launchers.cli")) -> None:
+        self._program = program
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stopping = False
+        self._signals = on_stop_signals(self._stop)
+
+    def __enter__(self) -> "Commands":
+        self._signals.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._signals.__exit__(*error)  # type: ignore[arg-type]
+
+    def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
+        """The exit code.
+
+        Raises:
+            Stopped: if a request to stop came before the end.
+        """
+        self._check()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as output:
+            self._child = subprocess.Popen(
+                [*self._program, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is ours to hand on, once
+                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+            )
+            if self._stopping:  # asked between the two
+                self._child.terminate()
+            code = self._wait(look)
+        self._check()
+        return code
+
+    def _wait(self, look: Callable[[], None]) -> int:
+        assert self._child
+        while True:
+            try:
+                return self._child.wait(POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                look()
+
+    def _check(self) -> None:
+        if self._stopping:
+            raise Stopped
+
+    def _stop(self) -> None:
+        if not self._stopping and self._child and self._child.poll() is None:
+            self._child.terminate()
+        self._stopping = True

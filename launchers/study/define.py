@@ -1,0 +1,104 @@
+"""From a run config and the options of a study to the study: all that is wrong is said before anything is trained."""
+
+import itertools
+from pathlib import Path
+from typing import Literal
+
+from data_prep.errors import UserError
+from data_prep.files import sha256_file
+from launchers.study.arms import Arm, grid
+from launchers.study.definition import Measure, Study, deciding
+from pretrain.config import Config
+from pretrain.data.sources import check_run, open_held_out, open_sources
+
+
+def define(
+    config: Config,
+    strategies: list[str],
+    rates: list[str],
+    replacements: list[str],
+    baseline: str | None,
+    seeds: int,
+    budget: Literal["tokens", "time", "both"],
+    processes: int,
+    pairs: str | None,
+    pairs_limit: int | None,
+    finetune: list[str],
+) -> Study:
+    """The study of a config.
+
+    The recommendation goes by the downstream score, or else by minimal pairs, or else by the held-out loss: which of
+    them there is decides it before anything is measured.
+
+    Raises:
+        UserError: if a study of this config would not be one, or it cannot be trained.
+    """
+    _check(config, budget)
+    arms = grid(strategies, rates, replacements, config.masking)
+    names = [arm.name for arm in arms]
+    if baseline is not None and baseline not in names:
+        raise UserError(f"--baseline {baseline} is none of the arms, which are {', '.join(names)}")
+    for arm in arms:
+        check_run(_masked(config, arm), processes)
+    held_out = config.data.valid
+    assert held_out is not None  # it was checked
+    primary: Measure = "downstream" if finetune else "pairs" if pairs else "held_out"
+    return Study(
+        arms=tuple(arms),
+        baseline=baseline or names[0],
+        seeds=seeds,
+        budget=budget,
+        processes=processes,
+        primary=primary,
+        data=held_out,
+        pairs=pairs,
+        pairs_limit=pairs_limit,
+        finetune=tuple(finetune),
+        contents=_contents(config, pairs, finetune),
+        config=deciding(config),
+    )
+
+
+def _masked(config: Config, arm: Arm) -> Config:
+    return Config.model_validate(config.model_dump(mode="json") | {"masking": arm.masking})
+
+
+def _check(config: Config, budget: str) -> None:
+    if config.objective != "mlm":
+        raise UserError(f"a masking study needs objective mlm, not {config.objective}")
+    if config.data.valid is None:
+        raise UserError("data.valid is not set: a study compares its runs by a held-out data set; name one")
+    if config.checkpoint.remote:
+        raise UserError("checkpoint.remote is the place of one run alone; set it to null for a study")
+    if config.cluster.nodes > 1:
+        raise UserError(f"cluster.nodes is {config.cluster.nodes}; each run of a study trains on one node: set it to 1")
+    if budget != "tokens" and (config.curriculum or config.train.batch_ramp):
+        raise UserError(
+            "which steps fit into an equal time cannot be told where rows or batches change during a run; choose "
+            "--budget tokens, or leave curriculum and train.batch_ramp out"
+        )
+
+
+def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[str, str]:
+    """Digests of all data, by name; a URL of a file of pairs or of a task stands for itself."""
+    sources = open_sources(config.data)
+    held_out = open_held_out(config.data, sources)
+    assert held_out
+    found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
+    files = {"--pairs": pairs, **{f"--finetune {option}": file for option, file in files_of(finetune).items()}}
+    return found | {option: _digest(option, file) for option, file in files.items() if file}
+
+
+def files_of(finetune: list[str]) -> dict[str, str]:
+    """The files that the options of a fine-tuning name, by option."""
+    words = [word for one in finetune for word in (one.split("=", 1) if one.startswith("--") else [one])]
+    return {option: file for option, file in itertools.pairwise(words) if option in ("--train", "--valid")}
+
+
+def _digest(option: str, file: str) -> str:
+    if "://" in file:
+        return file
+    try:
+        return sha256_file(Path(file))
+    except OSError as error:
+        raise UserError(f"{option} {file}: cannot be read ({error.strerror})") from None

@@ -1,0 +1,177 @@
+"""What a study compares: STUDY/study.json, and the runs that follow from it."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from data_prep.errors import UserError
+from data_prep.files import write_json
+from launchers.study.arms import Arm
+from pretrain.config import Config, save_config
+from pretrain.identity import differences
+
+Budget = Literal["tokens", "time"]
+Measure = Literal["held_out", "pairs", "downstream"]
+
+
+class Study(BaseModel):
+    """A study as it was asked for.
+
+    Attributes:
+        baseline: the arm that the others are compared with, and whose time an equal time is.
+        seeds: how many; their numbers are 1, 2, ... and are also those of run.seed.
+        budget: "tokens": all arms train for the same steps; "time": for the same seconds; "both": both, in runs apart.
+        processes: of each training.
+        primary: the measure that the recommendation goes by.
+        data, pairs: what the finished models are evaluated on; of each UID of the pairs at most pairs_limit.
+        finetune: options of `maskwright finetune`; empty for no fine-tuning.
+        contents: digests of what these and data.train hold, by name.
+        config: the run config, but for what decides no result.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[1] = 1
+    arms: tuple[Arm, ...]
+    baseline: str
+    seeds: int
+    budget: Literal["tokens", "time", "both"]
+    processes: int
+    primary: Measure
+    data: str
+    pairs: str | None
+    pairs_limit: int | None
+    finetune: tuple[str, ...]
+    contents: dict[str, str]
+    config: dict[str, Any]
+
+    @property
+    def steps(self) -> int:
+        """Steps of each run at equal tokens."""
+        return int(self.config["train"]["steps"])
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        return ("tokens", "time") if self.budget == "both" else (self.budget,)
+
+    @property
+    def digest(self) -> str:
+        """Of all but the number of seeds, which may grow: 64 hexadecimals."""
+        values = self.model_dump(mode="json", exclude={"seeds"})
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Child:
+    """One run of a study."""
+
+    budget: Budget
+    arm: Arm
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm.name}, seed {self.seed}" + (", equal time" if self.budget == "time" else "")
+
+    def run(self, study: Path) -> Path:
+        """Its run folder."""
+        return study / "runs" / self.budget / self.arm.name / f"seed-{self.seed}"
+
+
+def children(study: Study) -> list[Child]:
+    """All runs, seed by seed, so that a part of a study compares arms already; more seeds only add to the end."""
+    return [
+        Child(budget, arm, seed)
+        for seed in range(1, study.seeds + 1)
+        for budget in study.budgets
+        for arm in study.arms
+        if _own_budget(study, budget, arm.name) == budget
+    ]
+
+
+def child_at(study: Study, budget: Budget, arm: Arm, seed: int) -> Child:
+    """The run that stands for an arm at a budget."""
+    return Child(_own_budget(study, budget, arm.name), arm, seed)
+
+
+def _own_budget(study: Study, budget: Budget, arm: str) -> Budget:
+    """Equal time is that of the baseline's runs at equal tokens, which are thus its runs at equal time too."""
+    return "tokens" if study.budget == "both" and arm == study.baseline else budget
+
+
+def deciding(config: Config) -> dict[str, Any]:
+    """The part of a config that decides the results of a study's runs, masking aside, which each arm has of its own."""
+    values = config.model_dump(mode="json")
+    for section in ("masking", "track", "cluster"):
+        del values[section]
+    del values["run"]
+    return values
+
+
+def open_study(folder: Path) -> Study:
+    """The study in a folder.
+
+    Raises:
+        UserError: if there is none, or it cannot be read.
+    """
+    path = folder / "study.json"
+    try:
+        return Study.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder}: not a study (it has no study.json); make one with `maskwright study masking`"
+        ) from None
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{path}: cannot be read as a study ({str(error).splitlines()[0]})") from None
+
+
+def keep_study(folder: Path, study: Study, config: Config) -> None:
+    """Write study.json and config.yaml into a new study's folder; into an old one's, if it is the same study.
+
+    Seeds may be added, and what decides no result may change.
+
+    Raises:
+        UserError: naming what differs from the study in the folder, or if a run is there, or nothing can be written.
+    """
+    if (folder / "status.json").exists():
+        raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
+    if (folder / "study.json").exists():
+        before = open_study(folder)
+        if changed := [*_changes(before, study)]:
+            raise UserError(
+                f"{folder} holds another study: {changed[0]}"
+                + (f" (and {len(changed) - 1} more)" if changed[1:] else "")
+                + "; choose another run.dir, or ask for the same one"
+            )
+        if study.seeds < before.seeds:
+            raise UserError(f"{folder} holds a study of {before.seeds} seeds; seeds can be added, not taken away")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_config(config, folder / "config.yaml")
+        write_json(folder / "study.json", study.model_dump(mode="json"))
+    except OSError as error:
+        raise UserError(f"{folder}: the study cannot be written ({error.strerror})") from None
+
+
+def _changes(before: Study, now: Study) -> Iterator[str]:
+    one, two = (study.model_dump(mode="json", exclude={"seeds", "arms", "config"}) for study in (before, now))
+    names = [[arm.name for arm in study.arms] for study in (before, now)]
+    if before.digest != now.digest:
+        yield from differences(one | {"arms": names[0]}, two | {"arms": names[1]}).values()
+        yield from differences(_flat(before.config), _flat(now.config)).values()
+        yield from differences(
+            *({arm.name: yaml.safe_dump(arm.masking) for arm in s.arms} for s in (before, now))
+        ).values()
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found

@@ -1,0 +1,131 @@
+"""The figures of a study's runs, from their files, and what they say of the arms."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from launchers.report.events import seconds_of, tokens_of
+from launchers.study.child import Place, is_done, read_json
+from launchers.study.definition import Budget, Study, child_at
+from launchers.study.statistics import Difference, Mean, Seeds, differences, mean_of
+from launchers.study.timing import steps_of
+from launchers.study.verdict import Verdict, verdict_of
+from pretrain.measured import Measured, last_of_each, read_measured
+
+Unit = Literal["nats", "share", "number", "seconds", "count"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measure of a run. better: None where more is neither better nor worse, so that nothing is compared."""
+
+    key: str
+    title: str
+    unit: Unit
+    better: Literal["higher", "lower"] | None
+
+
+METRICS = (
+    Metric("held_out", "held-out loss", "nats", "lower"),
+    Metric("masked_accuracy", "masked accuracy", "share", "higher"),
+    Metric("pairs", "minimal pairs", "share", "higher"),
+    Metric("downstream", "downstream score", "number", "higher"),
+    Metric("steps", "steps", "count", None),
+    Metric("tokens", "tokens", "count", None),
+    Metric("seconds", "seconds", "seconds", None),
+    Metric("tokens_per_second", "tokens/s", "count", None),
+)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What is measured at one budget.
+
+    values: by metric, arm and seed. missing: names of runs that are not done.
+    """
+
+    budget: Budget
+    values: dict[str, dict[str, dict[int, float]]]
+    missing: list[str]
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Of one metric: the mean of each arm, how each but the baseline differs from it, and which is best."""
+
+    metric: Metric
+    means: dict[str, Mean]
+    from_baseline: dict[str, Difference]
+    verdict: Verdict | None
+
+
+def read_results(folder: Path, study: Study, budget: Budget) -> Results:
+    """The figures of all runs that are done."""
+    values: dict[str, dict[str, dict[int, float]]] = {}
+    missing = []
+    for seed in range(1, study.seeds + 1):
+        for arm in study.arms:
+            child = child_at(study, budget, arm, seed)
+            if not is_done(folder, study, child, steps_of(folder, study, child)):
+                missing.append(child.name)
+                continue
+            for key, value in figures(child.run(folder)).items():
+                values.setdefault(key, {}).setdefault(arm.name, {})[seed] = value
+    return Results(budget, values, missing)
+
+
+def figures(run: Path) -> dict[str, float]:
+    """By metric, those of one run that are finite numbers."""
+    place = Place(run)
+    found = {**evaluated(read_json(place.evaluation) or {}), **trained(read_measured(run / "journal.jsonl"))}
+    score = (read_json(place.finetuning) or {}).get("mean")
+    return _finite({**found, "downstream": score})
+
+
+def evaluated(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """What `maskwright evaluate` found of its only model."""
+    models: list[dict[str, Any]] = [*evaluation.get("models", {}).values()]
+    model = models[0] if models else {}
+    held_out, pairs = model.get("held_out") or {}, model.get("pairs") or {}
+    accuracy = pairs.get("accuracy")
+    return {"held_out": held_out.get("loss"), "masked_accuracy": held_out.get("masked_accuracy"), "pairs": accuracy}
+
+
+def trained(measured: Measured) -> dict[str, float]:
+    """Steps, real tokens and seconds of training, what was done again, evaluations and checkpoints left out."""
+    lines = measured.trained
+    kept = lines[last_of_each(measured.steps[lines])]
+    seconds, tokens = float(seconds_of(measured)[kept].sum()), float(tokens_of(measured)[kept].sum())
+    found = {"steps": float(len(kept)), "tokens": round(tokens), "seconds": seconds}
+    return found | ({"tokens_per_second": tokens / seconds} if seconds else {})
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        key: float(value) for key, value in values.items() if isinstance(value, (int, float)) and np.isfinite(value)
+    }
+
+
+def compare(study: Study, results: Results) -> list[Comparisons]:
+    """Every metric that was measured, in the order of METRICS."""
+    return [
+        compare_arms(metric, results.values[metric.key], study.baseline)
+        for metric in METRICS
+        if metric.key in results.values
+    ]
+
+
+def compare_arms(metric: Metric, values: Mapping[str, Seeds], baseline: str) -> Comparisons:
+    """The arms by one metric; the differences from the baseline are one family of comparisons, the verdict another."""
+    means = {arm: mean_of(list(seeds.values())) for arm, seeds in values.items()}
+    if metric.better is None:
+        return Comparisons(metric, means, {}, None)
+    base = values.get(baseline, {})
+    others = {arm: seeds for arm, seeds in values.items() if arm != baseline and seeds.keys() & base.keys()}
+    found = differences([(seeds, base) for seeds in others.values()])
+    return Comparisons(
+        metric, means, dict(zip(others, found, strict=True)), verdict_of(values, metric.better == "higher")
+    )

@@ -1,0 +1,148 @@
+"""A study as Slurm jobs: the times of the arms, an array with an element for each run, and the report."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from launchers.sbatch import (
+    Template,
+    cancel,
+    check_available,
+    directives,
+    log_pattern,
+    max_array_size,
+    still_queued,
+    submit,
+)
+from launchers.slurm import queue
+from launchers.slurm.script import check_time_limit, environment_lines, own_options, queue_options, setup_lines
+from launchers.slurm.submission import cores_of
+from launchers.study.child import is_done
+from launchers.study.definition import Study, children
+from launchers.study.run import needs_timing
+from launchers.study.timing import steps_of
+from pretrain.config import Config
+
+PARTS = ("time", "run", "report")
+
+
+def submit_study(folder: Path, study: Study, config: Config) -> str:
+    """Submit what is not done, each run as one element of an array; the words for the user.
+
+    Raises:
+        UserError: if Slurm is not there or refuses a job, jobs of this study wait or run, or a run needs a container.
+    """
+    check_available()
+    _check(folder, study, config)
+    numbers = todo(folder, study)
+    made = folder / "slurm"
+    made.mkdir(exist_ok=True)
+    for part in PARTS:
+        with atomic_writer(made / f"{part}.sh") as file:
+            file.write(render(folder, study, config, part).encode())
+    ids: list[str] = []
+    try:
+        for part, options in plan(numbers, needs_timing(folder, study)):
+            ids.append(submit(made / f"{part}.sh", [option.format(before=ids[-1:] and ids[-1]) for option in options]))
+    except BaseException:
+        cancel(ids)
+        raise
+    (made / "jobs").write_text(" ".join(ids) + "\n")
+    return _words(folder, numbers, ids)
+
+
+def todo(folder: Path, study: Study) -> list[int]:
+    """The numbers of the runs that are not done, from 1."""
+    return [
+        number
+        for number, child in enumerate(children(study), 1)
+        if not is_done(folder, study, child, steps_of(folder, study, child))
+    ]
+
+
+def plan(numbers: Sequence[int], timing: bool) -> list[tuple[str, list[str]]]:
+    """The jobs in order, each with its options of sbatch, in which {before} is the id of the job before it.
+
+    Runs wait for times to be measured, and cannot be without. The report waits for the runs, however they end.
+    """
+    jobs: list[tuple[str, list[str]]] = [("time", [])] if timing else []
+    if numbers:
+        after = ["--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"] if timing else []
+        jobs.append(("run", [f"--array={','.join(map(str, numbers))}", *after]))
+    return [*jobs, ("report", ["--dependency=afterany:{before}"] if jobs else [])]
+
+
+def render(folder: Path, study: Study, config: Config, part: str) -> str:
+    """The batch script of a part.
+
+    Raises:
+        UserError: if a value cannot stand in a script, or the time limit is malformed or too short.
+    """
+    cluster, python = config.cluster, Path(os.path.abspath(sys.executable))
+    if cluster.time is not None:
+        check_time_limit(cluster.time, cluster.signal_seconds)
+    cores = cores_of(cluster)
+    options = {
+        "job-name": f"{cluster.job_name or folder.absolute().name}-{part}",
+        "output": log_pattern(folder.absolute() / "slurm", "%A_%a.log" if part == "run" else "%j.log"),
+        "nodes": "1",
+        "ntasks": "1",
+        "cpus-per-task": str(study.processes * cores),
+        "gres": None if cluster.cpu or part == "report" else f"gpu:{study.processes}",
+        **queue_options(cluster),
+        "signal": f"B:USR1@{cluster.signal_seconds}",
+        "open-mode": "append",
+    }
+    flags = ["requeue" if cluster.requeue else "no-requeue"] + ["exclusive"] * cluster.exclusive
+    lines = [directives(options), *(f"#SBATCH --{flag}" for flag in flags), *own_options(cluster)]
+    only = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else ""
+    return Template.load("study.sh").substitute(
+        directives="\n".join(lines),
+        setup=setup_lines(cluster),
+        working_dir=shlex.quote(str(Path.cwd())),
+        environment=environment_lines(cluster, python, cores),
+        python=shlex.quote(str(python)),
+        command=f"{part} {shlex.quote(str(folder.absolute()))}{only}",
+    )
+
+
+def queue_again() -> None:
+    """Have the job that this process is queued again, if it is one that Slurm has warned before its time limit."""
+    job_id = os.environ.get("SLURM_JOB_ID")
+    if not job_id:
+        return
+    fields = queue.fields_of(int(job_id))
+    if queue.ending_of(fields) == "no" and fields.get("BatchFlag") == fields.get("Requeue") == "1":
+        problem = queue.requeue(int(job_id), [])
+        print(
+            f"job {job_id} cannot be queued again: {problem}" if problem else f"job {job_id} is queued again",
+            flush=True,
+        )
+
+
+def _check(folder: Path, study: Study, config: Config) -> None:
+    if config.cluster.container:
+        raise UserError("cluster.container: a study's jobs run in no container yet; use cluster.setup")
+    if config.cluster.template:
+        raise UserError("cluster.template is for `maskwright launch slurm`; a study's jobs have a script of their own")
+    if len(children(study)) >= (most := max_array_size()):
+        raise UserError(f"the study has {len(children(study))} runs, and an array has {most - 1} elements at most here")
+    jobs = folder / "slurm" / "jobs"
+    if queued := still_queued(jobs.read_text().split() if jobs.exists() else []):
+        raise UserError(f"jobs {' '.join(queued)} of {folder} wait or run; wait, or `scancel {' '.join(queued)}`")
+
+
+def _words(folder: Path, numbers: Sequence[int], ids: Sequence[str]) -> str:
+    return "\n".join(
+        [
+            f"Submitted jobs {' '.join(ids)}: {len(numbers)} runs, each an element of an array, and the report.",
+            f"  state   squeue --jobs {','.join(ids)}",
+            f"  report  {folder / 'report.html'}, at the end",
+            f"  logs    {folder / 'slurm'}",
+            f"  cancel  scancel {' '.join(ids)}",
+        ]
+    )

@@ -1,0 +1,91 @@
+"""How long a step of each arm takes, and how many steps of it fit into the baseline's time."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.errors import UserError
+from data_prep.files import write_json
+from launchers.study.arms import Arm
+from launchers.study.child import overrides, read_json
+from launchers.study.commands import Maskwright
+from launchers.study.definition import Child, Study
+from pretrain.measured import read_measured
+
+STEPS = 40
+_WARM_UP = 10  # steps of these that are not counted
+ROUNDS = 2
+
+
+def steps_in_time(seconds: dict[str, float], baseline: str, steps: int) -> dict[str, int]:
+    """The steps of each arm that take as long as `steps` of the baseline, to the nearest one; at least 1.
+
+    Args:
+        seconds: of a step, by arm.
+    """
+    budget = seconds[baseline] * steps
+    return {arm: max(1, round(budget / each)) for arm, each in seconds.items()}
+
+
+def read_timing(folder: Path, study: Study) -> dict[str, float] | None:
+    """Seconds of a step, by arm; None before they are measured, or if they are another study's."""
+    return {arm: float(np.mean(rounds)) for arm, rounds in read_rounds(folder, study).items()} or None
+
+
+def read_rounds(folder: Path, study: Study) -> dict[str, list[float]]:
+    """Seconds of a step, by arm, of each round of measuring; nothing before they are measured."""
+    found = read_json(folder / "timing.json")
+    rounds: dict[str, list[float]] = found["seconds"] if found and found.get("study") == study.digest else {}
+    return rounds
+
+
+def steps_of(folder: Path, study: Study, child: Child) -> int | None:
+    """The steps of a run; None if they are not known before times are measured."""
+    if child.budget == "tokens":
+        return study.steps
+    seconds = read_timing(folder, study)
+    return None if seconds is None else steps_in_time(seconds, study.baseline, study.steps)[child.arm.name]
+
+
+def measure(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[str], None]) -> None:
+    """Train each arm for STEPS steps, ROUNDS times, and write timing.json.
+
+    Every second round goes through the arms backwards, so that a machine that slows down evenly favours none.
+
+    Raises:
+        UserError: if a training fails. Stopped: if somebody asked to stop.
+    """
+    found: dict[str, list[float]] = {arm.name: [] for arm in study.arms}
+    for number in range(ROUNDS):
+        for arm in study.arms[:: -1 if number % 2 else 1]:
+            tell(f"measuring the time of {arm.name}, round {number + 1} of {ROUNDS}")
+            found[arm.name].append(_measure(folder, study, arm, maskwright))
+    write_json(folder / "timing.json", {"study": study.digest, "seconds": found})
+
+
+def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:
+    """Seconds of a step: the median of a short training, which is then removed."""
+    run, log = folder / "timing" / arm.name, folder / "timing" / f"{arm.name}.log"
+    shutil.rmtree(run, ignore_errors=True)
+    words = ["train", str(folder / "config.yaml"), *overrides(_settings(run, arm)), "--procs", str(study.processes)]
+    if code := maskwright(words, log):
+        raise UserError(f"the training that measures the time of {arm.name} ended with exit code {code}; see {log}")
+    seconds = read_measured(run / "journal.jsonl").series("speed/step_seconds").values
+    shutil.rmtree(run)
+    return float(np.median(seconds[_WARM_UP:]))
+
+
+def _settings(run: Path, arm: Arm) -> dict[str, Any]:
+    """A mask rate that changes goes through its whole course."""
+    return {
+        "run.dir": str(run),
+        "train.steps": STEPS,
+        "masking": arm.masking,
+        "schedule": {"kind": "constant"},
+        "train.profile": None,
+        "data.valid": None,
+        "track.uri": "none",
+    }

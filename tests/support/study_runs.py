@@ -1,0 +1,109 @@
+"""A study's commands without their work: run folders, models and figures as the real ones leave them, in an instant."""
+
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from launchers.study.commands import Stopped
+from pretrain.journal import Entry, format_entry
+
+SECONDS = {"token": 1.0, "whole_word": 1.1, "span": 0.8}
+
+
+class Pretended:
+    """Stands for `launchers.study.commands.Commands`.
+
+    called: the words of each command so far. losses: of an arm's held-out tokens, by its name.
+    fails: command words with which one fails. stop_after: so many steps of a training, once.
+    """
+
+    def __init__(self, losses: dict[str, float] | None = None) -> None:
+        self.called: list[list[str]] = []
+        self.losses = losses or {}
+        self.fails: Callable[[list[str]], bool] = lambda words: False
+        self.stop_after: int | None = None
+
+    def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
+        words = list(words)
+        self.called.append(words)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if self.fails(words):
+            log.write_text("first line\nerror: it went wrong\n")
+            return 1
+        look()
+        return {"train": self._train, "export": self._export, "evaluate": self._evaluate, "finetune": self._finetune}[
+            words[0]
+        ](words)
+
+    def commands(self) -> list[str]:
+        """The command and the run of each call, as in "train token-0.15/seed-1"."""
+        found = []
+        for words in self.called:
+            run = Path(settings(words)["run.dir"] if words[0] == "train" else words[1])
+            run = run.parent.parent if run.parent.name == "exports" else run
+            found.append(f"{words[0]} {run.parent.name}/{run.name}")
+        return found
+
+    def _train(self, words: list[str]) -> int:
+        values = settings(words)
+        run, steps, masking = Path(values["run.dir"]), values["train.steps"], values["masking"]
+        run.mkdir(parents=True, exist_ok=True)
+        if self.stop_after is not None:
+            self._status(run, "stopped", self.stop_after, steps)
+            self.stop_after = None
+            raise Stopped
+        rng = np.random.default_rng(values.get("run.seed", 0))
+        with open(run / "journal.jsonl", "wb") as file:
+            for step in range(1, steps + 1):
+                speed = {"speed/step_seconds": SECONDS[masking["strategy"]], "speed/tokens_per_second": 1000.0}
+                metrics = {"train/loss": 5.0, **speed}
+                if step % max(1, steps // 4) == 0:
+                    metrics["eval/loss"] = self.losses.get(_arm(run), 4.0) + 3 / step + float(rng.normal(0, 0.05))
+                file.write(format_entry(Entry(step, float(step), metrics, {"rows": 8, "seq_len": 32})))
+        self._status(run, "completed", steps, steps)
+        return 0
+
+    def _status(self, run: Path, state: str, step: int, steps: int) -> None:
+        status = {"state": state, "step": step, "total_steps": steps, "reason": "", "next_action": "", "time": 0.0}
+        (run / "status.json").write_text(json.dumps(status))
+
+    def _export(self, words: list[str]) -> int:
+        model = Path(words[1]) / "exports" / f"step-{int(words[3]):08d}"
+        model.mkdir(parents=True)
+        (model / "config.json").write_text("{}")
+        return 0
+
+    def _evaluate(self, words: list[str]) -> int:
+        run = Path(words[1]).parent.parent
+        noise = np.random.default_rng(zlib.crc32(f"{_arm(run)}/{run.name}".encode())).normal(0, 0.01)
+        loss = self.losses.get(_arm(run), 4.0) + float(noise)
+        found: dict[str, Any] = {"held_out": {"loss": loss, "masked_accuracy": 0.3, "predictions": 100}}
+        if "--pairs" in words:
+            found["pairs"] = {"accuracy": 0.6 + float(noise), "pairs": 100, "interval": [0.5, 0.7], "by": {}}
+        Path(words[-1]).write_text(json.dumps({"models": {words[1]: found}, "comparisons": []}))
+        return 0
+
+    def _finetune(self, words: list[str]) -> int:
+        Path(words[-1]).write_text(
+            json.dumps({"task": "classification", "metric": "mcc", "scores": [0.2], "mean": 0.2})
+        )
+        return 0
+
+
+def settings(words: Sequence[str]) -> dict[str, Any]:
+    """The overrides of a command, read as the command reads them."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals:
+            found[key] = yaml.safe_load(value)
+    return found
+
+
+def _arm(run: Path) -> str:
+    return run.parent.name

@@ -1,0 +1,132 @@
+"""What a study concludes: figures worked out by hand or printed in books, and error rates that hold."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launchers.study.statistics import Difference, differences, holm, mean_of, seeds_needed
+from launchers.study.verdict import verdict_of
+
+STUDENT = {1: 12.7062, 2: 4.3027, 4: 2.7764}  # 97.5% quantiles, as tables have them
+
+
+def seeds(*values):
+    return dict(enumerate(values, 1))
+
+
+@pytest.mark.parametrize(
+    "values,mean,sd", [((1.0, 3.0), 2, 2**0.5), ((1.0, 2.0, 3.0), 2, 1), ((2, 4, 4, 4, 6), 4, 2**0.5)]
+)
+def test_a_mean_has_students_interval(values, mean, sd):
+    found = mean_of(values)
+    half = STUDENT[len(values) - 1] * sd / len(values) ** 0.5
+    assert found.mean == pytest.approx(mean)
+    assert found.interval == pytest.approx((mean - half, mean + half), rel=1e-4)
+
+
+def test_one_seed_and_equal_values_have_no_interval():
+    assert mean_of([2.0]).interval is None
+    assert mean_of([2.0, 2.0, 2.0]).interval is None
+    (found,) = differences([(seeds(2.0), seeds(1.0))])
+    assert (found.mean, found.sd, found.interval, found.p, found.told_apart) == (1.0, None, None, 1.0, False)
+
+
+def test_differences_that_are_equal_but_for_rounding_claim_nothing():
+    one, two = seeds(0.53, 0.31, 0.12), seeds(0.52, 0.30, 0.11)
+    assert len({one[seed] - two[seed] for seed in one}) > 1
+    (found,) = differences([(one, two)])
+    assert (found.sd, found.interval, found.told_apart) == (0.0, None, False)
+
+
+def test_differences_are_paired_by_seed():
+    """Differences 1, 2, 3: mean 2, sd 1, t = 2 / (1 / sqrt 3) = 3.464 with 2 degrees of freedom, p = 0.0742."""
+    (found,) = differences([({1: 11, 2: 22, 3: 33, 4: 0}, {3: 30, 2: 20, 1: 10, 9: 5})])
+    assert (found.mean, found.sd, found.n) == (2, 1, 3)
+    assert found.p == pytest.approx(0.0742, abs=5e-5)
+    assert found.interval == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), rel=1e-4)
+
+
+def test_holm_by_hand():
+    """Of 4: 0.05/4, 0.05/3, 0.05/2; the third fails, and the fourth with it although it is below 0.05."""
+    found = holm([0.03, 0.005, 0.04, 0.01])
+    assert [rejected for *_, rejected in found] == [False, True, False, True]
+    assert [level for level, *_ in found] == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
+    assert [adjusted for _, adjusted, _ in found] == pytest.approx([0.06, 0.02, 0.06, 0.03])
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_holm_never_contradicts_itself(p_values):
+    found = holm(p_values)
+    count = sum(rejected for *_, rejected in found)
+    assert count <= sum(p < 0.05 for p in p_values)
+    for p, (level, adjusted, rejected) in zip(p_values, found, strict=True):
+        assert rejected == (adjusted < 0.05) or abs(adjusted - 0.05) < 1e-12
+        assert rejected == (p < level)
+        assert 0.05 / len(p_values) <= level <= 0.05
+        assert p <= adjusted <= 1
+
+
+@given(st.lists(st.lists(st.floats(-5, 5).map(lambda v: round(v, 3)), min_size=4, max_size=4), min_size=2, max_size=5))
+def test_an_interval_excludes_zero_just_where_arms_are_told_apart(arms):
+    base, *others = [seeds(*values) for values in arms]
+    for found in differences([(other, base) for other in others]):
+        excludes = found.interval is not None and not found.interval[0] <= 0 <= found.interval[1]
+        assert excludes == found.told_apart
+
+
+@pytest.mark.parametrize("effect,needed", [(0.5, 34), (0.8, 15), (1.0, 10)])
+def test_seeds_needed_are_those_of_the_tables_for_power(effect, needed):
+    """As G*Power has them for the paired t-test, two-sided, 5%, power 80%."""
+    found = Difference(effect, 1.0, 3, 0.3, 0.3, 0.95, (-1, 2), False)
+    assert seeds_needed(found) == needed
+
+
+def test_seeds_needed_where_nobody_can_say():
+    assert seeds_needed(Difference(0.001, 1.0, 3, 1, 1, 0.95, (-1, 1), False)) is None
+    assert seeds_needed(Difference(0.1, None, 1, 1, 1, 0.95, None, False)) is None
+    assert seeds_needed(Difference(0.0, 1.0, 3, 1, 1, 0.95, (-1, 1), False)) is None
+
+
+NOISE = {"a": seeds(3.00, 3.02, 2.98, 3.01), "b": seeds(3.50, 3.51, 3.49, 3.52), "c": seeds(3.01, 3.00, 3.00, 3.01)}
+
+
+def test_the_best_arm_is_told_apart_from_some():
+    found = verdict_of(NOISE, higher_is_better=False)
+    assert found.best == "a"
+    assert [one.other for one in found.worse] == ["b"]
+    assert [one.other for one in found.level] == ["c"]
+    assert found.worse[0].difference.mean == pytest.approx(-0.5025)
+    assert found.worse[0].difference.interval[1] < 0
+    assert found.level[0].difference.interval[0] < 0 < found.level[0].difference.interval[1]
+    assert found.level[0].seeds > 4
+    assert verdict_of(NOISE, higher_is_better=True).best == "b"
+
+
+def test_arms_are_compared_by_the_seeds_that_all_have():
+    found = verdict_of({"a": seeds(1, 1.1, 9), "b": {2: 2.0, 3: 2.1, 4: 2.2}}, higher_is_better=False)
+    assert found.seeds == 2
+    assert found.level[0].difference.n == 2
+    assert verdict_of({"a": {1: 1.0}, "b": {2: 1.0}}, True) is None
+    assert verdict_of({"a": {1: 1.0}}, True) is None
+
+
+def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart():
+    """The best of 6 is chosen by the data; comparing it with 5 others alone would be wrong too often."""
+    rng = np.random.default_rng(1)
+    studies, wrong = 400, 0
+    for _ in range(studies):
+        values = rng.normal(size=(6, 5)) + rng.normal(size=5)  # seeds have something in common
+        found = verdict_of({str(n): seeds(*row) for n, row in enumerate(values)}, higher_is_better=True)
+        wrong += bool(found.worse)
+    assert wrong / studies < 0.05 + 2.5 * (0.05 * 0.95 / studies) ** 0.5
+
+
+def test_a_real_difference_is_found():
+    rng = np.random.default_rng(2)
+    base = rng.normal(3, 0.1, size=5)
+    values = {"a": seeds(*base), "b": seeds(*(base + 0.2 + rng.normal(0, 0.01, size=5)))}
+    found = verdict_of(values, higher_is_better=False)
+    assert found.best == "a"
+    assert not found.level
