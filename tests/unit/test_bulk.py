@@ -17,7 +17,7 @@ FIRST = [Point("loss", 1 / step, 1000 + step, step) for step in (1, 2, 5, 3, 4)]
 # sent twice; the newest by step, by time and by value; NaN before and after a number
 SECOND = [*FIRST, Point("loss", 0.1, 1006, 5), Point("loss", 0.3, 1006, 5), Point("loss", 0.2, 1006, 5)]
 SECOND += [Point("odd", math.nan, 1, 1), Point("odd", 2.0, 2, 2), Point("odd", math.inf, 3, 3), Point("odd", 4.0, 4, 4)]
-OLDER = [Point("seldom", 9.0, 6, 6), Point("loss", 0.2, 1007, 4)]
+LATER = [Point("seldom", 9.0, 6, 6), Point("loss", 0.5, 1006, 5)]  # older than what is there, and newer by value
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +45,12 @@ def test_rows_are_those_of_mlflows_own_client(client: SimpleNamespace, monkeypat
         log_batch(run_id, metrics=metrics)
 
     monkeypatch.setattr(client.mlflow, "log_batch", counted)
-    for points in (FIRST, SECOND, OLDER):
+    for points in (FIRST, SECOND, LATER):
         log_points(client.mlflow, client.uri, quick, points)
     assert by_client == [2]  # what is not finite
     with monkeypatch.context() as patch:
         patch.setattr(bulk, "_insert", lambda *_: False)
-        for points in (FIRST, SECOND, OLDER):
+        for points in (FIRST, SECOND, LATER):
             log_points(client.mlflow, client.uri, plain, points)
     for table in ("metrics", "latest_metrics"):
         assert rows(client.path, table, quick) == rows(client.path, table, plain) != []
