@@ -1,16 +1,14 @@
 """DeepSpeed behind a small surface: one optimizer step over a global batch.
 
-With deepspeed_config.py the only importer of deepspeed.
+With deepspeed_config.py, extensions.py and layout.py the only importer of deepspeed.
 """
 
 import contextlib
-import fcntl
 import functools
 import gc
 import io
 import os
 import socket
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
@@ -19,11 +17,9 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
-from deepspeed.ops.op_builder.builder import OpBuilder
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
-from torch.utils.cpp_extension import _get_build_directory
 
 from data_prep.errors import UserError
 from pretrain import nvme, rendezvous
@@ -35,6 +31,7 @@ from pretrain.clipping import Clipping
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.deepspeed_config import deepspeed_config, flat_gradients, refusal
+from pretrain.extensions import build_extensions, prepare_swapping
 from pretrain.flat_gradients import FlatGradients
 from pretrain.group_norms import GroupNorms
 from pretrain.guards.own_time import OwnTime
@@ -78,15 +75,6 @@ def init_distributed() -> None:
     unlink_segments(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
 
 
-def build_extensions() -> None:
-    """Build and load what DeepSpeed uses on a CPU, where it can be built; nothing on a GPU."""
-    # DeepSpeed builds with ninja: always that of this environment, or it builds anew.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    accelerator = get_accelerator()
-    if accelerator.device_name() == "cpu":
-        _build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
-
-
 def _own_gpu(visible: int) -> int:
     local_rank = int(os.environ["LOCAL_RANK"])
     if local_rank >= visible:
@@ -97,40 +85,11 @@ def _own_gpu(visible: int) -> int:
     return local_rank
 
 
-def _build_extension(builder: Any) -> None:
-    """Build and load an extension of DeepSpeed, one process after the other.
-
-    PyTorch marks a build by a file `lock`, which stays if the builder is killed, and for which all later starts would
-    wait for ever. The lock taken here goes with its process, so whoever holds it knows such a file to be left over.
-    """
-    if builder is None or not builder.is_compatible(verbose=False):
-        return  # DeepSpeed does without
-    folder = Path(_get_build_directory(builder.name, False))
-    with open(folder / ".maskwright", "a") as file:
-        with contextlib.suppress(OSError):  # a network file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-            (folder / "lock").unlink(missing_ok=True)
-        builder.load()
-
-
-def _prepare_swapping(config: Config) -> None:
-    builder = get_accelerator().create_op_builder("AsyncIOBuilder")
-    nvme.check_compatible(builder)
-    _build_extension(get_accelerator().create_op_builder("PinMemoryBuilder"))  # which it needs
-    _build_extension(builder)
-    nvme.make_folder(config, dist.get_rank())
-
-
 def make_deterministic() -> None:
     """Demand of PyTorch operations that give the same bits each time, as on a CPU all do; before the first on a GPU."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def extensions() -> list[str]:
-    """DeepSpeed's compiled extensions that this process has loaded."""
-    return list(OpBuilder._loaded_ops)
 
 
 class Engine:
@@ -149,7 +108,7 @@ class Engine:
         self.n_parameters = sum(p.numel() for p in model.parameters())
         settings = deepspeed_config(config, self.n_parameters, get_accelerator().device_name())
         if config.zero.offload == "nvme":
-            together(lambda: _prepare_swapping(config))
+            together(lambda: prepare_swapping(config))
         try:
             self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
         except (AssertionError, NotImplementedError, ValueError) as error:

@@ -7,7 +7,7 @@ import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
 from pretrain.clipping import Clipping
-from pretrain.engine import _build_extension
+from pretrain.extensions import build_extension
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_what_a_killed_build_has_left_is_not_waited_for(tmp_path, monkeypatch):
     left.parent.mkdir()
     left.touch()
     built = []
-    _build_extension(
+    build_extension(
         SimpleNamespace(name="extension", is_compatible=lambda verbose: True, load=lambda: built.append(left.exists()))
     )
     assert built == [False]
