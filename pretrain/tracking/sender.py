@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_POINTS_AT_ONCE = 900  # and the rest of the line that reached it; MLflow takes 1,000 in one request
+_MOST_AT_ONCE = 900  # points, and the rest of the line that reached it; MLflow takes 1,000 in one request
+_LEAST_AT_ONCE = 50
 
 
 class Sender:
@@ -40,6 +41,7 @@ class Sender:
         self._client: MlflowClient | None = None
         self._run_id = ""  # known once connected
         self._sent = SentSteps()
+        self._at_once = _MOST_AT_ONCE
 
     def queue_artifact(self, path: Path) -> None:
         path = path.resolve()
@@ -54,6 +56,7 @@ class Sender:
         """Send all that waits; the number of points. After an error the connection is made anew."""
         client, self._client = self._client or self._connect(), None
         points = self._send_journal(client)
+        self._at_once = min(_MOST_AT_ONCE, 2 * self._at_once)
         self._send_artifacts(client)
         if self.record.status != "RUNNING":
             client.set_terminated(self._run_id, self.record.status, self.record.end_time)
@@ -89,7 +92,7 @@ class Sender:
             last = end, entry.step
             new, when = self._sent.take_new(entry), int(entry.time * 1000)
             points += [Point(metric_name(name), value, when, entry.step) for name, value in new.items()]
-            if len(points) >= _POINTS_AT_ONCE:
+            if len(points) >= self._at_once:
                 sent += self._send_points(client, points, *last)
                 points = []
         return sent + self._send_points(client, points, *last)
@@ -97,7 +100,11 @@ class Sender:
     def _send_points(self, client: "MlflowClient", points: list[Point], end: int, step: int) -> int:
         """Send the points of the journal up to byte `end`, then record that; returns their number."""
         if end > self.record.offset:
-            log_points(client, self._uri, self._run_id, points)
+            try:
+                log_points(client, self._uri, self._run_id, points)
+            except Exception:
+                self._at_once = max(_LEAST_AT_ONCE, self._at_once // 2)  # it may have been too much for the time limit
+                raise
             self.update(offset=end, step=step)
             self._on_progress(end)
         return len(points)
