@@ -44,12 +44,12 @@ METRICS = (
     *("train/loss", "train/masked_accuracy", "train/learning_rate", "train/mask_rate", "train/grad_norm"),
     *("data/epoch", "data/seq_len", "speed/tokens_per_second", "speed/data_wait", "speed/step_seconds", "speed/tflops"),
 )
-PREDICTION = """A journal line of 11 metrics and the batch is about 600 bytes. It costs the loop 12 us where Python
-is in the processor's caches, and 130 us after a training step, which has put it out of them. The thread reads it (20 us)
-and makes 11 points of it. Into SQLite they go as rows: with the commit, the record on disk and cold caches 0.3 ms a
-step. A server gets them as one body: 0.25 ms. During an outage nothing is read or sent, and there are some attempts a
-minute (0.1 ms). At 200 ms a step: 0.2% with SQLite and with a server, 0.1% during an outage, 0.07% for the journal
-alone."""
+PREDICTION = """A journal line of 11 metrics and the batch is about 600 bytes. It costs the loop 12 us where
+Python is in the processor's caches, and 130 us after a training step, which has put it out of them. The thread
+reads it (20 us) and makes 11 points of it. Into SQLite they go as rows: with the commit, the record on disk and
+cold caches 0.3 ms a step. A server gets them as one body: 0.25 ms. During an outage nothing is read or sent,
+there are some attempts a minute (0.1 ms). At 200 ms a step: 0.2% with SQLite and with a server, 0.1% during an
+outage, 0.07% for the journal alone."""
 EARLIER = """Until then the points went through MLflow's own client and database code. Predicted for that: 20 us for
 the loop, 0.45 ms of the thread with a server and 1.1 ms with SQLite. Measured, on a machine that others used: 171 us,
 0.97 ms and 1.92 ms, or 0.6% and 1.05% of a step of 200 ms. The thread's code, too, is slower after a step than alone,

@@ -43,7 +43,7 @@ class Server:
             self.process = subprocess.Popen(
                 command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        for _ in range(900):
+        for _ in range(3000):
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"{self.uri}/health", timeout=1).read()
                 return

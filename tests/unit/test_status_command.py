@@ -6,7 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from launchers.app import app
+from launchers.commands import status
 from pretrain.run_folder import RunFolder
+from tests.support.report_runs import eventful, write_run
 
 
 @pytest.fixture
@@ -42,3 +44,12 @@ def test_a_run_that_nobody_holds_has_failed(folder):
     CliRunner().invoke(app, ["stop", str(folder.path)])
     assert folder.stop.exists()
     lock.close()
+
+
+def test_goodput_is_told_of_one_run(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", eventful())
+    shown = json.loads(CliRunner().invoke(app, ["status", str(run), "--json"]).output)
+    assert shown["goodput"] == pytest.approx(60 / (60 + 6 + 3 + 26 + 65))
+    assert "37.5%" in CliRunner().invoke(app, ["status", str(run)]).output
+    monkeypatch.setattr(status, "_SHORT_JOURNAL", 1000)
+    assert json.loads(CliRunner().invoke(app, ["status", str(run), "--json"]).output)["goodput"] is None
