@@ -64,11 +64,11 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    for _ in range(600):
+    for _ in range(2400):
         if condition():
             return
         time.sleep(0.05)
-    pytest.fail("it did not come to pass within 30 s")
+    pytest.fail("it did not come to pass within 120 s")
 
 
 def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
