@@ -15,7 +15,8 @@ from tests.support.mlflow_server import Proxy
 
 FIRST = [Point("loss", 1 / step, 1000 + step, step) for step in (1, 2, 5, 3, 4)] + [Point("seldom", -0.5, 7, 7)]
 # sent twice; the newest by step, by time and by value; NaN before and after a number
-SECOND = [*FIRST, Point("loss", 0.1, 1006, 5), Point("loss", 0.3, 1006, 5), Point("loss", 0.2, 1006, 5)]
+SECOND = [*FIRST, Point("seldom", 2.0, 9, 9), Point("seldom", 1.0, 9, 9)]
+SECOND += [Point("loss", 0.1, 1006, 5), Point("loss", 0.3, 1006, 5), Point("loss", 0.2, 1006, 5)]
 SECOND += [Point("odd", math.nan, 1, 1), Point("odd", 2.0, 2, 2), Point("odd", math.inf, 3, 3), Point("odd", 4.0, 4, 4)]
 LATER = [Point("seldom", 9.0, 6, 6), Point("loss", 0.5, 1006, 5)]  # older than what is there, and newer by value
 
