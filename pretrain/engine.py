@@ -1,6 +1,6 @@
 """DeepSpeed behind a small surface: one optimizer step over a global batch.
 
-With deepspeed_config.py the only importer of deepspeed.
+With deepspeed_config.py, extensions.py and layout.py the only importer of deepspeed.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import gc
 import io
 import os
 import socket
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
@@ -18,7 +17,6 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
-from deepspeed.ops.op_builder.builder import OpBuilder
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
@@ -33,7 +31,7 @@ from pretrain.clipping import Clipping
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.deepspeed_config import deepspeed_config, flat_gradients, refusal
-from pretrain.extension_build import build_extension
+from pretrain.extensions import build_extensions, prepare_swapping
 from pretrain.flat_gradients import FlatGradients
 from pretrain.group_norms import GroupNorms
 from pretrain.guards.own_time import OwnTime
@@ -77,15 +75,6 @@ def init_distributed() -> None:
     unlink_segments(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
 
 
-def build_extensions() -> None:
-    """Build and load what DeepSpeed uses on a CPU, where it can be built; nothing on a GPU."""
-    # DeepSpeed builds with ninja: always that of this environment, or it builds anew.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    accelerator = get_accelerator()
-    if accelerator.device_name() == "cpu":
-        build_extension(accelerator.create_op_builder("ShareMemCommBuilder"))
-
-
 def _own_gpu(visible: int) -> int:
     local_rank = int(os.environ["LOCAL_RANK"])
     if local_rank >= visible:
@@ -96,24 +85,11 @@ def _own_gpu(visible: int) -> int:
     return local_rank
 
 
-def _prepare_swapping(config: Config) -> None:
-    builder = get_accelerator().create_op_builder("AsyncIOBuilder")
-    nvme.check_compatible(builder)
-    build_extension(get_accelerator().create_op_builder("PinMemoryBuilder"))  # which it needs
-    build_extension(builder)
-    nvme.make_folder(config, dist.get_rank())
-
-
 def make_deterministic() -> None:
     """Demand of PyTorch operations that give the same bits each time, as on a CPU all do; before the first on a GPU."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def extensions() -> list[str]:
-    """DeepSpeed's compiled extensions that this process has loaded."""
-    return list(OpBuilder._loaded_ops)
 
 
 class Engine:
@@ -132,7 +108,7 @@ class Engine:
         self.n_parameters = sum(p.numel() for p in model.parameters())
         settings = deepspeed_config(config, self.n_parameters, get_accelerator().device_name())
         if config.zero.offload == "nvme":
-            together(lambda: _prepare_swapping(config))
+            together(lambda: prepare_swapping(config))
         try:
             self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
         except (AssertionError, NotImplementedError, ValueError) as error:

@@ -22,13 +22,13 @@ class LineFile:
         before the next ones.
         """
         self._unwritten += lines
-        start = os.fstat(self._file.fileno()).st_size
-        left = self._unwritten
+        written = 0
         try:
-            while left:  # one write may take only a part
-                left = left[self._file.write(left) :]
+            while written < len(self._unwritten):  # one write may take only a part
+                written += self._file.write(self._unwritten[written:])
         except OSError:
-            self._file.truncate(start)
+            if written:
+                self._file.truncate(os.fstat(self._file.fileno()).st_size - written)
             raise
         self._unwritten = b""
 

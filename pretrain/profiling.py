@@ -1,6 +1,7 @@
 """A profile of some steps: a trace for each rank, for https://ui.perfetto.dev, and a table of time by part."""
 
 import itertools
+import os
 import sys
 import time
 from collections import defaultdict
@@ -71,6 +72,7 @@ class Profile:
         activities = [torch.profiler.ProfilerActivity.CPU]
         if self._cuda:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or PyTorch prints its own beginning and end to the terminal
         self._stamps, self._steps = [], []
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()

@@ -29,8 +29,9 @@ from pretrain.data.sources import (
     open_sources,
     training_loader,
 )
-from pretrain.engine import Engine, extensions, init_distributed, make_deterministic
+from pretrain.engine import Engine, init_distributed, make_deterministic
 from pretrain.environment import gather_environment, record_environment
+from pretrain.extensions import extensions
 from pretrain.guards.dry_run import dry_run
 from pretrain.guards.history import History
 from pretrain.guards.pulse import Pulse

@@ -26,6 +26,8 @@ from launchers.runs import (
 from launchers.squeue import QueuedJob, own_jobs
 from launchers.stop import stop_run
 
+_SHORT_JOURNAL = 50_000_000  # bytes, a second's reading
+
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders of run folders")]
 
 
@@ -54,7 +56,8 @@ def status(
     if len(found) == 1 and found[0].problem and not found[0].jobs:
         raise UserError(found[0].problem)
     if json_format:
-        print(as_json(found[0].facts() if len(run) == len(found) == 1 else [seen.facts() for seen in found]))
+        one = len(run) == len(found) == 1
+        print(as_json(found[0].facts() | _goodput(run[0]) if one else [seen.facts() for seen in found]))
     else:
         _print(found)
     if exit_code:
@@ -96,6 +99,13 @@ def _print(found: list[Seen]) -> None:
     wide_console().print(_one(found[0]) if len(found) == 1 else _several(found))
 
 
+def _goodput(run: Path) -> dict[str, float | None]:
+    from launchers.report.collect import goodput_of
+    from pretrain.run_folder import RunFolder
+
+    return {"goodput": goodput_of(RunFolder(run), _SHORT_JOURNAL)}
+
+
 def _one(seen: Seen) -> Table:
     facts, last = seen.overview, seen.overview.last_checkpoint
     table = Table(show_header=False, box=None)
@@ -107,6 +117,7 @@ def _one(seen: Seen) -> Table:
         "held-out loss": number(facts.eval_loss, ".4f"),
         "masked accuracy": number(facts.masked_accuracy, ".1%"),
         "tokens/s": number(facts.tokens_per_second, ",.0f"),
+        "goodput": number(_goodput(seen.run)["goodput"], ".1%"),
         "time left": left_cell(seen),
         "updated": f"{age_cell(seen)} ago" if seen.status else "",
         "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),

@@ -98,7 +98,7 @@ def _deepspeed() -> Iterator[Finding]:
     begin = time.perf_counter()
     import deepspeed
 
-    from pretrain.engine import build_extensions, extensions
+    from pretrain.extensions import build_extensions, extensions
 
     build_extensions()
     names = ", ".join(extensions()) or "no extension"

@@ -36,8 +36,9 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         raise UserError(f"{run}: not a run folder (it has no status.json, config.yaml or journal.jsonl)")
     environment, config = read_json(folder.environment), read_config(folder.config)
     measured = _measured(folder.journal)
-    breaks = breaks_of(measured, starts_of(environment))
-    spent = time_spent(measured, breaks)
+    starts = starts_of(environment)
+    breaks = breaks_of(measured, starts)
+    spent = time_spent(measured, breaks, starts)
     speed = speeds(measured, spent)
     marks = marks_of(measured, breaks) | {"stage": _stage_marks(config, measured)}
     found = {
@@ -62,6 +63,17 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "config": config_rows(config),
     }
     return _clean(found)
+
+
+def goodput_of(folder: RunFolder, most_bytes: int) -> float | None:
+    """The share of all time since the run's first start that went into steps which count.
+
+    None if it is not known, or the journal is longer than `most_bytes`: 1 GB takes 15 s of a processor.
+    """
+    if not folder.journal.exists() or folder.journal.stat().st_size > most_bytes:
+        return None
+    measured, starts = _measured(folder.journal), starts_of(read_json(folder.environment))
+    return speeds(measured, time_spent(measured, breaks_of(measured, starts), starts)).get("goodput")
 
 
 def _measured(journal: Path) -> Measured:

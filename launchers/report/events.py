@@ -109,8 +109,8 @@ def _fewer(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [marks[i] for i in np.linspace(0, len(marks) - 1, MOST_MARKS).astype(int)]
 
 
-def time_spent(measured: Measured, breaks: Sequence[Break]) -> dict[str, float]:
-    """Seconds by what they went to; together, those from the first step's beginning to the last line.
+def time_spent(measured: Measured, breaks: Sequence[Break], starts: Sequence[Start]) -> dict[str, float]:
+    """Seconds by what they went to; together, those from the run's first start, or else step, to the last line.
 
     "training" is what steps that count took beside waiting for data. "elsewhere" is what nothing accounts for, such as
     starting; a clock that was set back makes it 0.
@@ -129,8 +129,14 @@ def time_spent(measured: Measured, breaks: Sequence[Break]) -> dict[str, float]:
         "steps done again": float(seconds[lines].sum() - seconds[kept].sum()),
         "between starts": sum(one.pause for one in breaks),
     }
-    wall = float(measured.times.max() - measured.times[0] + seconds[lines[0]])
+    begin = float(measured.times[lines[0]] - seconds[lines[0]])
+    spent["before the first step"] = max(0.0, begin - started) if (started := _first_start(starts)) else 0.0
+    wall = float(measured.times.max()) - begin + spent["before the first step"]
     return spent | {"elsewhere": max(0.0, wall - sum(spent.values()))}
+
+
+def _first_start(starts: Sequence[Start]) -> float | None:
+    return starts[0].time if starts and not starts[0].after_step else None
 
 
 def _total(measured: Measured, name: str) -> float:
@@ -140,7 +146,7 @@ def _total(measured: Measured, name: str) -> float:
 def speeds(measured: Measured, spent: dict[str, float]) -> dict[str, float]:
     """Real tokens in all, real tokens a second while steps ran and over all time, and the share of padding.
 
-    "goodput" is the share of all time that went into steps which count.
+    "goodput" is the share of all time since the run's first start that went into steps which count.
     """
     lines = measured.trained
     kept = lines[last_of_each(measured.steps[lines])]

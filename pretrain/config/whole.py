@@ -59,7 +59,9 @@ class Config(Section):
     def _cross_checks(self) -> "Config":
         self._stages_fit()
         if self.objective == "repair":
-            self._only_targets()
+            self._unread("strategy", "replacement", because="repair masks all that the wrong text has not")
+        if self.causal:
+            self._unread("strategy", "rate", "replacement", because="clm masks none")
         if self.objective == "mlm":
             self._predicts()
         if self.eval.masks == "common" and self.objective != "mlm":
@@ -133,11 +135,9 @@ class Config(Section):
                 f"predicted; raise it to {math.ceil(500 / (shortest - 2)) / 1000:g} at least, or make rows longer"
             )
 
-    def _only_targets(self) -> None:
-        masking = self.masking
-        for name in ("strategy", "replacement"):
-            if getattr(masking, name) != MaskingConfig.model_fields[name].default:
+    def _unread(self, *names: str, because: str) -> None:
+        for name in names:
+            if getattr(self.masking, name) != MaskingConfig.model_fields[name].default:
                 raise ValueError(
-                    f"masking.{name} says which tokens to mask and how, and objective: repair masks all that the wrong "
-                    "text has not; remove it"
+                    f"masking.{name} says which tokens to mask and how, and objective: {because}; remove it"
                 )

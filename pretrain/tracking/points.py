@@ -1,5 +1,6 @@
 """What of a journal is sent: of each (metric, step) the first line that holds it."""
 
+import functools
 import posixpath
 import re
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def lines(journal: Path, start: int, stop: int | None) -> Iterator[tuple[int, En
                 yield end, entry
 
 
+@functools.cache
 def metric_name(name: str) -> str:
     """The name in MLflow, which refuses a whole request for one name with other signs or too long.
 

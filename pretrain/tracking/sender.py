@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.files import write_json
 from pretrain.redact import redact
+from pretrain.tracking.bulk import Point, log_points
 from pretrain.tracking.points import SentSteps, lines, metric_name
 from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord
 from pretrain.tracking.runs import open_run
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_METRICS_PER_BATCH = 900  # and the rest of the line that reached it; MLflow takes 1,000 in one request
+_MOST_AT_ONCE = 900  # points, and the rest of the line that reached it; MLflow takes 1,000 in one request
+_LEAST_AT_ONCE = 50
 
 
 class Sender:
@@ -39,6 +41,7 @@ class Sender:
         self._client: MlflowClient | None = None
         self._run_id = ""  # known once connected
         self._sent = SentSteps()
+        self._at_once = _MOST_AT_ONCE
 
     def queue_artifact(self, path: Path) -> None:
         path = path.resolve()
@@ -53,6 +56,7 @@ class Sender:
         """Send all that waits; the number of points. After an error the connection is made anew."""
         client, self._client = self._client or self._connect(), None
         points = self._send_journal(client)
+        self._at_once = min(_MOST_AT_ONCE, 2 * self._at_once)
         self._send_artifacts(client)
         if self.record.status != "RUNNING":
             client.set_terminated(self._run_id, self.record.status, self.record.end_time)
@@ -81,27 +85,29 @@ class Sender:
         return self._run_dir / JOURNAL_NAME
 
     def _send_journal(self, client: "MlflowClient") -> int:
-        from mlflow.entities import Metric
-
-        points = 0
-        metrics: list[Metric] = []
+        sent = 0
+        points: list[Point] = []
         last = self.record.offset, self.record.step
         for end, entry in lines(self._journal, self.record.offset, None):
             last = end, entry.step
-            for name, value in self._sent.take_new(entry).items():
-                metrics.append(Metric(metric_name(name), value, int(entry.time * 1000), entry.step))
-            if len(metrics) >= _METRICS_PER_BATCH:
-                points += self._send_batch(client, metrics, *last)
-                metrics = []
-        return points + self._send_batch(client, metrics, *last)
+            new, when = self._sent.take_new(entry), int(entry.time * 1000)
+            points += [Point(metric_name(name), value, when, entry.step) for name, value in new.items()]
+            if len(points) >= self._at_once:
+                sent += self._send_points(client, points, *last)
+                points = []
+        return sent + self._send_points(client, points, *last)
 
-    def _send_batch(self, client: "MlflowClient", metrics: list[Any], end: int, step: int) -> int:
-        """Send the metrics of the journal up to byte `end`, then record that; returns their number."""
+    def _send_points(self, client: "MlflowClient", points: list[Point], end: int, step: int) -> int:
+        """Send the points of the journal up to byte `end`, then record that; returns their number."""
         if end > self.record.offset:
-            client.log_batch(self._run_id, metrics=metrics)
+            try:
+                log_points(client, self._uri, self._run_id, points)
+            except Exception:
+                self._at_once = max(_LEAST_AT_ONCE, self._at_once // 2)  # it may have been too much for the time limit
+                raise
             self.update(offset=end, step=step)
             self._on_progress(end)
-        return len(metrics)
+        return len(points)
 
     def _send_artifacts(self, client: "MlflowClient") -> None:
         for name in list(self.record.artifacts):

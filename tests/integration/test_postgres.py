@@ -64,6 +64,7 @@ def test_a_server_with_postgresql_gets_every_point_once(
 ) -> None:
     """NaN and infinities too; a request that was taken and not recorded is sent again, and doubles nothing."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.2)
     run = tmp_path / "run"
     export = run / "exports" / "step-100"

@@ -45,7 +45,7 @@ class Server:
             self.process = subprocess.Popen(
                 command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        for _ in range(900):
+        for _ in range(3000):
             if self._answers():
                 return
             if self.process.poll() is not None:

@@ -51,7 +51,7 @@ def run_id(run_dir: Path) -> str:
 
 
 def wait_for_step(run_dir: Path, step: int) -> None:
-    for _ in range(1200):
+    for _ in range(4800):
         record = load_record(run_dir)
         if record and record.step == step:
             return

@@ -293,6 +293,12 @@ def test_missing_required_key_is_named(write, name):
         (["masking.ngram=2"], "masking: ngram is for strategy ngram, which is not chosen; set masking.strategy, or"),
         (["masking.span.p=0.5", "masking.strategy=whole_word"], "masking: span is for strategy span, which is not"),
         (["objective=clm", "eval.masks=common"], "eval.masks common is for objective mlm, not clm; set it to own"),
+        (
+            ["objective=clm", "masking.rate=0.3"],
+            "masking.rate says which tokens to mask and how, and objective: clm masks",
+        ),
+        (["objective=clm", "masking.strategy=span"], "objective: clm masks none; remove it"),
+        (["objective=clm", "masking.replacement.mask=1", "masking.replacement.random=0"], "clm masks none; remove it"),
         (["objective=clm", "masking.device=gpu"], "masking.device gpu is for objective mlm, not clm"),
         (["optim.muon.momentum=0.9"], "optim: muon has settings of name muon, which adamw does not read; remove them"),
         (["model.arch=auto"], "arch auto and config go together"),
@@ -548,7 +554,6 @@ def test_a_rate_that_selects_nothing_of_a_row(write):
     falling = "masking.rate={schedule: linear, start: 0.3, end: 0.08}"
     assert wanted in refusal(write(LEAST), short, falling)
     assert wanted in refusal(write(LEAST), "data.seq_len=64", falling, "curriculum=[{after_step: 2, seq_len: 8}]")
-    load_config(write(LEAST), [short, "masking.rate=0.08", "objective=clm"])
     load_config(write(LEAST), [short, "masking.rate=0.08", "objective=repair"])
 
 

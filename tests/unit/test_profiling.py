@@ -55,12 +55,12 @@ def run(profile, pulse, steps):
     return heard
 
 
-def test_the_wanted_steps_alone_are_in_the_trace(tmp_path, capsys):
+def test_the_wanted_steps_alone_are_in_the_trace(tmp_path, capfd):
     pulse = Pulse()
     profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", pulse, CPU, steps_done=0)
     assert run(profile, pulse, range(1, 7)) == [3, 4]
     written = (tmp_path / "profile" / "steps-3-4.txt").read_text()
-    assert capsys.readouterr().err == written
+    assert capfd.readouterr().err == written
     assert [line.split()[0] for line in written.splitlines()[2:5]] == ["data", "forward", "all"]
     names = [event.get("name") for event in trace(tmp_path / "profile" / "steps-3-4-rank-00000.json.gz")]
     assert names.count("data") == names.count("forward") == 2

@@ -58,7 +58,7 @@ def test_a_start_is_counted_once_where_the_journal_tells_it_too():
 
 def test_time_is_shared_out_without_rest():
     run = measured(eventful())
-    spent = time_spent(run, breaks_of(run, []))
+    spent = time_spent(run, breaks_of(run, []), [])
     assert spent == pytest.approx(
         {
             "training": 30 * SECONDS * 0.75,
@@ -67,6 +67,7 @@ def test_time_is_shared_out_without_rest():
             "checkpoints": 3,
             "steps done again": 13 * SECONDS,
             "between starts": 65,
+            "before the first step": 0,
             "elsewhere": 0,
         }
     )
@@ -79,7 +80,17 @@ def test_time_is_shared_out_without_rest():
 
 def test_a_clock_that_was_set_back_makes_nothing_negative():
     lines = [step_line(step, START - 1000 * step) for step in range(1, 9)]
-    assert all(seconds >= 0 for seconds in time_spent(measured(lines), []).values())
+    assert all(seconds >= 0 for seconds in time_spent(measured(lines), [], []).values())
+
+
+def test_goodput_is_of_all_time_since_the_first_start():
+    run = measured(eventful())
+    starts = [Start(0, START - 40), Start(10, START + 110)]
+    spent = time_spent(run, breaks_of(run, starts), starts)
+    assert (spent["before the first step"], spent["elsewhere"]) == pytest.approx((40, 0))
+    assert speeds(run, spent)["goodput"] == pytest.approx(60 / (60 + 6 + 3 + 26 + 65 + 40))
+    for forgotten in ([Start(10, START - 40)], [Start(0, None)], [Start(0, START + 40)]):  # or a clock set back
+        assert time_spent(run, breaks_of(run, []), forgotten)["before the first step"] == 0
 
 
 def test_axes_count_what_was_done_again_once():

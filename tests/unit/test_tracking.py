@@ -5,6 +5,7 @@ import json
 import logging
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
@@ -24,6 +25,8 @@ from pretrain.tracking import (
     resolve_target,
     sync,
 )
+from pretrain.tracking import sender as sending
+from pretrain.tracking.bulk import Point
 from pretrain.tracking.points import SentSteps, lines, metric_name
 from pretrain.tracking.tags import run_tags
 from pretrain.tracking.target import alone
@@ -233,3 +236,35 @@ def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
     refused = run(tmp_path / "runs", "--uri", "http://me:hunter2@host").exception
     assert isinstance(refused, UserError)
     assert "hunter2" not in str(refused)
+
+
+def test_a_server_that_is_too_slow_for_many_points_gets_fewer_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many again would time out again, for ever."""
+    taken: list[list[int]] = []
+    limit = 200
+
+    def take(_client: object, _uri: str, _run_id: str, points: list[Point]) -> None:
+        if len(points) > limit:
+            raise TimeoutError("timed out")
+        taken.append([point.step for point in points])
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    for step in range(1, 2001):
+        journal.append(step, {"train/loss": 1 / step})
+    monkeypatch.setattr(sending, "log_points", take)
+    monkeypatch.setattr(sending.Sender, "_connect", lambda self: SimpleNamespace())
+    sender = sending.Sender(tmp_path, "http://slow", RunRecord("http://slow", "demo", "first", {}, {}))
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            sender.send()
+        sender._sent = SentSteps()  # as a new connection does
+    assert sender.send() == 2000
+    assert [step for steps in taken for step in steps] == list(range(1, 2001))
+    limit = 900
+    for done in (2000, 2900, 3800, 4700):
+        for step in range(done + 1, done + 901):
+            journal.append(step, {"train/loss": 1 / step})
+        sender.send()
+    assert len(taken[-1]) == 900
