@@ -49,10 +49,10 @@ def missing(right: Words, wrong: Words) -> Iterator[tuple[int, int]]:
 def differences(right: Words, wrong: Words) -> Iterator[tuple[int, int, int, int]]:
     """Where an alignment finds words of `right`, [first, last), in the place of those of `wrong`, [start, end).
 
-    In order; one of the two ranges may be empty. What both begin and end with is equal. Longer texts are then cut at runs of words that stand once in each, in an
-    order that both have (as in Cohen's patience diff), and the parts are aligned by difflib's SequenceMatcher. A part
-    whose numbers of words have a product above MAX_PRODUCT is taken as wholly different: the cost grows with the length
-    of the texts, not with its square.
+    In order; one of the two ranges may be empty. What both begin and end with is equal. Longer texts are then cut at
+    runs of words that stand once in each, in an order that both have (as in Cohen's patience diff), and the parts are
+    aligned by difflib's SequenceMatcher. A part whose numbers of words have a product above MAX_PRODUCT is taken as
+    wholly different: the cost grows with the length of the texts, not with its square.
     """
     return _differences(right, wrong, 0, len(right), 0, len(wrong), whole=True)
 

@@ -41,8 +41,8 @@ for finished in (dataset.info, dataset.show, dataset.verify, collocations.colloc
     prep.prep_app.command()(finished)
 app.add_typer(prep.prep_app, name="prep")
 watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, replay.replay)
-finished = (run.export, evaluate.evaluate, finetune.finetune, generate.generate)
-for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, *finished):
+results = (run.export, evaluate.evaluate, finetune.finetune, generate.generate)
+for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, *results):
     app.command()(command)
 app.add_typer(mask.mask_app, name="mask")
 app.add_typer(analyze.analyze_app, name="analyze")
