@@ -58,7 +58,8 @@ class Workers:
     def __exit__(self, kind: object, *_: object) -> None:
         if self._pool is not None:
             self._counters[-1] = kind is not None  # then the workers stop after their batch
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            # Without an error the pool's thread is waited for: Python's exit would write to the pipe that it closes.
+            self._pool.shutdown(wait=kind is None, cancel_futures=True)
             if kind is not None:
                 self._stop()
 
