@@ -11,13 +11,14 @@ the processor time of the thread. Prints a table and writes it to --out.
 
 import argparse
 import contextlib
+import itertools
 import logging
 import socket
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ where SQLite took 1.09 ms: four fifths of it SQLAlchemy's objects, five for each
 Hence `pretrain/tracking/bulk.py`."""
 CONNECTED = ("SQLite", "server")
 HEADER = (
-    *("MLflow is", "ms a step without", "time with it, to without: median (least, most)"),
+    *("MLflow is", "ms a step without", "median step with it, to without: median of rounds (least, most)"),
     *("us a step, loop's calls", "us a step, thread's processor time", "both, share of the step"),
     "journal, bytes a step",
 )
@@ -65,7 +66,8 @@ HEADER = (
 
 @dataclass
 class Cost:
-    """Of each round: seconds a step with tracking and without; of all: loop's calls and the thread's processor time."""
+    """Of each round: the median step's seconds, with tracking and without. Of all steps: seconds of the loop's calls,
+    and the thread's processor time."""
 
     name: str
     with_it: list[float]
@@ -164,10 +166,7 @@ def measure(name: str, uri: str, folder: Path, training: Training, rounds: int, 
             if tracked:
                 _track(cost, uri, folder / "run", training, steps)
             else:
-                begin = time.perf_counter()
-                for one in range(steps):
-                    training.step(one)
-                cost.without.append((time.perf_counter() - begin) / steps)
+                cost.without.append(_median_seconds(training.step, steps))
     return cost
 
 
@@ -178,16 +177,18 @@ def _track(cost: Cost, uri: str, run: Path, training: Training, steps: int) -> N
     time.sleep(3)  # imports, a database's tables, the first attempts: once a start of a run
     while cost.name in CONNECTED and not ((record := load_record(run)) and record.run_id):
         time.sleep(0.1)
-    used, begin = _thread_seconds(tracker), time.perf_counter()
-    for one in range(steps):
-        loss = training.step(one)
+    used = _thread_seconds(tracker)
+
+    def step(number: int) -> None:
+        loss = training.step(number)
         cost.steps += 1
         start = time.perf_counter()
         batch = {"position": {"epoch": 0, "row": cost.steps * ROWS}, "seq_len": SEQ_LEN, "rows": ROWS}
         batch |= {"mask_rate": 0.15, "checksum": "0123456789abcdef", "replaced": 0, "settings": "01234567"}
         journal.append(cost.steps, {metric: loss + i / 7 for i, metric in enumerate(METRICS)}, batch)
         cost.calls += time.perf_counter() - start
-    cost.with_it.append((time.perf_counter() - begin) / steps)
+
+    cost.with_it.append(_median_seconds(step, steps))
     if cost.name in CONNECTED:
         while (record := load_record(run)) is None or record.step < cost.steps:
             time.sleep(0.1)
@@ -195,6 +196,15 @@ def _track(cost: Cost, uri: str, run: Path, training: Training, steps: int) -> N
     journal.close()
     tracker.close(60 if cost.name in CONNECTED else 0.1, "FINISHED")
     cost.journal_bytes = (run / "journal.jsonl").stat().st_size
+
+
+def _median_seconds(step: Callable[[int], object], steps: int) -> float:
+    """Of the median step: what else the machine does for a moment does not count."""
+    ends = [time.perf_counter()]
+    for number in range(steps):
+        step(number)
+        ends.append(time.perf_counter())
+    return statistics.median(end - begin for begin, end in itertools.pairwise(ends))
 
 
 def _thread_seconds(tracker: Tracker) -> float:
@@ -229,8 +239,9 @@ What a step pays for being tracked, with MLflow in each of these states. An enco
 {table}
 
 - The two sides take turns in one process, on the same batches: {rounds} rounds of {costs[0].steps // rounds} steps
-  a side. Their ratio shows what else ran on the machine as well: where the least and the most are far apart, it says
-  nothing about less than a per cent.
+  a side, of each of which the median step counts. Their ratio shows what else ran on the machine as well: where the
+  least and the most are far apart, it says nothing about less than a per cent. What the thread does in a few steps
+  only, such as sending, is in "both" alone.
 - "Both" counts as if training stood still while the thread works; with a core to spare, or a GPU that computes, it does
   not. It is a fixed time a step, so its share is smaller where steps are longer.
 - "Refusing": no process at that address. "Frozen": connections are taken and nothing is answered. A tracker that has
