@@ -1,13 +1,20 @@
 """A finished model, as people name it: a Hugging Face folder, or a run, which is exported."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenizers import Tokenizer
+
 from data_prep.errors import UserError
+from data_prep.reader import Dataset
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_CAUSAL = re.compile("ForCausalLM|LMHeadModel")
+_MASKED = re.compile("ForMaskedLM|ForPreTraining|WithLMHead")
 
 
 def model_folder(path: Path) -> Path:
@@ -70,17 +77,21 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def is_causal(folder: Path) -> bool:
-    """Whether the model in a Hugging Face folder predicts each token from those before it, by its config.json alone.
+    """Whether the language model in a Hugging Face folder predicts each token from those before it, by its config.json.
 
     Raises:
-        UserError: if config.json cannot be read.
+        UserError: if config.json cannot be read, or the model has no language model head.
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        architectures = config.get("architectures") or []
-    except (OSError, ValueError, AttributeError) as error:
+        named = " ".join(config.get("architectures") or ["?"])
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         raise UserError(f"{folder / 'config.json'} cannot be read ({error})") from error
-    return bool(config.get("is_decoder")) or any("CausalLM" in name or "LMHead" in name for name in architectures)
+    if config.get("is_decoder") or _CAUSAL.search(named):
+        return True
+    if not _MASKED.search(named):
+        raise UserError(f"{folder} holds a model without a language model head ({named}), which predicts no tokens")
+    return False
 
 
 def load_language_model(folder: Path) -> tuple["PreTrainedModel", bool]:
@@ -89,3 +100,20 @@ def load_language_model(folder: Path) -> tuple["PreTrainedModel", bool]:
 
     causal = is_causal(folder)
     return load_model(folder, AutoModelForCausalLM if causal else AutoModelForMaskedLM), causal
+
+
+def check_vocabulary(name: str, vocabulary: dict[str, int], dataset: Dataset) -> None:
+    """Raise UserError if a model has another vocabulary than a data set: its ids would mean something else.
+
+    Args:
+        name: the model's.
+        vocabulary: the model's tokens and their ids.
+    """
+    if not dataset.manifest.tokenizer.files:
+        raise UserError(f"{dataset.location} carries no tokenizer, by which to see that it is the models'")
+    dataset.check_tokenizer()
+    ours = Tokenizer.from_file(str(dataset.tokenizer_path / "tokenizer.json"))
+    if ours.get_vocab(with_added_tokens=True) != vocabulary:
+        raise UserError(
+            f"{name} has another vocabulary than {dataset.location}; prepare the text with the model's own tokenizer"
+        )

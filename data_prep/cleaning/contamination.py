@@ -1,7 +1,5 @@
 """Documents that contain text of an evaluation set, by shared runs of words (Brown et al. 2020, GPT-3, appendix C)."""
 
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-import zstandard
 
 from data_prep.cleaning.arrays import load_uint64, save_array
 from data_prep.cleaning.words import batches, ngrams, parts, word_hashes
+from data_prep.compressed import DAMAGE, decompressed
 from data_prep.errors import DamagedData, UserError
 
 NGRAM_WORDS = 13
@@ -124,22 +122,8 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _read(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
-        if path.suffix == ".gz":
-            return gzip.decompress(data)
-        return _unzstd(data) if path.suffix == ".zst" else data
+        return decompressed(path.read_bytes(), path.name)
     except FileNotFoundError as error:
         raise UserError(f"There is no evaluation file {path}; correct its name.") from error
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except (OSError, *DAMAGE) as error:
         raise UserError(f"{path} cannot be read ({error}); get an undamaged copy.") from error
-
-
-def _unzstd(data: bytes) -> bytes:
-    frames = []
-    while data:
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        frames.append(frame.decompress(data))
-        if not frame.eof:
-            raise EOFError("the file ends within a zstd frame")
-        data = frame.unused_data
-    return b"".join(frames)

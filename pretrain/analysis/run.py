@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
@@ -14,7 +13,7 @@ from pretrain.analysis.layers import Found, analyze
 from pretrain.analysis.sample import Settings, causal_sample, held_out_rows, masked_sample
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.padded import longest_text
-from pretrain.model_folder import load_language_model, load_tokenizer, model_folder
+from pretrain.model_folder import check_vocabulary, load_language_model, load_tokenizer, model_folder
 
 _USUAL_LENGTH = 128  # slots of a row, where models take as many
 
@@ -49,7 +48,7 @@ def measure(
     folders = {name: model_folder(Path(name)) for name in names}
     limits = {}
     for name, folder in folders.items():
-        _check_tokenizer(load_tokenizer(folder), name, dataset)
+        check_vocabulary(name, load_tokenizer(folder).get_vocab(), dataset)
         limits[name] = longest_text(load_language_model(folder)[0])
     shortest = min((limit for limit in limits.values() if limit), default=_USUAL_LENGTH)
     for name, limit in limits.items():
@@ -83,14 +82,3 @@ def _text(n: int) -> str:
     if not n:
         return "natural"
     return "shuffled words" if n == 1 else f"shuffled {n}-grams"
-
-
-def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, dataset: Dataset) -> None:
-    if not dataset.manifest.tokenizer.files:
-        raise UserError(f"{dataset.location} carries no tokenizer, by which to see that it is the models'")
-    dataset.check_tokenizer()
-    there = Tokenizer.from_file(str(dataset.tokenizer_path / "tokenizer.json"))
-    if tokenizer.get_vocab() != there.get_vocab(with_added_tokens=True):
-        raise UserError(
-            f"{name} has another tokenizer than {dataset.location}; prepare the text again with --tokenizer {name}"
-        )

@@ -19,7 +19,7 @@ from pretrain.evaluation.streams import Predictor
 from pretrain.evaluation.text import SentenceTokenizer, open_tokenizer
 from pretrain.evaluation.unigram import Unigram, token_counts
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model_folder import load_tokenizer
+from pretrain.model_folder import check_vocabulary, load_tokenizer
 
 UNIGRAM = "unigram"
 _SEQ_LEN = 128
@@ -122,7 +122,7 @@ def _held_out(task: Task, candidates: list[_Candidate]) -> HeldOut | None:
             raise UserError(f"{one.name} takes texts of {one.longest} tokens; give a --seq-len of no more than that")
     held_out = HeldOut(Dataset(task.data), Masks(task.rows, seq_len, task.mask_rate, task.strategy))
     for one in candidates:
-        held_out.check_tokenizer(one.name, one.tokenizer.vocabulary())
+        check_vocabulary(one.name, one.tokenizer.vocabulary(), held_out.dataset)
     return held_out
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
@@ -77,16 +76,6 @@ class HeldOut:
         self._objective = MaskedTokens(self.vocabulary, [(strategy, 1.0)], masks.rate, all_masks, _SEED, "evaluate")
         if not dataset.n_blocks:
             raise UserError(f"{dataset.location} holds no document to evaluate on")
-
-    def check_tokenizer(self, name: str, vocabulary: dict[str, int]) -> None:
-        """Raise UserError if a model has another vocabulary than the data set: its ids would mean something else."""
-        self.dataset.check_tokenizer()
-        ours = Tokenizer.from_file(str(self.dataset.tokenizer_path / "tokenizer.json"))
-        if ours.get_vocab(with_added_tokens=True) != vocabulary:
-            raise UserError(
-                f"{name} has another vocabulary than {self.dataset.location}; prepare the held-out text with the "
-                "model's own tokenizer"
-            )
 
     def __iter__(self) -> Iterator[Question]:
         masks, data = self.masks, DataConfig(train="-")

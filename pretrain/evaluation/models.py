@@ -1,6 +1,5 @@
 """Finished models as predictors: through the native encoder where they have that form, else through transformers."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
 from pretrain.evaluation.streams import Answers, Stream
@@ -18,11 +17,9 @@ from pretrain.evaluation.text import SentenceTokenizer, open_tokenizer
 from pretrain.model.encoder import Encoder
 from pretrain.model.families import from_hugging_face, shape_of
 from pretrain.model.padded import longest_text, padded_logits
-from pretrain.model_folder import load_model, load_tokenizer, model_folder
+from pretrain.model_folder import load_language_model, load_tokenizer, model_folder
 
 _LOGIT_BYTES = 1 << 25  # of logits that are there at once
-_CAUSAL = re.compile("ForCausalLM|LMHeadModel")
-_MASKED = re.compile("ForMaskedLM|ForPreTraining|WithLMHead")
 
 
 class LogitSource(Protocol):
@@ -67,23 +64,12 @@ def open_model(path: Path) -> FinishedModel:
     """
     folder = model_folder(path)
     tokenizer = load_tokenizer(folder)
-    causal = _is_causal(folder)
-    model = load_model(folder, AutoModelForCausalLM if causal else AutoModelForMaskedLM)
+    model, causal = load_language_model(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = _native(model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else model.config.pad_token_id or 0
     logits = EncoderLogits(encoder.to(device)) if encoder else PaddedLogits(model, pad, device)
     return FinishedModel(open_tokenizer(tokenizer, folder, causal), causal, longest_text(model), logits)
-
-
-def _is_causal(folder: Path) -> bool:
-    config, _ = PretrainedConfig.get_config_dict(str(folder), local_files_only=True)
-    named = " ".join(config.get("architectures") or ["?"])
-    if _CAUSAL.search(named):
-        return True
-    if not _MASKED.search(named):
-        raise UserError(f"{folder} holds a model without a language model head ({named}), which predicts no tokens")
-    return False
 
 
 def _native(model: PreTrainedModel) -> Encoder | None:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from pretrain.evaluation.intervals import wilson
+from pretrain.text_file import read_text
 
 GROUPS = ("field", "linguistics_term", "UID")
 
@@ -35,16 +35,8 @@ def read_pairs(path: str) -> list[Pair]:
     Raises:
         UserError: if it cannot be read, or a line is no pair.
     """
-    try:
-        with fsspec.open(path, "rt", encoding="utf-8", compression="infer") as file:
-            pairs = [_pair(line, f"{path}, line {number}") for number, line in enumerate(file, 1) if line.strip()]
-    except UserError:
-        raise
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{path} cannot be read as lines of text ({error})") from None
-    if not pairs:
-        raise UserError(f"{path} holds no pairs")
-    return pairs
+    lines = enumerate(read_text(path).split("\n"), 1)
+    return [_pair(line, f"{path}, line {number}") for number, line in lines if line.strip()]
 
 
 def _pair(line: str, where: str) -> Pair:

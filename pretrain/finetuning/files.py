@@ -2,16 +2,13 @@
 
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import fsspec
-from zstandard import ZstdError
-
 from data_prep.errors import UserError
 from pretrain.redact import redact
+from pretrain.text_file import read_text
 
 Item = TypeVar("Item")
 
@@ -31,26 +28,6 @@ class Sentence:
     place: str
     words: list[str]
     labels: list[str]
-
-
-def read_text(path: str) -> str:
-    """The text of a file or URL, also of one compressed as its name tells (.gz, .zst ...).
-
-    Raises:
-        UserError: if it cannot be read, is not UTF-8, or holds nothing.
-    """
-    try:
-        with fsspec.open(path, "rt", encoding="utf-8-sig", compression="infer") as file:
-            text = file.read()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{redact(path)} is not a text in UTF-8 ({error.reason} at byte {error.start})") from None
-    except FileNotFoundError:
-        raise UserError(f"{redact(path)}: there is no such file") from None
-    except (OSError, ValueError, ImportError, EOFError, zlib.error, ZstdError) as error:
-        raise UserError(f"{redact(path)} cannot be read ({redact(str(error))})") from None
-    if not text.strip():
-        raise UserError(f"{redact(path)} is empty")
-    return text
 
 
 def read_table(path: str, columns: Sequence[str]) -> list[Row]:

@@ -160,7 +160,7 @@ def test_another_tokenizer_is_refused(folder, tmp_path):
     other = tiny_model(tmp_path / "other", tmp_path / "tokenizer.json")
     error = run(other, "--data", folder / "data").exception
     assert isinstance(error, UserError)
-    assert "another tokenizer" in str(error)
+    assert "another vocabulary" in str(error)
 
 
 def test_what_a_model_is_follows_from_its_config(tmp_path):
@@ -170,10 +170,13 @@ def test_what_a_model_is_follows_from_its_config(tmp_path):
         ({"architectures": ["GPT2LMHeadModel"]}, True),
         ({"architectures": ["RobertaForCausalLM"]}, True),
         ({"is_decoder": True}, True),
-        ({}, False),
     ]:
         (tmp_path / "config.json").write_text(json.dumps(config))
         assert is_causal(tmp_path) is causal
+    for config in ({}, {"architectures": ["BertModel"]}):  # transformers would draw a head at random
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UserError, match="without a language model head"):
+            is_causal(tmp_path)
     (tmp_path / "config.json").write_text("[")
     with pytest.raises(UserError, match=r"config\.json cannot be read"):
         is_causal(tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from tokenizers import Tokenizer, decoders, normalizers
 from tokenizers import models as models_of_tokenizers
 from transformers import AutoTokenizer
@@ -179,11 +180,14 @@ def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
         with pytest.raises(UserError, match=message):
             read_pairs(str(tmp_path / "bad.jsonl"))
     (tmp_path / "bad.jsonl").write_bytes(b"\xff\xfe\n")
-    for name in ("bad.jsonl", "none.jsonl"):
-        with pytest.raises(UserError, match=f"{name} cannot be read"):
+    (tmp_path / "bad.jsonl.zst").write_bytes(zstandard.compress(pairs_file.read_bytes())[:-9])
+    (tmp_path / "bad.jsonl.gz").write_bytes(packed.read_bytes()[:-9])
+    messages = {"bad.jsonl": "is not a text in UTF-8", "none.jsonl": "there is no such file"}
+    for name, message in (messages | dict.fromkeys(["bad.jsonl.zst", "bad.jsonl.gz"], "cannot be read")).items():
+        with pytest.raises(UserError, match=f"{name}:? {message}"):
             read_pairs(str(tmp_path / name))
     (tmp_path / "bad.jsonl").write_text("\n")
-    with pytest.raises(UserError, match="holds no pairs"):
+    with pytest.raises(UserError, match="is empty"):
         read_pairs(str(tmp_path / "bad.jsonl"))
 
 
