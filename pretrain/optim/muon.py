@@ -22,13 +22,15 @@ class Muon(ShardedOptimizer):
 
     They are scaled by 0.2 * sqrt(max(rows, columns)), so that their RMS is that of AdamW's and the same learning rate
     and weight decay serve both (Liu et al., "Muon is scalable for LLM training", 2025). Matrices that lie in one
-    parameter, query, key and value, or gate and up, are each a matrix of their own.
+    parameter, query, key and value, or gate and up, are each a matrix of their own. Where the model's weights have 16
+    bits, matrices are orthogonalised in bf16, which is as good (Jordan) and faster; else in fp32.
     """
 
     def __init__(self, parameters: list[Described], config: OptimConfig):
         assert config.muon is not None  # which the configuration has seen to
         self._muon = config.muon
         self._blocks = {p.name: p.blocks for p in parameters}
+        self._weight = parameters[0].parameter  # of the model: DeepSpeed casts all alike after this
         self._exchanges: dict[tuple[Tensor, ...], Exchange] = {}
         super().__init__(parameters, config)
 
@@ -43,9 +45,13 @@ class Muon(ShardedOptimizer):
         exchange = self._exchange(tensors)
         matrices = exchange.collect(directions)
         blocks = [block for name, matrix in matrices.items() for block in matrix.chunk(self._blocks[name])]
-        orthogonalize_(blocks, self._muon.newton_schulz_steps)
+        orthogonalize_(blocks, self._muon.newton_schulz_steps, self._dtype)
         exchange.hand_back(matrices, directions)
         self.descend(tensors, directions, group["lr"], group["weight_decay"])
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.float32 if self._weight.dtype == torch.float32 else torch.bfloat16
 
     def _exchange(self, tensors: list[Tensor]) -> Exchange:
         key = tuple(tensors)
@@ -54,25 +60,21 @@ class Muon(ShardedOptimizer):
         return self._exchanges[key]
 
 
-def orthogonalize_(matrices: Sequence[Tensor], steps: int) -> None:
-    """Replace each matrix [rows, columns] by its nearest orthogonal one, nearly, and scale it as Muon does."""
+def orthogonalize_(matrices: Sequence[Tensor], steps: int, dtype: torch.dtype) -> None:
+    """Replace each fp32 matrix [rows, columns] by its nearest orthogonal one, nearly, and scale it as Muon does."""
     alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
     for matrix in matrices:
         alike[matrix.shape].append(matrix)
     for shape, same in alike.items():
         for batch in _batches(same, max(1, _BATCH // shape.numel())):
-            found = newton_schulz(torch.stack(batch), steps) * (0.2 * math.sqrt(max(shape)))
+            found = newton_schulz(torch.stack(batch).to(dtype), steps).float() * (0.2 * math.sqrt(max(shape)))
             torch._foreach_copy_(batch, list(found.unbind()))
 
 
 def newton_schulz(matrices: Tensor, steps: int) -> Tensor:
-    """U V^T of each U S V^T [n, rows, columns], with singular values between about 0.7 and 1.2; zero stays zero.
-
-    In bf16 on a GPU, which is as good here (Jordan), and in fp32 on a CPU.
-    """
-    x = matrices.bfloat16() if matrices.is_cuda else matrices
-    tall = x.shape[1] > x.shape[2]
-    x = x.mT if tall else x
+    """U V^T of each U S V^T [n, rows, columns], with singular values between about 0.7 and 1.2; zero stays zero."""
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(steps):
         gram = x @ x.mT

@@ -14,7 +14,7 @@ from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.padded import padded_model
 from pretrain.model.shape import EncoderShape
-from pretrain.optim import build_optimizer, described, parameter_groups
+from pretrain.optim import build_optimizer, described, muon, parameter_groups
 from pretrain.optim.exchange import deal
 from pretrain.optim.muon import newton_schulz, orthogonalize_
 from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
@@ -226,21 +226,43 @@ def test_work_is_dealt_out_evenly():
     assert deal({}, [1, 2]) == {}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(24, 24), (64, 16), (16, 64)])
-def test_singular_values_become_one_nearly(shape):
+def test_singular_values_become_one_nearly(shape, dtype):
     """And singular vectors stay; the scale is that of AdamW's steps, whose RMS is about 0.2."""
     torch.manual_seed(0)
     u, _, v = torch.linalg.svd(torch.randn(3, *shape), full_matrices=False)
     values = torch.linspace(0.2, 1, min(shape)) * torch.tensor([1e-4, 1, 1e3])[:, None]
     matrices = u * values[:, None, :] @ v
-    found = torch.diagonal(u.mT @ newton_schulz(matrices, steps=5) @ v.mT, dim1=1, dim2=2)
+    orthogonal = newton_schulz(matrices.to(dtype), steps=5).float()
+    found = torch.diagonal(u.mT @ orthogonal @ v.mT, dim1=1, dim2=2)
     assert found.min() > 0.6
     assert found.max() < 1.3
     assert not newton_schulz(torch.zeros(1, *shape), steps=5).any()
     parts = [each.clone() for each in matrices]
-    orthogonalize_(parts, steps=5)
-    torch.testing.assert_close(torch.stack(parts), newton_schulz(matrices, 5) * 0.2 * max(shape) ** 0.5)
+    orthogonalize_(parts, 5, dtype)
+    torch.testing.assert_close(torch.stack(parts), orthogonal * 0.2 * max(shape) ** 0.5)
     assert 0.15 < torch.stack(parts).square().mean().sqrt() < 0.25
+
+
+@pytest.mark.parametrize(
+    ("weights", "products"), [("float32", "float32"), ("bfloat16", "bfloat16"), ("half", "bfloat16")]
+)
+def test_matrices_are_multiplied_in_the_precision_of_the_model(weights, products, monkeypatch):
+    """DeepSpeed casts the weights after the optimizer is built, and steps on copies of them in fp32."""
+    model, seen = encoder(), set()
+    optimizer = build_optimizer(model, OptimConfig(**settings("muon")))
+    model.to(getattr(torch, weights))
+
+    def see(matrices, steps):
+        seen.add(matrices.dtype)
+        return newton_schulz(matrices, steps)
+
+    monkeypatch.setattr(muon, "newton_schulz", see)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert seen == {getattr(torch, products)}
 
 
 def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[bytes]:
