@@ -34,6 +34,8 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
     """Train with `processes` processes; the exit code of the run (see pretrain.run_folder.EXIT_CODES)."""
 
     def run(folder: RunFolder) -> int:
+        if sys.stderr.isatty():  # there, ten seconds of silence look like a fault
+            print(f"starting {processes} process{'es' if processes > 1 else ''} of {folder.path}", file=sys.stderr)
         port = free_port()
         ranks = {"localhost": _devices(processes)}
         command = launch_command(sys.executable, ranks, 0, _ADDRESS, port, [str(config_path), *overrides])
@@ -62,7 +64,16 @@ def supervise(folder: RunFolder, run: Callable[[RunFolder], int]) -> int:
     folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
     if status.state == "failed" and folder.fail(status.reason, status.next_action):  # nobody was left to say so
         print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
+    elif status.state != "failed":
+        print(_farewell(folder, status), file=sys.stderr)
     return EXIT_CODES[status.state]
+
+
+def _farewell(folder: RunFolder, status: Status) -> str:
+    how = f"{folder.path}: {status.state} after step {status.step:,} of {status.total_steps:,}"
+    if status.state == "stopped":
+        return f"{how}: {status.reason}; {status.next_action}"
+    return f"{how}; `maskwright export {folder.path}` writes the model, `maskwright report {folder.path}` its page"
 
 
 def launch_command(

@@ -25,7 +25,6 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     Raises:
         UserError: if a list of collocations that masking needs is missing. DamagedData: if it is not sound.
     """
-    values = config.model_dump(mode="json")
     found: dict[str, Any] = {
         "data.train (fingerprint)": data.fingerprint,
         "data.train (shares)": quotas(data.weights).tolist(),
@@ -48,17 +47,12 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
         "deepspeed": config.deepspeed,
         "plan version": PLAN_VERSION,
     }
-    del values["model"]["config"]  # the shape that a checkpoint stores has what is in it
-    for section in ("masking", "model", "optim", "schedule"):
-        found |= _flat(section, values[section])
-    del found["masking.device"]  # the masks are the same
+    found |= _sections(config)
     if len(config.masking.weights) > 1:
         found["masking.strategy (order)"] = [*config.masking.weights]  # by which rows draw one
-    del found["masking.collocations"]  # where it lies decides nothing
     if config.masking.collocations:
         found["masking.collocations (content)"] = listed(config.masking.collocations).digest
     found["model.max_positions"] = config.model.max_positions or config.longest_row
-    del found["model.init"]
     found["model.init (weights)"] = init
     return found
 
@@ -67,6 +61,22 @@ def _first_batches(config: Config) -> dict[str, int]:
     """The size of the first batches; those of later ones stand beside the curriculum."""
     key = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
     return {key: config.stages[0].global_batch_size}
+
+
+def completed(identity: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """An identity that an earlier version recorded for `config`, as JSON values, with the settings that came later:
+    what they are by default is what that version did."""
+    return _sections(Config.model_validate(config)) | identity
+
+
+def _sections(config: Config) -> dict[str, Any]:
+    """The settings of whole sections, less those that decide nothing or that others stand for."""
+    values = config.model_dump(mode="json", include={"masking", "model", "optim", "schedule"})
+    del values["model"]["config"]  # the shape that a checkpoint stores has what is in it
+    del values["model"]["init"]  # the weights' digest stands for where they lie
+    del values["masking"]["collocations"]  # as does the list's
+    del values["masking"]["device"]  # the masks are the same
+    return {name: value for section in values for name, value in _flat(section, values[section]).items()}
 
 
 def of_batches(identity: dict[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
 from pretrain.guards.history import History
-from pretrain.identity import differences, identity_of
+from pretrain.identity import completed, differences, identity_of
 from pretrain.layout import layout_of
-from pretrain.model.build import describe
+from pretrain.model.build import describe, in_full
 from pretrain.model.initial import digest_of, weights_file
 from pretrain.run_folder import RunFolder
 
@@ -93,7 +93,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
 def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) -> Progress:
     """How far a run has come; its stream goes on where it stood, or at the next epoch if its rows are others now."""
     progress = progress_of(start)
-    changed = differences(start.state["identity"], identity_of(config, data, start.step, progress.init))
+    changed = differences(_identity(start), identity_of(config, data, start.step, progress.init))
     if not _ROW_SETTINGS & changed.keys():
         return progress
     epochs = [source.epoch for source in progress.position.sources]
@@ -161,15 +161,19 @@ def _tell_layout(found: checkpoint.Checkpoint, layout: dict[str, Any]) -> None:
         print(f"{found.path.name} is laid out anew: {'; '.join(changed.values())}", file=sys.stderr, flush=True)
 
 
+def _identity(found: checkpoint.Checkpoint) -> dict[str, Any]:
+    return completed(found.state["identity"], found.state["config"])
+
+
 def _check_fits(config: Config, found: checkpoint.Checkpoint, data: Sources) -> None:
     now = identity_of(config, data, found.step, _init_now(config, found))
-    changed = differences(found.state["identity"], now)
+    changed = differences(_identity(found), now)
     if "plan version" in changed:
         raise UserError(
             f"{found.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
             "go on with that version, or choose another run.dir"
         )
-    shape = differences(found.state["shape"], describe(config, data.tokenizer))
+    shape = differences(in_full(found.state["shape"]), describe(config, data.tokenizer))
     shape.pop("causal", None)  # the weights fit both: a run may go from one objective to the other
     if shape:
         raise UserError(

@@ -164,6 +164,7 @@ def test_same_config_same_numbers_and_allowed_changes_go_on(reference, data, fol
     assert_same_checkpoint(RunFolder(reference), RunFolder(again), STEPS)
     output = train(config, "train.steps=15", "optim.lr=1e-4", "run.allow_changes=true", "run.resume=required")
     assert f"resumed after step {STEPS}" in output
+    assert "completed after step 15 of 15; `maskwright export " in output
     found = runs.losses(again)
     assert list(found) == list(range(1, 16))
     assert {step: loss for step, loss in found.items() if step <= STEPS} == runs.losses(reference)
@@ -236,6 +237,9 @@ def test_a_second_trainer_is_refused_and_disturbs_nothing(data, folder):
         first.kill()
         first.wait()
     assert runs.status(run)["state"] == "stopped"
+    *_, last = (folder / "held.log").read_text().splitlines()
+    assert f"{run}: stopped after step " in last
+    assert last.endswith("; run the same command again to go on")
 
 
 # Export

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pretrain.config import Config
-from pretrain.identity import differences, identity_of, of_batches
+from pretrain.identity import completed, differences, identity_of, of_batches
 from tests.datasets import tokenizer_info
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
@@ -32,6 +32,18 @@ def identity(data=None, steps_done=100, **overrides):
 
 def changed(before, now):
     return list(differences(before, now).values())
+
+
+def test_settings_that_came_after_a_run_was_begun_are_what_they_are_by_default():
+    """As in a checkpoint of a version that had no `scaled_init`; another value of theirs is told."""
+    config = Config.model_validate(LEAST)
+    recorded = identity_of(config, data_set(), 5)
+    del recorded["model.scaled_init"]
+    kept = config.model_dump(mode="json")
+    del kept["model"]["scaled_init"]
+    assert completed(recorded, kept) == identity_of(config, data_set(), 5)
+    now = identity(steps_done=5, model__scaled_init=True)
+    assert changed(completed(recorded, kept), now) == ["model.scaled_init was False and is True"]
 
 
 DECIDING = {
