@@ -17,9 +17,19 @@ def granted_hosts() -> list[str]:
     return _scontrol("show", "hostnames", os.environ["SLURM_JOB_NODELIST"])[1].split()
 
 
-def fields_of(job_id: int) -> dict[str, str]:
-    """What `scontrol show job` says; nothing if the controller does not answer."""
-    return dict(re.findall(r"(\w+)=(\S*)", _scontrol("--oneliner", "show", "job", str(job_id))[1]))
+def own_name() -> str:
+    """What scontrol calls this job: an element of an array by its place in it.
+
+    One element has the number of the whole array, by which scontrol would mean all of them.
+    """
+    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
+        return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    return os.environ["SLURM_JOB_ID"]
+
+
+def own_fields() -> dict[str, str]:
+    """What `scontrol show job` says of this job; nothing if the controller does not answer."""
+    return dict(re.findall(r"(\w+)=(\S*)", _scontrol("--oneliner", "show", "job", own_name())[1]))
 
 
 def ending_of(fields: dict[str, str]) -> Ending:
@@ -35,19 +45,19 @@ def kill_wait() -> float:
     return float(found[1]) if found else _KILL_WAIT
 
 
-def requeue(job_id: int, exclude: Sequence[str]) -> str | None:
-    """Queue the job again, not on these nodes; the reason if it cannot be.
+def requeue(exclude: Sequence[str]) -> str | None:
+    """Queue this job again, not on these nodes; the reason if it cannot be.
 
     Slurm then ends this start of the job with SIGTERM, and after KillWait with SIGKILL.
     """
-    before = fields_of(job_id).get("ExcNodeList", "(null)")
-    code, said = _scontrol("requeue", str(job_id))
+    name, before = own_name(), own_fields().get("ExcNodeList", "(null)")
+    code, said = _scontrol("requeue", name)
     if code:
         return said.strip() or "scontrol failed"
     if exclude:
         nodes = ",".join(([] if before == "(null)" else [before]) + list(exclude))
         for _ in range(_TRIES):  # only a pending job can be changed
-            code, said = _scontrol("update", f"JobId={job_id}", f"ExcNodeList={nodes}")
+            code, said = _scontrol("update", f"JobId={name}", f"ExcNodeList={nodes}")
             if not code:
                 return None
             time.sleep(0.1)

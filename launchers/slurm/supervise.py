@@ -153,7 +153,7 @@ class Supervisor:
         return replace(outcome, saving=saving)
 
     def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
-        ending = queue.ending_of(queue.fields_of(self.job_id))
+        ending = queue.ending_of(queue.own_fields())
         at, warned = last_step(self.run.journal), self.warned_at is not None
         return Outcome(
             state, reason, retry and not self.ended, at, self._checkpoint(), warned and not self.ended, ending
@@ -190,7 +190,7 @@ class Supervisor:
         for number in (signal.SIGUSR1, signal.SIGTERM):  # which Slurm sends for the requeue itself
             signal.signal(number, signal.SIG_IGN)
         self._say(f"{decision.reason}; requeued to go on{without}")
-        problem = queue.requeue(self.job_id, decision.exclude)
+        problem = queue.requeue(decision.exclude)
         if problem:
             return self._conclude(Fail(f"{decision.reason}; it could not be requeued ({problem})"))
         if not self.run.is_asked_to_end():
@@ -249,7 +249,7 @@ class Supervisor:
         """Whether Slurm is about to kill this process."""
         if self.terminated_at is None or time.monotonic() - self.terminated_at < self.patience:
             return False
-        if queue.ending_of(queue.fields_of(self.job_id)) == "no":
+        if queue.ending_of(queue.own_fields()) == "no":
             self.terminated_at = None  # a signal, and nothing behind it
         return self.terminated_at is not None
 

@@ -158,3 +158,32 @@ def numbers(text: str) -> set[int]:
     """The CPUs of a list such as `0-3,7`."""
     ends = [part.split("-") for part in text.split(",")]
     return {cpu for part in ends for cpu in range(int(part[0]), int(part[-1]) + 1)}
+
+
+ARRAY = """\
+#!/bin/bash
+#SBATCH --array=1-3
+#SBATCH --requeue
+#SBATCH --open-mode=append
+echo "start ${{SLURM_RESTART_COUNT:-0}}" >>"{folder}/starts-$SLURM_ARRAY_TASK_ID"
+cd {root}
+if [ "$SLURM_ARRAY_TASK_ID-${{SLURM_RESTART_COUNT:-0}}" = 3-0 ]; then
+    {python} -c 'from launchers.slurm import queue; print(queue.requeue([]))'
+    sleep 60
+fi
+sleep 3
+"""
+
+
+@pytest.mark.slow
+def test_the_last_element_of_an_array_queues_itself_alone_again(cluster: Cluster, tmp_path: Path) -> None:
+    """Its SLURM_JOB_ID is the number of the array, by which scontrol would mean all elements."""
+    script = tmp_path / "array.sh"
+    script.write_text(ARRAY.format(folder=tmp_path, root=ROOT, python=sys.executable))
+    log = f"--output={tmp_path}/log-%a"
+    array = cluster.run("sbatch", "--parsable", log, script).strip()
+    for element in (1, 2, 3):
+        logged = tmp_path / f"log-{element}"
+        assert cluster.wait(f"{array}_{element}", START_SECONDS) == "COMPLETED", logged.read_text()
+    starts = [(tmp_path / f"starts-{element}").read_text().split("\n")[:-1] for element in (1, 2, 3)]
+    assert starts == [["start 0"], ["start 0"], ["start 0", "start 1"]]

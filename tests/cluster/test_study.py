@@ -41,20 +41,22 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     with pytest.raises(AssertionError, match=f"jobs {times} {array} {report} of"):
         submit()
     assert cluster.wait(times, 3 * START_SECONDS) == "COMPLETED", log(study, times)
-    span = study / "runs/tokens/span-0.15/seed-1"
-    wait_for(lambda: steps_done(span) > 0, START_SECONDS)
-    cluster.run("scancel", "--batch", "--signal=USR1", f"{array}_2")
+    last = study / "runs/time/span-0.15/seed-1"
+    wait_for(lambda: steps_done(last) > 0, 3 * START_SECONDS)
+    cluster.run("scancel", "--batch", "--signal=USR1", f"{array}_3")
     for element in (1, 2, 3):
         name = f"{array}_{element}"
         assert cluster.wait(name, 3 * START_SECONDS) == "COMPLETED", log(study, name)
-    assert "is queued again" in log(study, f"{array}_2")
+    assert "is queued again" in log(study, f"{array}_3")
     assert cluster.wait(report, START_SECONDS) == "COMPLETED", log(study, report)
     found = json.loads((study / "report.json").read_text())
     assert all(not budget["missing"] for budget in found["budgets"].values())
     assert found["budgets"]["time"]["values"]["steps"]["token-0.15"] == {"1": 400}
-    steps = [json.loads(line)["step"] for line in (span / "journal.jsonl").read_text().splitlines()]
-    assert len({*steps}) == 400
-    assert json.loads((span / "environment.json").read_text())["earlier_starts"]
+    steps = [json.loads(line)["step"] for line in (last / "journal.jsonl").read_text().splitlines()]
+    assert len({*steps}) == found["budgets"]["time"]["values"]["steps"]["span-0.15"]["1"]
+    assert json.loads((last / "environment.json").read_text())["earlier_starts"]
+    others = [json.loads(path.read_text()) for path in (study / "runs/tokens").glob("*/*/environment.json")]
+    assert [one["earlier_starts"] for one in others] == [[], []], "the others are not queued again"
 
     assert "0 runs" in submit()
     assert len((study / "slurm/jobs").read_text().split()) == 1

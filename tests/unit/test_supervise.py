@@ -88,6 +88,7 @@ def supervisor(job: Job, programs: Path, monkeypatch: pytest.MonkeyPatch) -> Sup
     """In this process, which keeps its signal handlers."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     program(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None'")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     made = Supervisor(job, 7, ["n1", "n2"])
     made.run.create()
     return made
@@ -220,17 +221,28 @@ esac"""
     assert time.monotonic() - start < 30
 
 
-def test_a_requeue_without_nodes_keeps_those_that_are_excluded_already(programs: Path, tmp_path: Path) -> None:
+ELEMENT = {"SLURM_JOB_ID": "5", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "3"}
+
+
+@pytest.mark.parametrize(("environment", "name"), [({"SLURM_JOB_ID": "5"}, "5"), (ELEMENT, "5_3")])
+def test_a_requeue_is_of_this_job_alone_and_keeps_the_nodes_that_are_excluded_already(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str
+) -> None:
+    """The last element of an array has the array's number, by which scontrol would queue all of it again."""
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
     said = tmp_path / "said"
     script = f"""
 echo "$@" >> {said}
 case "$*" in *show*) echo 'JobId=5 JobState=RUNNING Reason=None ExcNodeList=n9';; esac
 case "$1" in update) [ $(grep -c update {said}) -gt 2 ];; esac"""
     program(programs, "scontrol", script)
-    assert queue.requeue(5, ["n1", "n2"]) is None
-    assert said.read_text().splitlines()[1:] == ["requeue 5"] + ["update JobId=5 ExcNodeList=n9,n1,n2"] * 3
+    assert queue.requeue(["n1", "n2"]) is None
+    shown, *changed = said.read_text().splitlines()
+    assert shown == f"--oneliner show job {name}"
+    assert changed == [f"requeue {name}"] + [f"update JobId={name} ExcNodeList=n9,n1,n2"] * 3
     program(programs, "scontrol", "echo 'Job is no longer pending' >&2; exit 1")
-    assert queue.requeue(5, []) == "Job is no longer pending"
+    assert queue.requeue([]) == "Job is no longer pending"
 
 
 @pytest.mark.parametrize(
