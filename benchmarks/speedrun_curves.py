@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.figures import new_figure, save_png
+
 STEP = 1.25  # between lengths of runs that are tried
 
 
@@ -72,11 +74,7 @@ def row(curve: Curve, target: float, usual: Point) -> list[str]:
 
 def draw(curves: Sequence[Curve], target: float, path: Path, title: str) -> None:
     """Write a PNG: loss against seconds, and against tokens, of each curve."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11, 5)
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, name, unit in zip(panels, ("seconds", "tokens"), (1.0, 1e6), strict=True):
@@ -98,4 +96,4 @@ def draw(curves: Sequence[Curve], target: float, path: Path, title: str) -> None
     panels[0].set_ylabel("held-out loss, nats")
     panels[1].legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    save_png(figure, path)

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,16 @@ def refuse_file(folder: Path) -> None:
     there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
     if there is not None and not there.is_dir():
         raise UserError(f"{there} is a file; choose another folder for the output.")
+
+
+def check_writable(path: Path) -> None:
+    """Raise UserError if nothing can be made where `path` is to be, which is better known before hours of work."""
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({there}: {error.strerror})") from error
 
 
 def sha256_file(path: Path) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_prep.files import atomic_writer
+from data_prep.figures import new_figure, save_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,15 +14,11 @@ _LONGEST_NAME = 28
 
 def draw(facts: dict[str, Any], path: Path, title: str) -> None:
     """Write a PNG: document lengths, token frequencies, fill by row length, and, if any, sources and rows left out."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = [_lengths, _frequencies, _fill]
     panels += [_sources] * bool(facts["sources"]) + [_left_out] * bool(any(facts["left_out"].values()))
     columns = 2 if len(panels) == 4 else 3
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5.2 * columns, 3.8 * rows), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(5.2 * columns, 3.8 * rows)
     counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
     figure.suptitle(f"{title}: {counts}".replace("$", r"\$"), x=0.01, ha="left", color=_INK, fontweight="bold")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
@@ -31,8 +27,7 @@ def draw(facts: dict[str, Any], path: Path, title: str) -> None:
         ax.spines[["top", "right"]].set_visible(False)
     for ax in axes[len(panels) :]:
         ax.set_axis_off()
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
+    save_png(figure, path)
 
 
 def _lengths(ax: "Axes", facts: dict[str, Any]) -> None:

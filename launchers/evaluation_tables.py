@@ -1,5 +1,6 @@
 """The results of `maskwright evaluate` as tables for a terminal."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -77,9 +78,14 @@ def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
     table = _table(title, ("model", "measure", "difference", "95% interval"))
     for one in comparisons:
         name, factor, form = _MEASURES[one["measure"]]
-        low, high = (form.format(factor * value) for value in one["interval"])
-        table.add_row(Text(one["model"]), name, form.format(factor * one["difference"]), f"{low} to {high}")
+        written = functools.partial(_scaled, factor, form)
+        interval = _interval(one["interval"], written) if one["interval"] else "too few to say"
+        table.add_row(Text(one["model"]), name, written(one["difference"]), interval)
     return table
+
+
+def _scaled(factor: float, form: str, value: float) -> str:
+    return form.format(factor * value)
 
 
 def _interval(bounds: list[float], form: Callable[[float], str]) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.files import atomic_writer
+from data_prep.figures import new_figure, save_png
 from pretrain.measured import Measured, smooth, thinned
 
 if TYPE_CHECKING:
@@ -18,11 +18,7 @@ def draw_curve(measured: Measured, path: Path, title: str, reference: dict[str, 
 
     `reference` are labelled horizontal lines in the loss panel, in nats. What was not measured is not drawn.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 6.2), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 6.2)
     loss, speed = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     loss.set_title(title, loc="left", color=_INK, fontweight="bold")
     _draw_loss(loss, measured, reference or {})
@@ -33,8 +29,7 @@ def draw_curve(measured: Measured, path: Path, title: str, reference: dict[str, 
         axes.spines["top"].set_visible(False)
     loss.spines["right"].set_visible(False)
     speed.set_xlabel("step")
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
+    save_png(figure, path)
 
 
 def _draw_loss(axes: "Axes", measured: Measured, reference: dict[str, float]) -> None:

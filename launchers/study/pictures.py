@@ -2,14 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from data_prep.files import atomic_writer
+from data_prep.figures import new_figure, save_png
 from launchers.study.curves import Curve
 from launchers.study.results import Comparisons
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _INK, _GREY = "#222222", "#8b95a5"
 _COLOURS = ("#2266c8", "#d1600a", "#1d8348", "#7d3cb5", "#12808a", "#c0392b", "#b27700", "#8b95a5")
@@ -18,7 +14,7 @@ _DASHES = ("-", "--", ":", "-.")
 
 def draw_losses(curves: Sequence[Curve], arms: Sequence[str], path: Path, title: str) -> None:
     """Write a PNG: the held-out loss of each arm by step and by time, with a band from lowest to highest seed."""
-    figure = _figure(11, 4.6)
+    figure = new_figure(11, 4.6)
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     by_step.set_title(title, loc="left", color=_INK, fontweight="bold")
     for curve in curves:
@@ -37,7 +33,7 @@ def draw_losses(curves: Sequence[Curve], arms: Sequence[str], path: Path, title:
         axes.spines[["top", "right"]].set_visible(False)
     if curves:
         by_time.legend(frameon=False, loc="upper right", fontsize="small")
-    _save(figure, path)
+    save_png(figure, path)
 
 
 def draw_differences(comparisons: Sequence[Comparisons], path: Path, title: str) -> None:
@@ -46,7 +42,7 @@ def draw_differences(comparisons: Sequence[Comparisons], path: Path, title: str)
     if not drawn:
         return
     rows = max(len(one.from_baseline) for one in drawn)
-    figure = _figure(2.2 + 3.4 * len(drawn), 1.4 + 0.34 * rows)
+    figure = new_figure(2.2 + 3.4 * len(drawn), 1.4 + 0.34 * rows)
     figure.suptitle(title, x=0.01, ha="left", color=_INK, fontweight="bold", fontsize="large")
     for axes, one in zip(figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0], drawn, strict=True):
         scale = 100 if one.metric.unit == "share" else 1
@@ -62,18 +58,4 @@ def draw_differences(comparisons: Sequence[Comparisons], path: Path, title: str)
         )
         axes.spines[["top", "right"]].set_visible(False)
         axes.invert_yaxis() if axes is figure.axes[0] else None
-    _save(figure, path)
-
-
-def _figure(width: float, height: float) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: "Figure", path: Path) -> None:
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
+    save_png(figure, path)

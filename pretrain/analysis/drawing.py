@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_prep.files import atomic_writer
+from data_prep.figures import new_figure, save_png
 from pretrain.analysis.jackknife import Estimate
 from pretrain.analysis.layers import Found, Information, Similarity
 
@@ -40,7 +40,7 @@ class Shown:
 def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
     """Write a PNG: a panel for each measure, in which each model in each text has a line for each kind of positions."""
     lines = sum(found.measure == "cka" for one in shown for found in one.found.similarities)
-    figure = _figure(11, 4.2 + 0.1 * lines)
+    figure = new_figure(11, 4.2 + 0.1 * lines)
     several = len({one.text for one in shown}) > 1
     models, depths = list(dict.fromkeys(one.model for one in shown)), {one.found.layers for one in shown}
     for axes, (measure, name) in zip(figure.subplots(1, 2), _MEASURES.items(), strict=True):
@@ -52,7 +52,7 @@ def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
         _finish(axes, f"{name} of consecutive layers", depths, between=True)
     handles, names = axes.get_legend_handles_labels()
     _legend(figure, handles, names, 2)
-    _write(figure, path)
+    save_png(figure, path)
 
 
 def draw_information(shown: Sequence[Shown], path: Path) -> None:
@@ -60,7 +60,7 @@ def draw_information(shown: Sequence[Shown], path: Path) -> None:
     models, texts = (
         list(dict.fromkeys(names)) for names in zip(*((one.model, one.text) for one in shown), strict=True)
     )
-    figure = _figure(max(4.2 * len(models), 6), 3.4 * len(texts) + 0.9)
+    figure = new_figure(max(4.2 * len(models), 6), 3.4 * len(texts) + 0.9)
     panels = figure.subplots(len(texts), len(models), squeeze=False, sharey=True)
     known: dict[str, Any] = {}
     for one in shown:
@@ -72,7 +72,7 @@ def draw_information(shown: Sequence[Shown], path: Path) -> None:
     for row in panels:
         row[0].set_ylabel("share of the token's entropy\nthat the states tell")
     _legend(figure, list(known.values()), list(known), 2 if len(models) < 3 else 4)
-    _write(figure, path)
+    save_png(figure, path)
 
 
 def _draw_line(axes: "Axes", found: Similarity, one: Shown, depths: set[int], colour: str, several: bool) -> None:
@@ -137,17 +137,3 @@ def _finish(axes: "Axes", title: str, depths: set[int], between: bool) -> None:
 
 def _legend(figure: "Figure", lines: Sequence[Any], names: Sequence[str], columns: int) -> None:
     figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, handlelength=4)
-
-
-def _figure(width: float, height: float) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _write(figure: "Figure", path: Path) -> None:
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
