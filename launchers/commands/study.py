@@ -72,16 +72,17 @@ def masking(
     from launchers.study.define import define
     from launchers.study.definition import keep_study
     from launchers.study.dry_run import describe
+    from launchers.study.inputs import check_inputs
     from pretrain.config import load_config
 
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
     settings = load_config(config, changes)
     processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
     words = shlex.split(finetune)
-    if words:
-        check_options("finetune", words)
+    finetuning = parse_options("finetune", words) if words else {}
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
     study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
+    check_inputs(settings, pairs, finetuning)
     folder = settings.run.dir
     if dry_run:
         print("\n".join(describe(folder, study, settings)))
@@ -108,9 +109,9 @@ def run(
 
         maskwright study run runs/study --only 3
     """
-    from launchers.study.definition import open_study
+    from launchers.study.define import open_unchanged
 
-    _run(study, open_study(study), only)
+    _run(study, open_unchanged(study), only)
 
 
 @study_app.command("time")
@@ -122,11 +123,11 @@ def time_command(study: StudyArgument) -> None:
         maskwright study time runs/study
     """
     from launchers.study.commands import Commands, Stopped
-    from launchers.study.definition import open_study
+    from launchers.study.define import open_unchanged
     from launchers.study.run import needs_timing
     from launchers.study.timing import measure
 
-    found = open_study(study)
+    found = open_unchanged(study)
     if not needs_timing(study, found):
         print("nothing to measure")
         return
@@ -150,14 +151,15 @@ def report(study: StudyArgument) -> None:
     _report(study, open_study(study))
 
 
-def check_options(command: str, options: list[str]) -> None:
-    """Refuse options that another command would refuse, or which the study sets itself."""
+def parse_options(command: str, options: list[str]) -> dict[str, Any]:
+    """The parameters of another command by name; refuses what that would refuse, and what the study sets itself."""
     from launchers.app import app
 
     commands: Any = typer.main.get_command(app)
     if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
         raise UserError(f"--{command}: {min(own)} is set by the study; leave it out")
-    commands.commands[command].make_context(command, ["MODEL", *options])
+    found: dict[str, Any] = commands.commands[command].make_context(command, ["MODEL", *options]).params
+    return found
 
 
 def _run(folder: Path, study: "Study", only: list[int] | None) -> None:

@@ -50,16 +50,19 @@ def is_done(folder: Path, study: Study, child: Child, steps: int | None) -> bool
     record = read_json(place.record)
     if steps is None or record is None or record.get("settings") != settings_of(study, child, steps):
         return False
-    files: dict[str, str] = record.get("files", {})
-    return all(
-        (place.run / name).is_file() and sha256_file(place.run / name) == digest for name, digest in files.items()
-    )
+    return not _unsound(place, record)
+
+
+def _unsound(place: Place, record: dict[str, Any]) -> list[Path]:
+    """Results that are lost, or are not as the record says."""
+    files = {place.run / name: digest for name, digest in record.get("files", {}).items()}
+    return [path for path, digest in files.items() if not path.is_file() or sha256_file(path) != digest]
 
 
 def run_child(
     folder: Path, study: Study, child: Child, steps: int, maskwright: Maskwright, tell: Callable[[str, int], None]
 ) -> None:
-    """Train, export, evaluate and, if asked for, fine-tune.
+    """Train, export, evaluate and, if asked for, fine-tune. Results that were altered since are made anew.
 
     Args:
         tell: called with what is being done, and the steps trained so far.
@@ -68,9 +71,12 @@ def run_child(
         UserError: if a command fails, or the folder holds a run that was another. Stopped: if somebody asked to stop.
     """
     place = Place(child.run(folder))
-    record = read_json(place.record)
-    if record and record.get("settings") != settings_of(study, child, steps):
-        raise UserError(f"{place.run} holds a run of another study, or of other steps; remove it")
+    if record := read_json(place.record):
+        if record.get("settings") != settings_of(study, child, steps):
+            raise UserError(f"{place.run} holds a run of another study, or of other steps; remove it")
+        for path in _unsound(place, record):
+            path.unlink(missing_ok=True)
+        place.record.unlink()  # what is made from here on is not what it tells of
     _train(folder, study, child, steps, maskwright, tell)
     model = _export(place, steps, maskwright)
     results = [place.evaluation]

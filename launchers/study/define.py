@@ -7,8 +7,8 @@ from typing import Literal
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
 from launchers.study.arms import Arm, grid
-from launchers.study.definition import Measure, Study, deciding
-from pretrain.config import Config
+from launchers.study.definition import Measure, Study, check_same, deciding, open_study
+from pretrain.config import Config, load_config
 from pretrain.data.sources import check_run, open_held_out, open_sources
 
 
@@ -34,6 +34,8 @@ def define(
         UserError: if a study of this config would not be one, or it cannot be trained.
     """
     _check(config, budget)
+    if pairs_limit is not None and pairs is None:
+        raise UserError("--pairs-limit says how many of --pairs are taken: name a file of pairs, or leave it out")
     arms = grid(strategies, rates, replacements, config.masking)
     names = [arm.name for arm in arms]
     if baseline is not None and baseline not in names:
@@ -57,6 +59,22 @@ def define(
         contents=_contents(config, pairs, finetune),
         config=deciding(config),
     )
+
+
+def open_unchanged(folder: Path) -> Study:
+    """The study in a folder, to go on with.
+
+    Raises:
+        UserError: if there is none, or data, files or config are not what they were when it was begun.
+    """
+    study = open_study(folder)
+    config = load_config(folder / "config.yaml")
+    _check(config, study.budget)
+    contents = _contents(config, study.pairs, list(study.finetune))
+    now = study.model_copy(update={"contents": contents, "config": deciding(config)})
+    problem = f"{folder}: what the study is made with is not what it was when it was begun"
+    check_same(study, now, problem, "put that back, or begin another study in another run.dir")
+    return study
 
 
 def _masked(config: Config, arm: Arm) -> Config:

@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from data_prep.errors import UserError
@@ -143,14 +141,10 @@ def keep_study(folder: Path, study: Study, config: Config) -> None:
         raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
     if (folder / "study.json").exists():
         before = open_study(folder)
-        if changed := [*_changes(before, study)]:
-            raise UserError(
-                f"{folder} holds another study: {changed[0]}"
-                + (f" (and {len(changed) - 1} more)" if changed[1:] else "")
-                + "; choose another run.dir, or ask for the same one"
-            )
+        check_same(before, study, f"{folder} holds another study", "choose another run.dir, or ask for the same one")
         if study.seeds < before.seeds:
             raise UserError(f"{folder} holds a study of {before.seeds} seeds; seeds can be added, not taken away")
+        study = before.model_copy(update={"seeds": study.seeds})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_config(config, folder / "config.yaml")
@@ -159,15 +153,30 @@ def keep_study(folder: Path, study: Study, config: Config) -> None:
         raise UserError(f"{folder}: the study cannot be written ({error.strerror})") from None
 
 
-def _changes(before: Study, now: Study) -> Iterator[str]:
-    one, two = (study.model_dump(mode="json", exclude={"seeds", "arms", "config"}) for study in (before, now))
-    names = [[arm.name for arm in study.arms] for study in (before, now)]
-    if before.digest != now.digest:
-        yield from differences(one | {"arms": names[0]}, two | {"arms": names[1]}).values()
-        yield from differences(_flat(before.config), _flat(now.config)).values()
-        yield from differences(
-            *({arm.name: yaml.safe_dump(arm.masking) for arm in s.arms} for s in (before, now))
-        ).values()
+def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
+    """Refuse what is another study, seeds aside.
+
+    Raises:
+        UserError: the problem, what differs, and the advice.
+    """
+    if changed := [*differences(_settings(before), _settings(now)).values()]:
+        more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
+        raise UserError(f"{problem}: {changed[0]}{more}; {advice}")
+
+
+def _settings(study: Study) -> dict[str, Any]:
+    """All but the seeds, by name; what a config of an earlier version does not know is what it is by default."""
+    values = study.model_dump(mode="json", exclude={"seeds", "arms", "config"})
+    parts = {"run": {"dir": "."}, **study.config}
+    try:
+        configs = {arm.name: Config.model_validate(parts | {"masking": arm.masking}) for arm in study.arms}
+    except ValidationError as error:
+        raise UserError(
+            f"the study is of another version of Maskwright ({error.errors()[0]['msg']}); go on with that version, or "
+            "choose another run.dir"
+        ) from None
+    masking = {name: config.masking.model_dump(mode="json") for name, config in configs.items()}
+    return _flat(values | {"arms": [*configs]} | deciding(next(iter(configs.values()))) | masking)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

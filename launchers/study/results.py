@@ -10,7 +10,7 @@ import numpy as np
 from launchers.report.events import seconds_of, tokens_of
 from launchers.study.child import Place, is_done, read_json
 from launchers.study.definition import Budget, Study, child_at
-from launchers.study.statistics import Difference, Mean, Seeds, differences, mean_of
+from launchers.study.statistics import Difference, Mean, Seeds, mean_of
 from launchers.study.timing import steps_of
 from launchers.study.verdict import Verdict, verdict_of
 from pretrain.measured import Measured, last_of_each, read_measured
@@ -119,13 +119,9 @@ def compare(study: Study, results: Results) -> list[Comparisons]:
 
 
 def compare_arms(metric: Metric, values: Mapping[str, Seeds], baseline: str) -> Comparisons:
-    """The arms by one metric; the differences from the baseline are one family of comparisons, the verdict another."""
+    """The arms by one metric; the differences from the baseline are some of those that the verdict goes by."""
     means = {arm: mean_of(list(seeds.values())) for arm, seeds in values.items()}
-    if metric.better is None:
-        return Comparisons(metric, means, {}, None)
-    base = values.get(baseline, {})
-    others = {arm: seeds for arm, seeds in values.items() if arm != baseline and seeds.keys() & base.keys()}
-    found = differences([(seeds, base) for seeds in others.values()])
-    return Comparisons(
-        metric, means, dict(zip(others, found, strict=True)), verdict_of(values, metric.better == "higher")
-    )
+    verdict = verdict_of(values, metric.better == "higher") if metric.better else None
+    found = verdict.differences if verdict else {}
+    from_baseline = {arm: minus[baseline] for arm, minus in found.items() if baseline in minus}
+    return Comparisons(metric, means, from_baseline, verdict)

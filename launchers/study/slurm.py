@@ -112,16 +112,12 @@ def render(folder: Path, study: Study, config: Config, part: str) -> str:
 
 def queue_again() -> None:
     """Have the job that this process is queued again, if it is one that Slurm has warned before its time limit."""
-    job_id = os.environ.get("SLURM_JOB_ID")
-    if not job_id:
+    if "SLURM_JOB_ID" not in os.environ:
         return
-    fields = queue.fields_of(int(job_id))
+    fields, name = queue.own_fields(), queue.own_name()
     if queue.ending_of(fields) == "no" and fields.get("BatchFlag") == fields.get("Requeue") == "1":
-        problem = queue.requeue(int(job_id), [])
-        print(
-            f"job {job_id} cannot be queued again: {problem}" if problem else f"job {job_id} is queued again",
-            flush=True,
-        )
+        problem = queue.requeue([])
+        print(f"job {name} cannot be queued again: {problem}" if problem else f"job {name} is queued again", flush=True)
 
 
 def _check(folder: Path, study: Study, config: Config) -> None:

@@ -7,10 +7,10 @@ chance that any of them is wrongly said to differ is at most `alpha`.
 import bisect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import nctdtr, stdtr, stdtrit
+from scipy.special import ncfdtr, stdtr, stdtrit
 
 ALPHA = 0.05
 POWER = 0.8
@@ -48,6 +48,11 @@ class Difference:
     level: float
     interval: tuple[float, float] | None
     told_apart: bool
+
+    def swapped(self) -> "Difference":
+        """The other arm minus the one."""
+        interval = self.interval and (-self.interval[1], -self.interval[0])
+        return replace(self, mean=-self.mean, interval=interval)
 
 
 def mean_of(values: Sequence[float], alpha: float = ALPHA) -> Mean:
@@ -91,8 +96,8 @@ def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[tuple[float, f
 def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
     """With how many seeds a difference of this mean and spread would be told from zero, at its level, with this chance.
 
-    The power of the two-sided paired t-test is that of the noncentral t distribution. None if more than MOST_SEEDS are
-    needed, or the spread is not known.
+    The power of the two-sided paired t-test is that of the noncentral F distribution, t squared being an F. None if
+    more than MOST_SEEDS are needed, or the spread is not known.
     """
     if not difference.sd or not difference.mean:
         return None
@@ -104,8 +109,8 @@ def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
 
 def _power(effect: float, n: int, alpha: float) -> float:
     """The chance that the two-sided paired t-test tells a mean of `effect` standard deviations from zero."""
-    limit, shift = _quantile(n, alpha), effect * math.sqrt(n)
-    return float(1 - nctdtr(n - 1, shift, limit) + nctdtr(n - 1, shift, -limit))
+    power = 1 - float(ncfdtr(1, n - 1, effect**2 * n, _quantile(n, alpha) ** 2))
+    return 1.0 if math.isnan(power) else power  # SciPy has none where the effect is too large for it
 
 
 def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:

@@ -36,10 +36,16 @@ def read_timing(folder: Path, study: Study) -> dict[str, float] | None:
 
 
 def read_rounds(folder: Path, study: Study) -> dict[str, list[float]]:
-    """Seconds of a step, by arm, of each round of measuring; nothing before they are measured."""
+    """Seconds of a step, by arm, of each round of measuring; nothing before all are measured."""
+    found = _measured(folder, study)
+    return found if all(len(seconds) == ROUNDS for seconds in found.values()) else {}
+
+
+def _measured(folder: Path, study: Study) -> dict[str, list[float]]:
+    """Seconds of a step, by arm, of the rounds that are measured so far; of a study that is not this one, none are."""
     found = read_json(folder / "timing.json")
-    rounds: dict[str, list[float]] = found["seconds"] if found and found.get("study") == study.digest else {}
-    return rounds
+    seconds = found["seconds"] if found and found.get("study") == study.digest else {}
+    return {arm.name: seconds.get(arm.name, []) for arm in study.arms}
 
 
 def steps_of(folder: Path, study: Study, child: Child) -> int | None:
@@ -51,19 +57,21 @@ def steps_of(folder: Path, study: Study, child: Child) -> int | None:
 
 
 def measure(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[str], None]) -> None:
-    """Train each arm for STEPS steps, ROUNDS times, and write timing.json.
+    """Train each arm for STEPS steps, ROUNDS times; timing.json is written after each, and what it has is not repeated.
 
     Every second round goes through the arms backwards, so that a machine that slows down evenly favours none.
 
     Raises:
         UserError: if a training fails. Stopped: if somebody asked to stop.
     """
-    found: dict[str, list[float]] = {arm.name: [] for arm in study.arms}
+    found = _measured(folder, study)
     for number in range(ROUNDS):
         for arm in study.arms[:: -1 if number % 2 else 1]:
+            if len(found[arm.name]) > number:
+                continue
             tell(f"measuring the time of {arm.name}, round {number + 1} of {ROUNDS}")
             found[arm.name].append(_measure(folder, study, arm, maskwright))
-    write_json(folder / "timing.json", {"study": study.digest, "seconds": found})
+            write_json(folder / "timing.json", {"study": study.digest, "seconds": found})
 
 
 def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:

@@ -20,38 +20,62 @@ class Comparison:
 class Verdict:
     """Of several arms the one with the best mean, and how the others compare with it.
 
-    worse: those that differ from it, by Holm's procedure over all pairs of arms, as any could have been the best.
+    seeds: how many they are compared by, each of which all of them have.
+    worse: those that differ from the best, by Holm's procedure over all pairs of arms, as any could have been the best.
     level: those that do not; none of these, the best included, may be preferred by this measure.
+    differences: of each arm minus each other, all of one family.
+    left_out: arms that lack some of the seeds.
     """
 
     best: str
     seeds: int
     worse: tuple[Comparison, ...]
     level: tuple[Comparison, ...]
+    differences: dict[str, dict[str, Difference]]
+    left_out: tuple[str, ...]
 
 
 def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool, alpha: float = ALPHA) -> Verdict | None:
     """Compare arms, by their values of each seed.
 
-    Arms are compared by the seeds that all of them have. None if there are fewer than two arms, or no common seed.
+    None if no two arms have a seed in common.
     """
-    common = set.intersection(*(set(seeds) for seeds in values.values())) if values else set()
-    if len(values) < 2 or not common:
+    arms = _complete(values)
+    if not arms:
         return None
-    arms = {name: {seed: seeds[seed] for seed in sorted(common)} for name, seeds in values.items()}
+    pairs = [*itertools.combinations(arms, 2)]
+    found: dict[str, dict[str, Difference]] = {name: {} for name in arms}
+    for (one, two), minus in zip(pairs, differences([(arms[a], arms[b]) for a, b in pairs], alpha), strict=True):
+        found[one][two], found[two][one] = minus, minus.swapped()
     sign = 1 if higher_is_better else -1
     best = max(arms, key=lambda name: sign * sum(arms[name].values()))
-    pairs = [(best, name) for name in arms if name != best]
-    pairs += [pair for pair in itertools.combinations(arms, 2) if best not in pair]
-    found = differences([(arms[one], arms[two]) for one, two in pairs], alpha)
-    ours = [
-        Comparison(two, difference, None if difference.told_apart else seeds_needed(difference))
-        for (one, two), difference in zip(pairs, found, strict=True)
-        if one == best
-    ]
+    others = found[best].items()
     return Verdict(
         best,
-        len(common),
-        tuple(one for one in ours if one.difference.told_apart),
-        tuple(one for one in ours if not one.difference.told_apart),
+        len(arms[best]),
+        tuple(Comparison(name, minus, None) for name, minus in others if minus.told_apart),
+        tuple(Comparison(name, minus, seeds_needed(minus)) for name, minus in others if not minus.told_apart),
+        found,
+        tuple(name for name in values if name not in arms),
     )
+
+
+def _complete(values: Mapping[str, Seeds]) -> dict[str, dict[int, float]]:
+    """Arms with the seeds that all of them have, chosen for the most degrees of freedom; none if no two share a seed.
+
+    An arm with few seeds would else keep all others from being compared by more. Which runs there are decides this, and
+    no value.
+    """
+    every = [frozenset(seeds) for seeds in values.values()]
+    choices = {frozenset.intersection(*some) for some in (*itertools.combinations(every, 2), every) if some}
+
+    def arms_with(seeds: frozenset[int]) -> list[str]:
+        return [name for name, own in values.items() if seeds <= own.keys()]
+
+    def freedom(seeds: frozenset[int]) -> tuple[int, int, list[int]]:
+        arms = len(arms_with(seeds))
+        return (arms - 1) * (len(seeds) - 1), arms, sorted(seeds)
+
+    usable = [seeds for seeds in choices if seeds and len(arms_with(seeds)) > 1]
+    chosen = max(usable, key=freedom, default=frozenset())
+    return {name: {seed: values[name][seed] for seed in sorted(chosen)} for name in arms_with(chosen) if chosen}

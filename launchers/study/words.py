@@ -13,11 +13,13 @@ YARDSTICK = (
     "are at home there; minimal pairs and downstream tasks are masked by no arm's rule."
 )
 HOW = (
-    "The interval of a mean is Student's at 95%. Differences are paired by seed, and each interval is at the level at "
-    "which Holm's procedure tests it: by one measure at one budget, the chance that any two equal arms are told apart "
-    "(*) is at most 5%, and an interval excludes zero just where its arms are told apart. The differences from the "
-    "baseline are one such family; all pairs of arms, by which the conclusions go, are another. Measures and budgets "
-    "are not corrected for one another: go by the measure that was chosen before."
+    "The interval of a mean is Student's at 95%. Differences are paired by seed. All pairs of arms are one family, "
+    "from which both the differences from the baseline and the conclusions are taken; each interval is at the level "
+    "at which Holm's procedure tests it, and excludes zero just where its arms are told apart (*). By one measure "
+    "at one budget, the chance that any two equal arms are told apart is at most 5%, if the number of seeds was "
+    "fixed beforehand: where seeds are added after a look at the report, because of what it says, the chance is "
+    "larger. Measures and budgets are not corrected for one another, and each has its own 5%: go by the measure and "
+    "the budget that were chosen before."
 )
 
 
@@ -78,9 +80,8 @@ def conclusion(found: Comparisons, n_arms: int) -> list[str]:
     """What one metric says of the arms, sentence by sentence: no more than the intervals do."""
     metric, verdict = found.metric, found.verdict
     if verdict is None:
-        return [f"No seed has a result of two arms or more: by {metric.title} nothing can be compared."]
-    absent = n_arms - len(found.means)
-    told = [f"{absent} of {n_arms} arms have no result and are left out."] if absent else []
+        return [f"No two arms have a result of the same seed: by {metric.title} nothing can be compared."]
+    told = _left_out(verdict, n_arms - len(found.means), n_arms)
     if verdict.seeds == 1:
         return [
             f"With one seed, how much chance decides is not known: by {metric.title} no arm can be recommended. "
@@ -98,6 +99,18 @@ def conclusion(found: Comparisons, n_arms: int) -> list[str]:
         others = _listed([one.other for one in verdict.level])
         head = f"By {metric.title}, {verdict.best} is recommended over some arms, but not over {others}"
     return [f"{head} ({verdict.seeds} seeds).", *told]
+
+
+def _left_out(verdict: Verdict, absent: int, n_arms: int) -> list[str]:
+    told = [f"{absent} of {n_arms} arms have no result and are left out."] if absent else []
+    if verdict.left_out:
+        one = len(verdict.left_out) == 1
+        which = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
+        told.append(
+            f"{_listed(verdict.left_out)} {'lacks' if one else 'lack'} results of the {which} by which the others are "
+            f"compared, and {'is' if one else 'are'} left out."
+        )
+    return told
 
 
 def _undecided(verdict: Verdict, metric: Metric) -> str:

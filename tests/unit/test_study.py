@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.commands.study import check_options
+from launchers.commands.study import parse_options
 from launchers.study.arms import grid
 from launchers.study.child import overrides, train_words
 from launchers.study.commands import Stopped
@@ -23,12 +23,13 @@ from launchers.study.definition import children, keep_study, open_study
 from launchers.study.dry_run import describe
 from launchers.study.report import write_study_report
 from launchers.study.results import METRICS, compare_arms, evaluated
-from launchers.study.run import run_study
+from launchers.study.run import needs_timing, run_study
 from launchers.study.slurm import plan, render
-from launchers.study.timing import steps_in_time
+from launchers.study.timing import measure, read_timing, steps_in_time
 from launchers.study.words import conclusion, difference_cell
 from pretrain.config import Config, MaskingConfig, load_config
 from tests.datasets import make_dataset
+from tests.support.finetuning import tiny_tokenizer
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
 from tests.support.study_runs import Pretended, settings
@@ -46,6 +47,14 @@ def data(tmp_path_factory) -> Path:
     for name in ("train", "valid"):
         make_dataset(folder / name, [[5, 6, 7, 8, 9] * 4] * 40)
     return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(data) -> None:
+    """A tokenizer in the training data; with it come torch and transformers, which no other test here needs."""
+    from tests.support.finetuning import tiny_tokenizer
+
+    tiny_tokenizer(data / "train/tokenizer")
 
 
 @pytest.fixture
@@ -136,6 +145,7 @@ def test_what_is_no_arm_is_refused(axes, words):
         (["cluster.nodes=2"], {}, "each run of a study trains on one node"),
         (["train.batch_ramp={start: 4, increment: 4, rows: 16}"], {"budget": "both"}, "choose --budget tokens"),
         ([], {"baseline": "span-0.3"}, "--baseline span-0.3 is none of the arms, which are token-0.15, span-0.15"),
+        ([], {"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
         ([], {"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl: cannot be read"),
         (["data.train=/nowhere"], {}, "/nowhere"),
     ],
@@ -202,16 +212,32 @@ def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tm
     assert set(study.contents) == {"data.train", "data.valid", "--pairs", "--finetune --train", "--finetune --valid"}
 
 
-def test_results_that_were_altered_or_lost_are_made_again(config):
-    folder, study = kept(config, seeds=1)
+def test_results_that_were_altered_or_lost_are_made_again(config, tmp_path):
+    task = tmp_path / "task.tsv"
+    task.write_text("text\tlabel\na\t0\nb\t1\n")
+    finetune = ["--task", "classification", "--train", str(task), "--valid", str(task)]
+    folder, study = kept(config, seeds=1, finetune=finetune)
     run(folder, study)
     first, second = (child.run(folder) for child in children(study))
     (first / "evaluate.json").write_text('{"models": {}, "cut')
     (second / "study.json").unlink()
-    _, _, did = run(folder, study)
-    assert did == ["evaluate token-0.15/seed-1"]
-    (second / "evaluate.json").write_text("{}")
-    assert run(folder, study)[2] == []  # whole, though not as it was written: nothing but its record is missing
+    assert run(folder, study)[2] == [
+        f"{word}/seed-1" for word in ("evaluate token-0.15", "finetune token-0.15", "finetune span-0.15")
+    ]
+    true = (second / "evaluate.json").read_text()
+    (second / "evaluate.json").write_text(re.sub(r'"loss": [\d.]+', '"loss": 1.0', true))
+    (first / "finetune.json").write_text("{}")
+
+    def find_no_altered_file(words):
+        return words[0] == "finetune" and Path(words[-1]).exists() and "mean" not in Path(words[-1]).read_text()
+
+    commands = Pretended()
+    commands.fails = find_no_altered_file
+    assert run(folder, study, commands)[0] == []
+    assert "evaluate span-0.15/seed-1" in commands.commands()
+    assert "evaluate token-0.15/seed-1" not in commands.commands()
+    assert (second / "evaluate.json").read_text() == true
+    assert run(folder, study)[2] == []
 
 
 def test_a_run_of_another_study_is_not_taken_for_ones_own(config):
@@ -279,6 +305,22 @@ def test_equal_time_is_measured_first_and_each_arm_has_its_own_steps(config):
     assert found["budgets"]["tokens"]["values"]["seconds"]["span-0.15"] == {"1": pytest.approx(32)}
 
 
+def test_times_that_are_measured_are_not_measured_again_after_a_stop(config):
+    folder, study = kept(config, budget="time", seeds=1)
+    commands = Pretended()
+    commands.fails = lambda words: len(commands.called) == 3
+    with pytest.raises(UserError, match=r"the training that measures the time of span-0\.15 ended with exit code 1"):
+        measure(folder, study, commands, lambda line: None)
+    assert needs_timing(folder, study)
+    assert read_timing(folder, study) is None
+    write_study_report(folder, study)
+    said: list[str] = []
+    measure(folder, study, commands, said.append)
+    assert said == [f"measuring the time of {arm}-0.15, round 2 of 2" for arm in ("span", "token")]
+    assert read_timing(folder, study) == {"token-0.15": 1.0, "span-0.15": 0.8}
+    assert not needs_timing(folder, study)
+
+
 def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, tmp_path):
     kept(config, seeds=2)
     for changes, options, words in (
@@ -290,7 +332,7 @@ def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, t
             {"arms": (["token"], ["0.15"], ["80/10/10"])},
             "arms was ['token-0.15', 'span-0.15'] and is ['token-0.15']",
         ),
-        (["masking.replacement.per=token"], {}, "token-0.15 was"),
+        (["masking.replacement.per=token"], {}, "token-0.15.replacement.per was unit and is token (and 1 more)"),
         ([], {"seeds": 1}, "a study of 2 seeds; seeds can be added, not taken away"),
     ):
         with pytest.raises(UserError, match=re.escape(words)):
@@ -300,13 +342,53 @@ def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, t
     assert load_config(folder / "config.yaml").track.experiment == "other"
 
 
+def go_on(folder, *words):
+    """The error of a command of `maskwright study` for the folder, or None."""
+    return CliRunner().invoke(app, ["study", *words, str(folder)]).exception
+
+
 def test_changed_data_are_another_study(config, data, tmp_path):
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("one")
-    kept(config, pairs=str(pairs))
+    folder, _ = kept(config, pairs=str(pairs))
     pairs.write_text("two")
-    with pytest.raises(UserError, match="holds another study: contents was"):
+    with pytest.raises(UserError, match=r"holds another study: contents\.--pairs was"):
         kept(config, pairs=str(pairs))
+    for words in (["run"], ["run", "--only", "2"], ["time"]):
+        assert "is not what it was when it was begun: contents.--pairs was" in str(go_on(folder, *words))
+    assert not (folder / "runs").exists()
+    pairs.write_text("one")
+    assert go_on(folder, "time") is None
+
+
+def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_path):
+    folder, _ = kept(config)
+    own, true = folder / "config.yaml", (folder / "config.yaml").read_text()
+    for part, other, words in (
+        ("lr: 0.0005", "lr: 0.1", r"optim.lr was 0.0005 and is 0.1; put that back"),
+        (str(data / "valid"), str(data / "train"), r"data.valid was \S+valid and is \S+train; put"),
+        (str(data / "train"), str(data / "gone"), "gone"),
+    ):
+        assert part in true
+        own.write_text(true.replace(part, other))
+        assert re.search(words, str(go_on(folder, "run")))
+    own.write_text(true.replace("experiment: maskwright", "experiment: other"))
+    assert own.read_text() != true
+    assert go_on(folder, "time") is None
+    assert not (folder / "runs").exists()
+
+
+def test_a_study_of_a_version_with_fewer_settings_is_gone_on_with(config):
+    folder, study = kept(config)
+    values = json.loads((folder / "study.json").read_text())
+    del values["config"]["train"]["z_loss"], values["arms"][0]["masking"]["static_epochs"]
+    (folder / "study.json").write_text(json.dumps(values))
+    earlier = open_study(folder)
+    assert go_on(folder, "time") is None
+    _, later = kept(config, seeds=3)
+    assert later.digest == earlier.digest != study.digest
+    with pytest.raises(UserError, match=r"train.z_loss was 0.0 and is 0.1"):
+        kept(config, "train.z_loss=0.1", seeds=3)
 
 
 def test_a_run_folder_is_no_study(config, tmp_path):
@@ -385,6 +467,18 @@ def test_conclusions_in_words():
     )
 
 
+def test_an_arm_without_all_seeds_is_named():
+    found = conclusion(compared(False, a=[3.0, 3.1, 3.0], b=[4.0, 4.1, 4.01], c=[2.0]), 4)
+    assert found[0] == "a is recommended by held-out loss (3 seeds)."
+    assert found[2:] == [
+        "1 of 4 arms have no result and are left out.",
+        "c lacks results of the 3 seeds by which the others are compared, and is left out.",
+    ]
+    metric = next(one for one in METRICS if one.better)
+    (nothing,) = conclusion(compare_arms(metric, {"a": {1: 3.0}, "b": {2: 3.1}}, "a"), 2)
+    assert nothing == "No two arms have a result of the same seed: by held-out loss nothing can be compared."
+
+
 def test_no_curve_without_an_evaluation():
     assert curve_of("a", []) is None
 
@@ -399,11 +493,36 @@ def test_an_evaluation_that_lacks_parts():
 
 
 def test_options_for_another_command_are_checked_before_anything_is_trained():
-    check_options("export", ["--step", "3"])
+    assert parse_options("export", ["--step", "3"])["step"] == 3
     with pytest.raises(Exception, match="No such option: --stp"):
-        check_options("export", ["--stp", "3"])
+        parse_options("export", ["--stp", "3"])
     with pytest.raises(UserError, match="--export: --out is set by the study; leave it out"):
-        check_options("export", ["--out=there"])
+        parse_options("export", ["--out=there"])
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        (["--pairs", "rows"], "rows, line 1 is not JSON"),
+        (["--pairs", "pairs"], None),
+        (["--finetune", "--task classification --train rows --valid rows"], None),
+        (["--finetune", "--task classification --train rows --valid pairs"], "there is no column"),
+        (["--finetune", "--task classification --train rows --valid rows --columns text"], "--columns text: write"),
+        (
+            ["--finetune", "--task classification --train rows --valid rows --metric f"],
+            "--metric f: classification has",
+        ),
+        (["--finetune", "--task questions --train rows --valid rows"], "rows, line 1: this is not JSON"),
+    ],
+)
+def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config, tmp_path, monkeypatch, options, words):
+    monkeypatch.chdir(tmp_path)
+    tiny_tokenizer(Path(yaml.safe_load(config.read_text())["data"]["train"]) / "tokenizer")
+    Path("rows").write_text("text\tlabel\nthe old ship\tgood\nthe new ship\tbad\n")
+    Path("pairs").write_text('{"sentence_good": "the ship is red", "sentence_bad": "ship the is red"}\n')
+    begin = ["study", "masking", str(config), "--strategies", "token", "--rates", "0.15", "--dry-run"]
+    result = CliRunner().invoke(app, [*begin, *options])
+    assert result.exception is None if words is None else words in str(result.exception)
 
 
 def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
-from launchers.study.statistics import Difference, differences, holm, mean_of, seeds_needed
+from launchers.study.results import METRICS, compare_arms
+from launchers.study.statistics import MOST_SEEDS, Difference, differences, holm, mean_of, seeds_needed
 from launchers.study.verdict import verdict_of
 
 STUDENT = {1: 12.7062, 2: 4.3027, 4: 2.7764}  # 97.5% quantiles, as tables have them
@@ -83,6 +85,25 @@ def test_seeds_needed_are_those_of_the_tables_for_power(effect, needed):
     assert seeds_needed(found) == needed
 
 
+@pytest.mark.parametrize("effect,needed", [(4, 6), (5, 5), (7, 5)])
+def test_seeds_needed_for_large_effects_at_the_level_of_36_pairs(effect, needed):
+    assert seeds_needed(Difference(effect, 1.0, 3, 0.3, 0.3, 1 - 0.05 / 36, (-1, 2), False)) == needed
+
+
+@pytest.mark.parametrize("pairs", [1, 6, 36])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 12, 20, 50, 100])
+def test_what_was_not_told_apart_takes_more_seeds_than_there_were(n, pairs):
+    """However near to its level; and a larger effect never takes more."""
+    level = 0.05 / pairs
+    most = -stdtrit(n - 1, level / 2) / n**0.5  # the effect that would just be told apart
+    needed = []
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.9999):
+        found = seeds_needed(Difference(share * most, 1.0, n, 0.3, 0.3, 1 - level, (-1, 2), False))
+        needed.append(MOST_SEEDS + 1 if found is None else found)
+    assert min(needed) > n
+    assert needed == sorted(needed, reverse=True)
+
+
 def test_seeds_needed_where_nobody_can_say():
     assert seeds_needed(Difference(0.001, 1.0, 3, 1, 1, 0.95, (-1, 1), False)) is None
     assert seeds_needed(Difference(0.1, None, 1, 1, 1, 0.95, None, False)) is None
@@ -106,21 +127,49 @@ def test_the_best_arm_is_told_apart_from_some():
 
 def test_arms_are_compared_by_the_seeds_that_all_have():
     found = verdict_of({"a": seeds(1, 1.1, 9), "b": {2: 2.0, 3: 2.1, 4: 2.2}}, higher_is_better=False)
-    assert found.seeds == 2
+    assert (found.seeds, found.left_out) == (2, ())
     assert found.level[0].difference.n == 2
     assert verdict_of({"a": {1: 1.0}, "b": {2: 1.0}}, True) is None
     assert verdict_of({"a": {1: 1.0}}, True) is None
+    assert verdict_of({}, True) is None
+
+
+@pytest.mark.parametrize(
+    "own,left_out,n",
+    [
+        ({1}, ("d",), 4),  # whose only value would be the best
+        ({1, 2}, ("d",), 4),
+        ({1, 2, 3}, (), 3),
+        ({7}, ("d",), 4),
+        ({1, 2, 3, 4, 5}, (), 4),  # as while the runs of one more seed are made
+    ],
+)
+def test_an_arm_with_few_seeds_keeps_no_others_from_being_compared(own, left_out, n):
+    found = verdict_of(NOISE | {"d": dict.fromkeys(own, 1.0)}, higher_is_better=False)
+    assert (found.left_out, found.seeds) == (left_out, n)
+    assert found.best == ("a" if left_out else "d")
+    assert "a" in found.differences["b"]
+    assert ("d" in found.differences["a"]) == (not left_out)
+
+
+def test_differences_are_told_from_both_sides():
+    found = verdict_of(NOISE, higher_is_better=False).differences
+    one, two = found["a"]["b"], found["b"]["a"]
+    assert (one.mean, one.interval) == (-two.mean, (-two.interval[1], -two.interval[0]))
+    assert (one.sd, one.p, one.told_apart, one.n) == (two.sd, two.p, two.told_apart, two.n)
+    assert two.mean == pytest.approx(0.5025)
 
 
 def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart():
-    """The best of 6 is chosen by the data; comparing it with 5 others alone would be wrong too often."""
+    """The best of 6 is chosen by the data, and the baseline has a table of its own: neither may add errors."""
     rng = np.random.default_rng(1)
-    studies, wrong = 400, 0
+    metric = next(one for one in METRICS if one.better == "higher")
+    studies, wrong = 1000, 0
     for _ in range(studies):
         values = rng.normal(size=(6, 5)) + rng.normal(size=5)  # seeds have something in common
-        found = verdict_of({str(n): seeds(*row) for n, row in enumerate(values)}, higher_is_better=True)
-        wrong += bool(found.worse)
-    assert wrong / studies < 0.05 + 2.5 * (0.05 * 0.95 / studies) ** 0.5
+        found = compare_arms(metric, {str(n): seeds(*row) for n, row in enumerate(values)}, "0")
+        wrong += bool(found.verdict.worse) or any(one.told_apart for one in found.from_baseline.values())
+    assert wrong / studies < 0.05 + 2 * (0.05 * 0.95 / studies) ** 0.5
 
 
 def test_a_real_difference_is_found():
