@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
@@ -38,30 +38,44 @@ def model_folder(path: Path) -> Path:
     return export_run(path, None, None)
 
 
-def load_model(folder: Path, auto_class: Any, **options: Any) -> "PreTrainedModel":
+def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options: Any) -> "PreTrainedModel":
     """A model of transformers in fp32 and evaluation mode, from local safetensors weights; no remote code is run.
 
     Args:
         auto_class: AutoModelForMaskedLM or a sibling.
+        new_head: what comes after the encoder, a pooler included, may be missing, and is then drawn at random.
 
     Raises:
-        UserError: if the folder holds no such model.
+        UserError: if the folder holds no such model, or not all of it.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+    local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "output_loading_info": True}
     try:
-        model = auto_class.from_pretrained(str(folder), **local, **options)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        model, info = auto_class.from_pretrained(str(folder), **local, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{folder}: no model for {auto_class.__name__} can be loaded from it ({reason})") from error
+    encoder = f"{model.base_model_prefix}."
+    missing = sorted(
+        key
+        for key in info["missing_keys"]
+        if not new_head or (key.startswith(encoder) and not key.startswith(f"{encoder}pooler."))
+    )
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UserError(
+            f"{folder} lacks weights that {type(model).__name__} needs ({missing[0]}{more}); export or copy it anew, "
+            "or give a model that was trained with this head"
+        )
     return model.float().eval()
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
-    """The tokenizer in a model's folder.
+    """The tokenizer in a model's folder; a BPE's dropout, a regularizer of training that makes ids random, is off.
 
     Raises:
         UserError: if there is none.
@@ -71,9 +85,29 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     if not (folder / "tokenizer.json").is_file():  # transformers would make an empty one
         raise UserError(f"{folder} holds no tokenizer.json; export the run anew, or copy its tokenizer there")
     try:
-        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{folder} holds no tokenizer that can be loaded ({error})") from error
+    if isinstance(tokenizer.backend_tokenizer.model, models.BPE):
+        tokenizer.backend_tokenizer.model.dropout = None
+    return tokenizer
+
+
+def ids_around(tokenizer: "PreTrainedTokenizerBase", folder: Path, causal: bool) -> dict[str, int]:
+    """The ids that a language model's texts are made of beside their own: cls, and of a masked model also sep and mask.
+
+    Of many causal models bos is what cls is of others.
+
+    Raises:
+        UserError: if the tokenizer lacks one.
+    """
+    cls = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
+    ids = {"cls": cls} | ({} if causal else {"sep": tokenizer.sep_token_id, "mask": tokenizer.mask_token_id})
+    if missing := [name for name, id in ids.items() if id is None]:
+        raise UserError(
+            f"{folder}: its tokenizer has no {' and no '.join(missing)} token, which its model's texts need"
+        )
+    return ids
 
 
 def is_causal(folder: Path) -> bool:
@@ -95,11 +129,21 @@ def is_causal(folder: Path) -> bool:
 
 
 def load_language_model(folder: Path) -> tuple["PreTrainedModel", bool]:
-    """A masked or a causal language model, whichever the folder holds, as `load_model`; and whether it is causal."""
+    """A masked or a causal language model, whichever the folder holds, as `load_model`; and whether it is causal.
+
+    Raises:
+        UserError: also if it is an encoder with a causal head whose tokens see those that they are to predict.
+    """
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
     causal = is_causal(folder)
-    return load_model(folder, AutoModelForCausalLM if causal else AutoModelForMaskedLM), causal
+    model = load_model(folder, AutoModelForCausalLM if causal else AutoModelForMaskedLM)
+    if causal and type(model.config) in AutoModelForMaskedLM._model_mapping and not model.config.is_decoder:
+        raise UserError(
+            f"{folder} holds a {type(model).__name__} whose config.json does not say is_decoder: its tokens see those "
+            "that they are to predict; set is_decoder to true if it was trained so"
+        )
+    return model, causal
 
 
 def check_vocabulary(name: str, vocabulary: dict[str, int], dataset: Dataset) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
+from launchers.json_output import check_json_output, write_json_output
+from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:
     from pretrain.analysis.jackknife import Estimate
@@ -55,27 +57,31 @@ def layers(
 
         maskwright analyze layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
     """
-    from data_prep.files import refuse_file, write_json
+    from data_prep.files import refuse_file
     from data_prep.reader import Dataset
     from pretrain.analysis.run import measure
     from pretrain.analysis.sample import Settings
 
-    for folder in filter(None, (out, as_json and as_json.absolute().parent)):
-        refuse_file(folder)
+    if out:
+        refuse_file(out)
+    if as_json:
+        check_json_output(as_json)
     if len(set(models)) < len(models):
         raise UserError("a model is named twice")
     asked = Settings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)
     settings, results = measure(models, dataset, asked, seq_len)
     found = []
-    for measured in results:
+    with ProgressLine() as line:
+        for measured in results:
+            found.append(measured)
+            line.show(len(found), len(models) * (2 if shuffled_ngrams else 1), f"measured: {measured.model}")
+    if as_json:
+        write_json_output(as_json, _to_json(found, dataset.location, settings))
+    for measured in found:
         _print(measured)
-        found.append(measured)
     if out:
         _draw(found, out)
-    if as_json:
-        as_json.absolute().parent.mkdir(parents=True, exist_ok=True)
-        write_json(as_json, _to_json(found, dataset.location, settings))
 
 
 def _to_json(found: "list[Measured]", data: str, settings: "Settings") -> dict[str, Any]:

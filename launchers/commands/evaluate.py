@@ -1,15 +1,16 @@
 """`maskwright evaluate`: what finished models know."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from launchers.json_output import check_json_output, write_json_output
 from launchers.progress import ProgressLine
 
-_ROWS = 1000
+_ROWS, _MASK_RATE = 1000, 0.15
 
 
 def evaluate(
@@ -19,17 +20,21 @@ def evaluate(
     data: Annotated[str | None, typer.Option(metavar="DATASET", help="held-out text, a folder or a URL")] = None,
     pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, such as BLiMP's jsonl")] = None,
     pll: Annotated[
-        Literal["original", "within-word"], typer.Option(help="what is masked to score a token of a sentence")
-    ] = "original",
+        Literal["original", "within-word"] | None,
+        typer.Option(help="what is masked to score a token of a sentence; original by default"),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="pairs of each UID, evenly chosen; all by default")] = None,
-    rows: Annotated[int, typer.Option(min=1, help="rows of held-out text")] = _ROWS,
+    rows: Annotated[int | None, typer.Option(min=1, help=f"rows of held-out text; {_ROWS:,} by default")] = None,
     seq_len: Annotated[
         int | None, typer.Option(min=8, help="slots of a row; 128, or less where a model takes no more")
     ] = None,
-    mask_rate: Annotated[float, typer.Option(help="share of tokens that are predicted")] = 0.15,
+    mask_rate: Annotated[
+        float | None, typer.Option(help=f"share of tokens that are predicted; {_MASK_RATE} by default")
+    ] = None,
     strategy: Annotated[
-        Literal["token", "whole_word", "span", "ngram"], typer.Option(help="what is masked as a whole")
-    ] = "token",
+        Literal["token", "whole_word", "span", "ngram"] | None,
+        typer.Option(help="what is masked as a whole; token by default"),
+    ] = None,
     counts: Annotated[
         str | None, typer.Option(metavar="DATASET", help="whose tokens are counted, such as the training text")
     ] = None,
@@ -40,7 +45,8 @@ def evaluate(
 ) -> None:
     """Evaluate finished models: loss on held-out text, and which sentence of minimal pairs they find likelier.
 
-    Masks are fixed, so all models are asked for the same tokens. Every model is compared with the first.
+    Masks are fixed, so all models are asked for the same tokens. Every model is compared with the first. With --json,
+    scores of sentences are kept while they are computed: the same command goes on after Ctrl-C or a kill.
 
     Examples:
 
@@ -55,25 +61,48 @@ def evaluate(
         raise UserError("give a model to evaluate, a Hugging Face folder or a run; or --baseline unigram")
     if len(set(names)) < len(names):
         raise UserError(f"{next(name for name in names if names.count(name) > 1)} is given twice")
+    if baseline in names:
+        raise UserError(f"{baseline} is also the name of the baseline; give that model by its full path")
     if data is None and pairs is None:
         raise UserError("give --data, a held-out data set, or --pairs, a file of minimal pairs, or both")
     if baseline and counts is None:
         raise UserError("--baseline unigram needs --counts, the data set whose tokens it counts: the training text")
     if counts and data is None and not baseline:
         raise UserError("--counts is for --data and for --baseline unigram; give one of them, or leave it out")
-    if not 0 < mask_rate < 1:
+    _refuse_unread("--pairs", pairs, {"--limit": limit, "--pll": pll})
+    text_options = {"--rows": rows, "--seq-len": seq_len, "--mask-rate": mask_rate, "--strategy": strategy}
+    _refuse_unread("--data", data, text_options)
+    if mask_rate is not None and not 0 < mask_rate < 1:
         raise UserError(f"--mask-rate is {mask_rate:g}; it must be above 0 and below 1")
-    if out and not out.resolve().parent.is_dir():
-        raise UserError(f"there is no folder {out.resolve().parent} to write {out.name} to")
+    if out:
+        check_json_output(out)
 
     from launchers.evaluation_tables import print_results
     from pretrain.evaluation.evaluate import Task
     from pretrain.evaluation.evaluate import evaluate as run
 
-    task = Task(names, bool(baseline), data, counts, rows, seq_len, mask_rate, strategy, pairs, pll, limit)
-    with ProgressLine() as line:
-        found = run(task, line.show)
+    rate = _MASK_RATE if mask_rate is None else mask_rate
+    held_out = rows or _ROWS, seq_len, rate, strategy or "token"
+    task = Task(names, bool(baseline), data, counts, *held_out, pairs, pll or "original", limit)
+    keep = out.with_name(f"{out.name}.scores") if out and pairs else None
+    try:
+        with ProgressLine() as line:
+            found = run(task, line.show, keep)
+    except KeyboardInterrupt:
+        if keep and keep.exists():
+            typer.echo(f"{keep} has the scores so far; the same command goes on", err=True)
+        raise
+    if out:
+        write_json_output(out, found)
+        if keep:
+            keep.unlink(missing_ok=True)  # which has none of token counts
     print_results(found)
     if out:
-        write_json(out, found)
         typer.echo(f"all figures: {out}")
+
+
+def _refuse_unread(reader: str, given: str | None, options: Mapping[str, object]) -> None:
+    """Raise UserError for the first of the options that are given without the one that would make use of them."""
+    unread = [name for name, value in options.items() if value is not None]
+    if given is None and unread:
+        raise UserError(f"{unread[0]} is for {reader}; give that too, or leave it out")

@@ -128,13 +128,16 @@ def _run(
 ) -> None:
     from pretrain.finetuning.experiment import open_report, prepare, run_seed, save
     from pretrain.finetuning.track import SeedTracker
+    from pretrain.redact import redact
 
     folder, settings, task = prepare(model, settings, files)
     report = open_report(settings, task, folder, files, json_path, out)
     for note in task.notes:
         typer.echo(note, err=True)
-    params = {"model": str(model), **files, **{name: str(value) for name, value in report.identity.items()}}
+    names = {"model": str(model), **{name: redact(path) for name, path in files.items()}}  # for people; not the digests
+    params = {name: str(value) for name, value in report.identity.items()} | names
     tracker = SeedTracker(report, *target, f"{settings.task} {model.name}", params)
+    tracker.send()
     for seed in range(1, seeds + 1):
         if seed in (result.seed for result in report.results):
             continue

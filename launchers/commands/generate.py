@@ -1,11 +1,14 @@
 """`maskwright generate`: text out of a trained model."""
 
 import json
+import math
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from data_prep.errors import UserError
 
 if TYPE_CHECKING:
     from rich.text import Text as Line
@@ -45,6 +48,13 @@ def generate(
 
         maskwright generate runs/demo --prompt "The [MASK] [MASK] sailed." --temperature 0 --show-steps
     """
+    if not math.isfinite(temperature):
+        raise UserError(f"--temperature is {temperature}; it must be a finite number, from 0 on")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise UserError("--prompt is not a text in UTF-8") from None
+
     from rich.console import Console
 
     from launchers.spelling import open_spelling
@@ -53,19 +63,18 @@ def generate(
 
     folder = model_folder(model)
     writer, spelling = Writer(folder), open_spelling(folder)
-    outside = frozenset({writer.tokenizer.cls_token_id, writer.tokenizer.sep_token_id})
     console = Console(highlight=False, markup=False, soft_wrap=True)
     asked = Request(prompt, length, method, iterations, temperature, top_k, seed, samples)
     for number, steps in enumerate(writer.write(asked)):
         if as_json:
-            typer.echo(json.dumps({"sample": number, **_to_json(steps, spelling, outside, show_steps)}))
+            typer.echo(json.dumps({"sample": number, **_to_json(steps, spelling, writer.outside, show_steps)}))
             continue
         if samples > 1:
             console.print(f"{number}: ", style="dim", end="\n" if show_steps else "")
         if show_steps:
             for step, text in enumerate(steps, 1):
-                console.print(_marked(text, spelling, outside, f"{step:3}  "))
-        console.print(_written(steps, spelling, outside))
+                console.print(_marked(text, spelling, writer.outside, f"{step:3}  "))
+        console.print(_written(steps, spelling, writer.outside))
 
 
 def _written(steps: "list[Text]", spelling: "Spelling", outside: frozenset[int]) -> "Line":

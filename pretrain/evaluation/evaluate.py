@@ -12,14 +12,15 @@ from data_prep.errors import UserError
 from data_prep.reader import Dataset
 from pretrain.evaluation.held_out import HeldOut, Masks, Measured, StrategyName, held_out_results, measure
 from pretrain.evaluation.intervals import paired_bootstrap
-from pretrain.evaluation.likelihood import Form, sentence_scores
+from pretrain.evaluation.kept import KeptScores, model_identity
+from pretrain.evaluation.likelihood import Form, check_lengths, sentence_scores
 from pretrain.evaluation.models import open_model
-from pretrain.evaluation.pairs import Pair, credits, limited, pair_results, read_pairs
+from pretrain.evaluation.pairs import Pair, credits, limited, pair_results, read_pairs, units
 from pretrain.evaluation.streams import Predictor
 from pretrain.evaluation.text import SentenceTokenizer, open_tokenizer
 from pretrain.evaluation.unigram import Unigram, token_counts
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model_folder import check_vocabulary, load_tokenizer
+from pretrain.model_folder import check_vocabulary, load_tokenizer, model_folder
 
 UNIGRAM = "unigram"
 _SEQ_LEN = 128
@@ -53,16 +54,19 @@ class Task:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model, under the name that it was given by."""
+    """A model, under the name that it was given by. folder: where it is; None of token counts."""
 
     name: str
     predictor: Predictor
     tokenizer: SentenceTokenizer
     longest: int | None
+    folder: Path | None = None
 
 
-def evaluate(task: Task, progress: Progress) -> dict[str, Any]:
+def evaluate(task: Task, progress: Progress, keep: Path | None = None) -> dict[str, Any]:
     """All results, as JSON values (docs/evaluation.md).
+
+    keep: a file for scores of sentences, which are not computed again where they are there.
 
     Raises:
         UserError: for a model, data set or file that cannot be used, or that do not go together.
@@ -70,6 +74,9 @@ def evaluate(task: Task, progress: Progress) -> dict[str, Any]:
     pairs = _pairs(task)
     candidates = [_opened(name) for name in task.models]
     held_out = _held_out(task, candidates)
+    for one in candidates:
+        if one.longest is not None:
+            check_lengths(one.name, one.tokenizer, one.longest, _sentences(pairs))
     counted = Dataset(task.counts) if task.counts else held_out.dataset if held_out else None
     counts = None
     if counted:
@@ -82,7 +89,7 @@ def evaluate(task: Task, progress: Progress) -> dict[str, Any]:
         if held_out:
             measured[one.name] = measure(held_out, one.predictor, _named(progress, f"held-out text: {one.name}"))
         if pairs:
-            credit[one.name] = _credit(one, pairs, task.form, progress)
+            credit[one.name] = _credit(one, pairs, task.form, progress, keep)
     found: dict[str, dict[str, Any]] = {one.name: {} for one in candidates}
     for name, answers in measured.items():
         assert counts is not None  # held-out text is counted if no other is
@@ -93,7 +100,7 @@ def evaluate(task: Task, progress: Progress) -> dict[str, Any]:
     return {
         "settings": _settings(task, held_out, counted),
         "models": found,
-        "comparisons": [*_held_out_comparisons(measured), *_pair_comparisons(credit)],
+        "comparisons": [*_held_out_comparisons(measured), *_pair_comparisons(pairs, credit)],
     }
 
 
@@ -108,9 +115,14 @@ def _pairs(task: Task) -> list[Pair]:
     return limited(pairs, task.limit) if task.limit else pairs
 
 
+def _sentences(pairs: list[Pair]) -> list[str]:
+    return [text for pair in pairs for text in (pair.good, pair.bad)]
+
+
 def _opened(name: str) -> _Candidate:
-    model = open_model(Path(name))
-    return _Candidate(name, model, model.tokenizer, model.longest)
+    folder = model_folder(Path(name))
+    model = open_model(folder)
+    return _Candidate(name, model, model.tokenizer, model.longest, folder)
 
 
 def _held_out(task: Task, candidates: list[_Candidate]) -> HeldOut | None:
@@ -141,10 +153,13 @@ def _unigram(counted: Dataset, counts: NDArray[np.int64]) -> _Candidate:
     return _Candidate(UNIGRAM, Unigram(counts, Vocabulary.of(counted.manifest.tokenizer)), tokenizer, None)
 
 
-def _credit(one: _Candidate, pairs: list[Pair], form: Form, progress: Progress) -> NDArray[np.float64]:
-    texts = [text for pair in pairs for text in (pair.good, pair.bad)]
+def _credit(
+    one: _Candidate, pairs: list[Pair], form: Form, progress: Progress, keep: Path | None
+) -> NDArray[np.float64]:
     named = _named(progress, f"{len(pairs):,} pairs: {one.name}")
-    scores = sentence_scores(one.predictor, one.tokenizer, one.longest, texts, form, named)
+    kept = KeptScores(keep, f"{form} {model_identity(one.folder)}") if keep and one.folder else KeptScores()
+    scores = sentence_scores(one.predictor, one.tokenizer, _sentences(pairs), form, named, kept)
+    kept.close()
     return credits(scores[::2], scores[1::2])
 
 
@@ -173,23 +188,25 @@ def _held_out_comparisons(measured: dict[str, Measured]) -> list[dict[str, Any]]
     return found
 
 
-def _pair_comparisons(credit: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """Of each model with the first one, pair by pair."""
-    found = []
+def _pair_comparisons(pairs: list[Pair], credit: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
+    """Of each model with the first one, UID by UID."""
+    found, unit = [], units(pairs)
+    number_of_pairs = np.bincount(unit).astype(np.float64)
     for name in list(credit)[1:]:
         first = next(iter(credit))
-        differences = credit[name] - credit[first]
-        found.append(_comparison(name, first, "pairs.accuracy", differences, np.ones(len(differences))))
+        differences = np.bincount(unit, credit[name] - credit[first]).astype(np.float64)
+        found.append(_comparison(name, first, "pairs.accuracy", differences, number_of_pairs))
     return found
 
 
 def _comparison(
     name: str, first: str, measure_name: str, differences: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> dict[str, Any]:
+    interval = paired_bootstrap(differences, weights)
     return {
         "model": name,
         "with": first,
         "measure": measure_name,
         "difference": float(differences.sum() / weights.sum()),
-        "interval": list(paired_bootstrap(differences, weights)),
+        "interval": list(interval) if interval else None,
     }

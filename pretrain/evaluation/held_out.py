@@ -5,7 +5,7 @@ those before it, and nothing is masked for it.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from pretrain.data.batch import Batch, batch_of, lay_out
 from pretrain.data.marks import word_starts
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.evaluation.streams import Answers, Predictor, Stream
+from pretrain.evaluation.streams import Predictor, Stream
 from pretrain.masking.objective import strategy_of
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.replacement import Replacement
@@ -140,25 +140,16 @@ def measure(
     Raises:
         UserError: if nothing is masked.
     """
-    asked: list[tuple[Question, Stream, Answers]] = []
+    parts: list[Measured] = []
     for question in held_out:
         stream = question.stream(predictor.causal)
-        asked.append((question, stream, predictor(stream)))
+        answers = predictor(stream)
+        known = question.row, question.word_class, question.length
+        parts.append(Measured(-answers.log_probabilities, answers.right, stream.labels, *known))
         progress(int(question.row.max(initial=0)) + 1, held_out.masks.rows)
-    if not sum(len(stream.labels) for _, stream, _ in asked):
+    if not sum(len(part.label) for part in parts):
         raise UserError(f"{held_out.dataset.location}: at a mask rate of {held_out.masks.rate:g} no token is predicted")
-
-    def joined(parts: Any) -> NDArray[Any]:
-        return np.concatenate(list(parts))
-
-    return Measured(
-        loss=-joined(answers.log_probabilities for _, _, answers in asked),
-        right=joined(answers.right for _, _, answers in asked),
-        label=joined(stream.labels for _, stream, _ in asked),
-        row=joined(question.row for question, _, _ in asked),
-        word_class=joined(question.word_class for question, _, _ in asked),
-        length=joined(question.length for question, _, _ in asked),
-    )
+    return Measured(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Measured)))
 
 
 def held_out_results(measured: Measured, counts: NDArray[np.int64]) -> dict[str, Any]:
@@ -169,11 +160,10 @@ def held_out_results(measured: Measured, counts: NDArray[np.int64]) -> dict[str,
     """
     frequency = np.searchsorted(10 ** np.arange(18), counts[measured.label], side="right")
     length = np.log2(np.maximum(measured.length, 1)).astype(np.int64)
-    rows = int(measured.row.max()) + 1
     found = _figures(measured, np.ones(len(measured.loss), dtype=np.bool_))
     return found | {
         "perplexity": float(np.exp(found["loss"])),
-        "rows": rows,
+        "rows": len(np.unique(measured.row)),
         "by_frequency": _parts(measured, frequency, lambda n: _range(10 ** (n - 1), 10**n - 1) if n else "0"),
         "by_word_class": _parts(measured, measured.word_class, lambda n: WORD_CLASSES[n]),
         "by_length": _parts(measured, length, lambda n: _range(2**n, 2 ** (n + 1) - 1)),

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pretrain.philox import derive_key, draw
 
 RESAMPLES = 2000
+LEAST = 20  # units; percentiles of fewer are far too narrow
 _Z = 1.959963984540054  # the normal distribution's quantile for 97.5%
 _BLOCK = 1 << 22  # draws at once
 
@@ -20,13 +21,16 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def paired_bootstrap(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
+def paired_bootstrap(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float] | None:
     """Of sum(differences) / sum(weights), over units [n] drawn anew with replacement: percentiles of RESAMPLES.
 
+    None if there are fewer than LEAST units. They are taken for independent: what is alike belongs in one.
     Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13. Draws are the same for every call of the
     same n.
     """
     n, key = len(differences), derive_key(0, "bootstrap")
+    if n < LEAST:
+        return None
     found, together = [], max(1, _BLOCK // n)
     for first in range(0, RESAMPLES, together):
         count = min(together, RESAMPLES - first)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
+from pretrain.evaluation.kept import KeptScores, key_of
 from pretrain.evaluation.streams import Predictor, Stream, stream_of
 from pretrain.evaluation.text import Sentence, SentenceTokenizer
 
@@ -26,6 +27,7 @@ Progress = Callable[[int, int], None]
 """(tokens scored, tokens in all)"""
 
 SLOTS = 8192  # of a stream
+_KEPT_AT_ONCE = 16384  # tokens, some seconds of a small model on a CPU
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,10 @@ class _Group:
 def sentence_scores(
     predictor: Predictor,
     tokenizer: SentenceTokenizer,
-    longest: int | None,
     texts: Sequence[str],
     form: Form,
     progress: Progress = lambda done, total: None,
+    kept: KeptScores | None = None,
 ) -> NDArray[np.float64]:
     """The log-likelihood of each text in nats, by `form` where the model is masked: [texts].
 
@@ -50,45 +52,55 @@ def sentence_scores(
     the same tokens in another order.
 
     Args:
-        longest: tokens, specials included, of the longest text that the model takes.
-
-    Raises:
-        UserError: if a text is longer.
+        kept: scores that are there already, to which the others are added.
     """
+    kept = kept or KeptScores()
     sentences = tokenizer(texts)
-    keys = [(sentence.ids.tobytes(), sentence.words.tobytes()) for sentence in sentences]
+    keys = [key_of(sentence) for sentence in sentences]
     unique = dict(zip(keys, sentences, strict=True))
-    specials = 1 if predictor.causal else 2
-    _check_lengths(texts, sentences, longest, specials)
-    by_length: dict[int, list[tuple[bytes, bytes]]] = {}
-    for key, sentence in unique.items():
-        by_length.setdefault(len(sentence.ids), []).append(key)
-    total, done = sum(length * len(group) for length, group in by_length.items()), 0
-    scores = dict.fromkeys(by_length.pop(0, []), 0.0)
-    for length, group in sorted(by_length.items()):
-        found = [unique[key] for key in group]
-        stacked = _Group(np.stack([one.ids for one in found]), np.stack([one.words for one in found]))
-        log_probabilities = []
+    missing = {key: sentence for key, sentence in unique.items() if key not in kept.scores}
+    total = _tokens(unique)
+    done = total - _tokens(missing)
+    for part in _parts(missing):
+        stacked = _Group(np.stack([one.ids for one in part.values()]), np.stack([one.words for one in part.values()]))
+        log_probabilities = [np.zeros(0)]
         for stream in _streams(stacked, predictor.causal, tokenizer, form):
             log_probabilities.append(predictor(stream).log_probabilities)
             done += len(stream.labels)
             progress(done, total)
-        of_tokens = np.concatenate(log_probabilities).reshape(-1, length)
-        scores |= {key: math.fsum(row) for key, row in zip(group, of_tokens.tolist(), strict=True)}
-    return np.array([scores[key] for key in keys])
+        of_tokens = np.concatenate(log_probabilities).reshape(stacked.ids.shape)
+        kept.add(dict(zip(part, [math.fsum(row) for row in of_tokens], strict=True)))
+    return np.array([kept.scores[key] for key in keys])
 
 
-def _check_lengths(texts: Sequence[str], sentences: list[Sentence], longest: int | None, specials: int) -> None:
-    for text, sentence in zip(texts, sentences, strict=True):
-        if longest is not None and len(sentence.ids) + specials > longest:
-            raise UserError(
-                f"a sentence has {len(sentence.ids) + specials} tokens, and the model takes {longest}: {text[:60]!r}..."
-            )
+def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: Sequence[str]) -> None:
+    """Raise UserError if the model `name` takes texts of `longest` tokens, specials included, and one is longer."""
+    specials = 1 if tokenizer.last is None else 2
+    for text, sentence in zip(texts, tokenizer(texts), strict=True):
+        if (length := len(sentence.ids) + specials) > longest:
+            raise UserError(f"{name}: a sentence has {length} tokens, and the model takes {longest}: {text[:60]!r}...")
+
+
+def _tokens(sentences: dict[str, Sentence]) -> int:
+    return sum(len(one.ids) for one in sentences.values())
+
+
+def _parts(sentences: dict[str, Sentence]) -> Iterator[dict[str, Sentence]]:
+    """Sentences of the same length, a few at a time, the shortest first."""
+    by_length: dict[int, list[str]] = {}
+    for key, sentence in sentences.items():
+        by_length.setdefault(len(sentence.ids), []).append(key)
+    for length, keys in sorted(by_length.items()):
+        take = max(1, _KEPT_AT_ONCE // max(1, length))
+        for first in range(0, len(keys), take):
+            yield {key: sentences[key] for key in keys[first : first + take]}
 
 
 def _streams(group: _Group, causal: bool, tokenizer: SentenceTokenizer, form: Form) -> Iterator[Stream]:
     """Streams in which each token of each sentence is predicted once, sentence after sentence."""
     n, length = group.ids.shape
+    if not length:
+        return
     if causal:
         take = max(1, SLOTS // (length + 1))
         for first in range(0, n, take):

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -16,10 +17,11 @@ from pretrain.evaluation.streams import Answers, Stream
 from pretrain.evaluation.text import SentenceTokenizer, open_tokenizer
 from pretrain.model.encoder import Encoder
 from pretrain.model.families import from_hugging_face, shape_of
-from pretrain.model.padded import longest_text, padded_logits
+from pretrain.model.padded import document_logits, longest_text
 from pretrain.model_folder import load_language_model, load_tokenizer, model_folder
 
 _LOGIT_BYTES = 1 << 25  # of logits that are there at once
+_PADDED_BYTES = 1 << 28  # of those of a padded batch, where the vocabulary is met everywhere
 
 
 class LogitSource(Protocol):
@@ -32,28 +34,47 @@ class LogitSource(Protocol):
 class FinishedModel:
     """A predictor (pretrain.evaluation.streams.Predictor) with its tokenizer.
 
-    tokenizer: its own.
+    name: of errors. tokenizer: its own. vocab_size: ids that it knows, from 0.
     longest: tokens of the longest text that it takes; None where there is no limit.
     logits: how they are computed.
     """
 
+    name: str
     tokenizer: SentenceTokenizer
+    vocab_size: int
     causal: bool
     longest: int | None
     logits: LogitSource
 
     @torch.no_grad()
     def __call__(self, stream: Stream) -> Answers:
-        """In fp32; what surrounds the logits is that of each model, and they are reduced block by block."""
-        found, first = [], 0
+        """In fp32; what surrounds the logits is that of each model, and they are reduced block by block.
+
+        Raises:
+            UserError: for ids that the model does not know, or if it gives log-probabilities that are not finite.
+        """
+        self._check_ids(stream)
+        log_probabilities, right, first = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)], 0
         for logits_KV in self.logits(stream):
             labels = torch.from_numpy(stream.labels[first : first + len(logits_KV)]).to(logits_KV.device)
             values = logits_KV.float()
             of_label = values.gather(1, labels[:, None])[:, 0] - values.logsumexp(dim=1)
-            found.append((of_label.double().cpu().numpy(), (values.argmax(dim=1) == labels).cpu().numpy()))
+            if not of_label.isfinite().all():
+                raise UserError(
+                    f"{self.name} gives log-probabilities that are not finite; it is damaged, or its training diverged"
+                )
+            log_probabilities.append(of_label.double().cpu().numpy())
+            right.append((values.argmax(dim=1) == labels).cpu().numpy())
             first += len(logits_KV)
-        log_probabilities, right = zip(*found, strict=True)
         return Answers(np.concatenate(log_probabilities), np.concatenate(right))
+
+    def _check_ids(self, stream: Stream) -> None:
+        largest = max(int(ids.max(initial=0)) for ids in (stream.tokens, stream.labels))
+        if largest >= self.vocab_size:
+            raise UserError(
+                f"{self.name} is asked about an id of {largest}, and knows those below {self.vocab_size}; give it the "
+                "tokenizer that it was trained with"
+            )
 
 
 def open_model(path: Path) -> FinishedModel:
@@ -69,7 +90,8 @@ def open_model(path: Path) -> FinishedModel:
     encoder = _native(model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else model.config.pad_token_id or 0
     logits = EncoderLogits(encoder.to(device)) if encoder else PaddedLogits(model, pad, device)
-    return FinishedModel(open_tokenizer(tokenizer, folder, causal), causal, longest_text(model), logits)
+    sentences, size = open_tokenizer(tokenizer, folder, causal), model.config.vocab_size
+    return FinishedModel(str(path), sentences, size, causal, longest_text(model), logits)
 
 
 def _native(model: PreTrainedModel) -> Encoder | None:
@@ -100,7 +122,7 @@ class EncoderLogits:
 
 
 class PaddedLogits:
-    """Any other model: each document is a row, and the vocabulary is met everywhere."""
+    """Any other model: documents with predictions are rows, as many at once as fit, and all meets the vocabulary."""
 
     def __init__(self, model: PreTrainedModel, pad_id: int, device: torch.device):
         self._model, self._pad_id, self._device = model, pad_id, device
@@ -108,7 +130,25 @@ class PaddedLogits:
 
     def __call__(self, stream: Stream) -> Iterator[Tensor]:
         tokens, _, cu_seqlens, places = _tensors(stream, self._device)
-        yield padded_logits(self._model, self._pad_id, tokens, cu_seqlens, stream.n_documents, places)
+        bounds = stream.cu_seqlens[: stream.n_documents + 1].astype(np.int64)
+        document = np.searchsorted(bounds, stream.places, side="right") - 1
+        asked, first = np.unique(document, return_index=True)
+        first = np.append(first, len(document))
+        slots = _PADDED_BYTES // (4 * self._model.config.vocab_size)
+        for start, end in _batches(np.diff(bounds)[asked], slots):
+            rows = torch.from_numpy(asked[start:end]).to(self._device)
+            here = places[first[start] : first[end]]
+            yield document_logits(self._model, self._pad_id, tokens, cu_seqlens[rows], cu_seqlens[rows + 1], here)
+
+
+def _batches(lengths: NDArray[np.int64], slots: int) -> Iterator[tuple[int, int]]:
+    """Consecutive documents, first and past the last, that padded to the longest take `slots` at most, or are one."""
+    start = 0
+    while start < len(lengths):
+        taken = np.maximum.accumulate(lengths[start:]) * np.arange(1, len(lengths) - start + 1)
+        end = start + max(1, int(np.searchsorted(taken, slots, side="right")))
+        yield start, end
+        start = end
 
 
 def _tensors(stream: Stream, device: torch.device) -> list[Tensor]:

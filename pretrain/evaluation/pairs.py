@@ -70,6 +70,14 @@ def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.f
     return np.where(good == bad, 0.5, (good > bad).astype(np.float64))
 
 
+def units(pairs: Sequence[Pair]) -> NDArray[np.int64]:
+    """The number of the unit of a resample that each pair belongs to: its UID, whose pairs are alike, or itself."""
+    uids = (dict(pair.groups).get("UID") for pair in pairs)
+    numbers: dict[str | int, int] = {}
+    names = (number if uid is None else uid for number, uid in enumerate(uids))
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+
+
 def pair_results(pairs: Sequence[Pair], credit: NDArray[np.float64]) -> dict[str, Any]:
     """Accuracy of all pairs and by group, with Wilson intervals of 95%, as JSON values; groups as "UID:name"."""
     members: dict[str, list[int]] = defaultdict(list)

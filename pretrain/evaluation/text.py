@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
+from pretrain.model_folder import ids_around
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,17 @@ class SentenceTokenizer:
 def open_tokenizer(tokenizer: Any, folder: Path, causal: bool) -> SentenceTokenizer:
     """The tokenizer of transformers in a folder, for a masked or a causal model.
 
+    What looks like a special token in a sentence is text, as it was when the data were prepared.
+
     Raises:
         UserError: if it lacks a special token that is needed.
     """
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
-    needed = (
-        {"cls": first} if causal else {"cls": first, "sep": tokenizer.sep_token_id, "mask": tokenizer.mask_token_id}
-    )
-    if missing := [name for name, id in needed.items() if id is None]:
-        raise UserError(f"{folder}: its tokenizer has no {' and no '.join(missing)} token, which evaluation needs")
-    return SentenceTokenizer(backend, first, needed.get("sep"), needed.get("mask"))
+    backend.encode_special_tokens = True
+    ids = ids_around(tokenizer, folder, causal)
+    return SentenceTokenizer(backend, ids["cls"], ids.get("sep"), ids.get("mask"))
 
 
 def _words(encoding: Any, text: str) -> NDArray[np.int64]:

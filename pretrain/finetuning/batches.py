@@ -29,6 +29,11 @@ class Feature:
         return len(self.inputs["input_ids"])
 
 
+def with_targets(features: Sequence[Feature]) -> list[Feature]:
+    """Those in which some token has a label: a batch without any has no loss."""
+    return [feature for feature in features if set(feature.targets["labels"]) != {IGNORED}]  # type: ignore[arg-type]
+
+
 def shuffled(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
     """Batches of an epoch, as numbers of features: a random order, in pools sorted by length, the batches shuffled."""
     key = derive_key(seed, "finetune-order")

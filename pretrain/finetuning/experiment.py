@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from data_prep.errors import UserError
-from data_prep.files import refuse_file, sha256_file
+from data_prep.files import check_writable, refuse_file, sha256_file
 from pretrain.finetuning.files import read_text
 from pretrain.finetuning.learner import Learner
 from pretrain.finetuning.report import Epoch, Report, SeedResult
@@ -31,10 +31,12 @@ def prepare(model: Path, settings: Settings, files: dict[str, str]) -> tuple[Pat
         files: those of "train" and "valid".
 
     Raises:
-        UserError: if there is no model or tokenizer, or the files are not what the task needs.
+        UserError: if there is no model or tokenizer, it cannot fill batches, or the files are not what the task needs.
     """
     folder = model_folder(model)
     tokenizer = load_tokenizer(folder)
+    if tokenizer.pad_token_id is None:
+        raise UserError(f"{folder}: the tokenizer has no pad token, with which shorter texts of a batch are filled up")
     longest = min(settings.max_length, tokenizer.model_max_length, _longest(folder))
     settings = replace(settings, max_length=longest)
     return folder, settings, open_task(settings, files["train"], files["valid"], tokenizer)
@@ -49,7 +51,7 @@ def open_report(
         files: those of "train" and "valid".
 
     Raises:
-        UserError: if that is of another fine-tuning, or `out` is in use and not its own.
+        UserError: if that is of another fine-tuning, `out` is in use and not its own, or neither can be written.
     """
     identity = {**asdict(settings), "columns": list(settings.columns), "out": str(out) if out else None}
     identity["model"] = _digest(sha256_file(file) for file in _deciding(folder))
@@ -58,9 +60,11 @@ def open_report(
     if json_path is not None:
         if not json_path.absolute().parent.is_dir():
             raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
+        check_writable(json_path)
         report.take_over(json_path)
     if out is not None:
         refuse_file(out)
+        check_writable(out)
         used = out.exists() and any(out.iterdir())
         if used and not report.results:
             raise UserError(f"{out} exists and is not an empty folder; choose another --out")

@@ -37,20 +37,20 @@ def read_table(path: str, columns: Sequence[str]) -> list[Row]:
         columns: names of the first line's, or of JSON's fields; or numbers from 1 on, where the first line is a row.
 
     Raises:
-        UserError: if a column is missing, a line is not JSON, or there are no rows.
+        UserError: if a column is missing, a line has more or fewer cells than the first, a line is not JSON, or there
+            are no rows.
     """
     lines = _lines(read_text(path), path)
     if _is_jsonl(path):
         rows = [Row(place, _fields(place, line, columns)) for place, line in lines]
-    elif all(name.isdecimal() for name in columns):
-        rows = [Row(place, _cells(place, line, [int(name) for name in columns])) for place, line in lines]
     else:
-        (first, header), *lines = lines
+        (first, header), *below = lines
         names = header.split("\t")
-        if absent := [name for name in columns if name not in names]:
-            raise UserError(f"{first}: there is no column {absent[0]!r}; there are {', '.join(map(repr, names))[:300]}")
-        numbers = [names.index(name) + 1 for name in columns]
-        rows = [Row(place, _cells(place, line, numbers)) for place, line in lines]
+        if all(name.isdecimal() for name in columns):
+            numbers, below = [int(name) for name in columns], lines
+        else:
+            numbers = _numbers(first, names, columns)
+        rows = [Row(place, _chosen(place, _split(place, line, len(names)), numbers)) for place, line in below]
     if not rows:
         raise UserError(f"{redact(path)} has no rows under its header")
     return rows
@@ -63,7 +63,9 @@ def first_names(path: str) -> list[str]:
 
 
 def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
-    """Sentences of a file in CoNLL's form: a word a line, cells apart by white space, a blank line after a sentence.
+    """Sentences of a file in CoNLL's form: a word a line, cells apart by spaces or tabs, a blank line after a sentence.
+
+    Lines that begin with # are comments where the word is not the first cell, as in CoNLL-U; else # may be a word.
 
     Args:
         columns: numbers of the word's cell and the label's, from 1 on; by default the first and the last.
@@ -73,17 +75,21 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UserError(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
+    numbers = [int(name) for name in columns]
+    has_comments = numbers and numbers[0] > 1
     sentences: list[Sentence] = []
     open_sentence = False
     for number, line in enumerate(read_text(path).split("\n"), 1):
-        cells = line.split()
-        if not cells or cells[0] == "-DOCSTART-":
+        cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
+        if not line.strip() or cells[0] == "-DOCSTART-":
             open_sentence = False
+            continue
+        if has_comments and line.startswith("#"):
             continue
         place = f"{redact(path)}, line {number}"
         if len(cells) < 2:
             raise UserError(f"{place}: a word and its label are wanted, and there is {line.strip()[:80]!r}")
-        word, label = _cells(place, "\t".join(cells), [int(name) for name in columns] or [1, len(cells)])
+        word, label = _chosen(place, cells, numbers or [1, len(cells)])
         if not open_sentence:
             sentences.append(Sentence(place, [], []))
         open_sentence = True
@@ -119,8 +125,23 @@ def _lines(text: str, path: str) -> list[tuple[str, str]]:
     return [(f"{redact(path)}, line {number}", line) for number, line in numbered if line.strip()]
 
 
-def _cells(place: str, line: str, numbers: Sequence[int]) -> tuple[str, ...]:
+def _numbers(place: str, names: list[str], columns: Sequence[str]) -> list[int]:
+    if absent := [name for name in columns if name not in names]:
+        raise UserError(f"{place}: there is no column {absent[0]!r}; there are {', '.join(map(repr, names))[:300]}")
+    return [names.index(name) + 1 for name in columns]
+
+
+def _split(place: str, line: str, width: int) -> list[str]:
+    """The cells of a line, which are `width`: with another tab or one less, cells would be taken for others."""
     cells = line.split("\t")
+    if len(cells) != width:
+        raise UserError(
+            f"{place}: there are {len(cells)} cells, and {width} in the first line; set tabs between cells alone"
+        )
+    return cells
+
+
+def _chosen(place: str, cells: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
     for number in numbers:
         if not 1 <= number <= len(cells):
             raise UserError(f"{place}: there is no column {number}, but {len(cells)}")

@@ -55,7 +55,7 @@ class Learner:
         self.steps = -(-len(head.features) // settings.batch_size)  # of an epoch
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._seed_torch("init", 0)
-        self.model: Any = initial_model(folder, head, settings.init).to(self._device)
+        self.model: Any = initial_model(folder, head, settings.init, pad_id).to(self._device)
         parameters = list(self.model.parameters())
         groups = [
             {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
@@ -113,13 +113,14 @@ class Learner:
         torch.manual_seed(high << 32 | low)
 
 
-def initial_model(folder: Path, head: Head, init: str) -> Any:
-    """A head's model, what the folder has no weights for being drawn by torch's generator; in fp32.
+def initial_model(folder: Path, head: Head, init: str, pad_id: int) -> Any:
+    """A head's model in fp32, the weights of a head that the folder lacks being drawn by torch's generator.
 
-    A causal model's tokens see both sides from now on.
+    A causal model's tokens see both sides from now on, where its architecture can be an encoder's. Where its config
+    names no token that fills batches, as those of causal models may, it is told of `pad_id`.
 
     Raises:
-        UserError: if transformers has no such head for it.
+        UserError: if transformers has no such head for it, or the folder lacks weights of the encoder.
     """
     from transformers import AutoConfig
     from transformers.utils import logging
@@ -129,8 +130,10 @@ def initial_model(folder: Path, head: Head, init: str) -> Any:
     try:
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         options = head.options | ({"is_decoder": False} if getattr(config, "is_decoder", False) else {})
+        if getattr(config, "pad_token_id", None) is None:
+            options["pad_token_id"] = pad_id
         if init == "pretrained":
-            return load_model(folder, head.auto_class, **options)
+            return load_model(folder, head.auto_class, new_head=True, **options)
         for name, value in options.items():
             setattr(config, name, value)
         return head.auto_class.from_config(config).float()

@@ -9,6 +9,8 @@ from itertools import chain
 
 import numpy as np
 
+_FIRST, _INSIDE, _LAST = {"B", "S", "U"}, {"I", "E", "L"}, {"E", "L", "S", "U"}  # prefixes of words of an entity
+
 
 def classification_metrics(gold: Sequence[int], predicted: Sequence[int], classes: int) -> dict[str, float]:
     """Accuracy, F1 and Matthews correlation of class numbers.
@@ -29,7 +31,7 @@ def classification_metrics(gold: Sequence[int], predicted: Sequence[int], classe
 
 
 def token_metrics(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
-    """Accuracy of words; where labels are of entities (IOB2), their precision, recall and F1 too, summed over kinds."""
+    """Accuracy of words; where labels are of entities, their precision, recall and F1 too, summed over kinds."""
     pairs = list(zip(chain(*gold), chain(*predicted), strict=True))
     metrics = {"accuracy": sum(a == b for a, b in pairs) / len(pairs)}
     if not any(names_entities(labels) for labels in gold):
@@ -40,23 +42,27 @@ def token_metrics(gold: list[list[str]], predicted: list[list[str]]) -> dict[str
 
 
 def names_entities(labels: Sequence[str]) -> bool:
-    """Whether labels name entities, as B-PER and I-PER do."""
-    return any(label.startswith(("B-", "I-")) for label in labels)
+    """Whether labels name entities, as B-PER and I-PER do, and E-PER and S-PER (IOBES), or L-PER and U-PER (BILOU)."""
+    return any(re.match(r"[BIELSU]-\w", label) for label in labels)
 
 
 def entities(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """(kind, first word, past the last word) of each entity.
 
-    As conlleval and seqeval count in IOB2: an entity begins at B-, and at I- where none of its kind is open.
+    As conlleval and seqeval count: an entity begins at B- and S-, and at I- and E- where none of its kind is open. It
+    ends with E- and S-, and before a word that does not go on with it. L- and U- are E- and S-.
     """
     kind, begin = None, 0
     for place, label in enumerate([*labels, "O"]):
         prefix, _, own = label.partition("-")
-        if kind is not None and (prefix != "I" or own != kind):
+        if kind is not None and (prefix not in _INSIDE or own != kind):
             yield kind, begin, place
             kind = None
-        if kind is None and prefix in ("B", "I"):
+        if kind is None and prefix in _INSIDE | _FIRST:
             kind, begin = own, place
+        if kind is not None and prefix in _LAST:
+            yield kind, begin, place + 1
+            kind = None
 
 
 def f_beta(precision: float, recall: float, beta: float = 1.0) -> float:
@@ -65,9 +71,14 @@ def f_beta(precision: float, recall: float, beta: float = 1.0) -> float:
     return (1 + beta**2) * precision * recall / bottom if bottom else 0.0
 
 
+def share(part: int, whole: int) -> float:
+    """`part` of `whole` things; 0 where there are none."""
+    return part / whole if whole else 0.0
+
+
 def precision_recall(right: int, found: int, wanted: int) -> dict[str, float]:
     """Precision, recall and F1 of `right` things, of those `found` and those `wanted`; 0 where there are none."""
-    precision, recall = right / found if found else 0.0, right / wanted if wanted else 0.0
+    precision, recall = share(right, found), share(right, wanted)
     return {"precision": precision, "recall": recall, "f1": f_beta(precision, recall)}
 
 

@@ -15,6 +15,7 @@ from pretrain.finetuning.files import read_json, spread
 from pretrain.finetuning.learner import Head, Learner
 from pretrain.finetuning.metrics import question_metrics
 from pretrain.finetuning.settings import Settings
+from pretrain.redact import redact
 
 _LONGEST_ANSWER = 30  # tokens
 _SHORTEST = 32  # tokens of a window
@@ -115,18 +116,18 @@ def read_questions(path: str) -> list[Question]:
             for p, paragraph in enumerate(article["paragraphs"]):
                 for q, entry in enumerate(paragraph["qas"]):
                     place = f"data[{a}].paragraphs[{p}].qas[{q}]"
-                    found.append(_question(f"{path}, {place}", entry, paragraph["context"]))
+                    found.append(_question(f"{redact(path)}, {place}", entry, paragraph["context"]))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UserError(f"{path} is not of SQuAD's form: at or after {place}, {error!r}") from None
+        raise UserError(f"{redact(path)} is not of SQuAD's form: at or after {place}, {error!r}") from None
     if not found:
-        raise UserError(f"{path} has no questions")
+        raise UserError(f"{redact(path)} has no questions")
     return found
 
 
 def _question(place: str, entry: dict[str, Any], context: str) -> Question:
     answers = [(answer["text"], answer["answer_start"]) for answer in entry["answers"]]
     for text, begin in answers:
-        if context[begin : begin + len(text)] != text or not text:
+        if context[begin : begin + len(text)] != text or not text.strip():
             raise UserError(f"{place}: the answer {text[:80]!r} does not stand at character {begin} of the context")
     if not answers and not entry.get("is_impossible"):
         raise UserError(f"{place} has no answers, and is not marked as is_impossible")
@@ -165,8 +166,8 @@ def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list
 def _target(question: Question, offsets: list[tuple[int, int] | None]) -> tuple[int, int]:
     """First and last token of the first answer; [CLS], token 0, if the window does not hold all of it."""
     if question.answers:
-        text, begin = question.answers[0]
-        end = begin + len(text.rstrip())
+        text, start = question.answers[0]
+        begin, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
         inside = [(n, *o) for n, o in enumerate(offsets) if o and o[1] > begin and o[0] < end and o[0] < o[1]]
         if inside and inside[0][1] <= begin and inside[-1][2] >= end:
             return inside[0][0], inside[-1][0]

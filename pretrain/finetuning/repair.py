@@ -16,12 +16,13 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 
 from data_prep.alignment import LONG_WORD, differences
 from data_prep.errors import UserError
-from pretrain.finetuning.batches import IGNORED, Feature
+from pretrain.finetuning.batches import IGNORED, Feature, with_targets
 from pretrain.finetuning.files import first_names, read_table, spread
 from pretrain.finetuning.learner import Head, Learner
-from pretrain.finetuning.metrics import f_beta, precision_recall
+from pretrain.finetuning.metrics import f_beta, precision_recall, share
 from pretrain.finetuning.settings import Settings
 from pretrain.finetuning.task import cut_note, label_options
+from pretrain.redact import redact
 
 MOST_TOKENS = 8  # in the place of a word
 KEEP = 0  # the detector's labels: this, and 1 more than the number of tokens by which a word is replaced
@@ -62,7 +63,8 @@ class Repair:
     """Pairs of a wrong and a right text.
 
     The metric is F0.5 of the repairs, as usual for error correction, counted in tokens of the wrong texts: repaired
-    ones among those taken for wrong (precision), and among the wrong ones (recall).
+    ones among those taken for wrong (precision), and among the wrong ones (recall). A word that is kept can be part of
+    a repair, where the alignment has it in a longer edit: it is repaired, and was not taken for wrong.
     """
 
     metric = "repair_f0.5"
@@ -77,10 +79,12 @@ class Repair:
         self._row = Row.of(tokenizer, settings.max_length)
         detecting = [self._row.detecting(pair.words, pair.labels) for pair in pairs]
         filling = [self._row.filling(pair.words, pair.labels, pair.edits) for pair in pairs]
-        if not (filling := _with_targets(filling)):
-            raise UserError(f"{train}: no word of a wrong text is to be replaced by another; nothing can be learnt")
+        if not (filling := with_targets(filling)):
+            raise UserError(
+                f"{redact(train)}: no word of a wrong text is to be replaced by another; nothing can be learnt"
+            )
         self.heads = [
-            Head("detector", AutoModelForTokenClassification, _with_targets(detecting), label_options(LABELS)),
+            Head("detector", AutoModelForTokenClassification, with_targets(detecting), label_options(LABELS)),
             Head("filler", AutoModelForMaskedLM, filling),
         ]
         self._specials = tokenizer.all_special_ids
@@ -118,8 +122,13 @@ class Row:
 
     @classmethod
     def of(cls, tokenizer: Any, max_length: int) -> "Row":
-        first, *last = tokenizer("")["input_ids"]
-        return cls((first,), tuple(last), tokenizer.mask_token_id, max_length)
+        """Raises UserError if the tokenizer has no mask, or puts nothing before a text, as causal models' do."""
+        specials = tokenizer("")["input_ids"]
+        if tokenizer.mask_token_id is None or not specials:
+            raise UserError(
+                "repair takes a masked language model, whose tokenizer has [MASK] and puts [CLS] before texts"
+            )
+        return cls((specials[0],), tuple(specials[1:]), tokenizer.mask_token_id, max_length)
 
     def places(self, words: Sequence[Word]) -> list[int]:
         """Where each of the words begins that fit."""
@@ -176,27 +185,27 @@ def repair_metrics(pairs: list[Pair], labels: list[list[int]], repaired: list[li
         labels: of each word, the detector's.
         repaired: the tokens in each word's place.
     """
-    wrong = taken = both = right = whole = whole_of_wrong = 0
+    wrong = taken = both = right = right_taken = whole = whole_of_wrong = 0
     for pair, chosen, words in zip(pairs, labels, repaired, strict=True):
         sizes = np.array([len(word) for word in pair.words], int)
-        is_wrong = np.zeros(len(sizes), bool)
+        is_taken = np.array(chosen, int) != KEEP
+        is_wrong, is_right = np.zeros(len(sizes), bool), np.zeros(len(sizes), bool)
         for edit in pair.edits:
             is_wrong[edit.begin : edit.end] = True
-            put = tuple(chain(*words[edit.begin : edit.end]))
-            if put == edit.right:
-                right += int(sizes[edit.begin : edit.end].sum())
-        is_taken = np.array(chosen, int) != KEEP
+            is_right[edit.begin : edit.end] = tuple(chain(*words[edit.begin : edit.end])) == edit.right
         wrong, taken = wrong + int(sizes[is_wrong].sum()), taken + int(sizes[is_taken].sum())
         both += int(sizes[is_wrong & is_taken].sum())
+        right, right_taken = right + int(sizes[is_right].sum()), right_taken + int(sizes[is_right & is_taken].sum())
         is_whole = tuple(chain(*words)) == pair.right
         whole, whole_of_wrong = whole + is_whole, whole_of_wrong + (is_whole and bool(pair.edits))
-    detected, repairs = precision_recall(both, taken, wrong), precision_recall(right, taken, wrong)
+    detected = precision_recall(both, taken, wrong)
+    precision, recall = share(right_taken, taken), share(right, wrong)
     return {
         **{f"detection_{name}": value for name, value in detected.items()},
         "detection_f0.5": f_beta(detected["precision"], detected["recall"], 0.5),
-        "repair_precision": repairs["precision"],
-        "repaired_tokens": repairs["recall"],
-        "repair_f0.5": f_beta(repairs["precision"], repairs["recall"], 0.5),
+        "repair_precision": precision,
+        "repaired_tokens": recall,
+        "repair_f0.5": f_beta(precision, recall, 0.5),
         "repaired_sentences": whole_of_wrong / max(1, sum(bool(pair.edits) for pair in pairs)),
         "right_sentences": whole / len(pairs),
     }
@@ -207,7 +216,7 @@ def find_columns(path: str) -> tuple[str, ...]:
     names = first_names(path)
     if not {"wrong", "right"} <= set(names):
         raise UserError(
-            f"{path}, line 1: there are no 'wrong' and 'right'; write --columns WRONG,RIGHT, by name or number"
+            f"{redact(path)}, line 1: there are no 'wrong' and 'right'; write --columns WRONG,RIGHT, by name or number"
         )
     return "wrong", "right"
 
@@ -235,7 +244,3 @@ def _split(ids: list[int], owners: list[int | None]) -> Iterator[Word]:
     for _, group in groupby(zip(owners, ids, strict=True), key=lambda pair: pair[0]):
         word = tuple(id for _, id in group)
         yield from [(id,) for id in word] if len(word) > LONG_WORD else [word]
-
-
-def _with_targets(features: list[Feature]) -> list[Feature]:
-    return [feature for feature in features if set(feature.targets["labels"]) != {IGNORED}]  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """What all tasks have in common, and the choice of one."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -56,7 +57,7 @@ def open_task(settings: Settings, train: str, valid: str, tokenizer: Any) -> Tas
 
 def label_names(found: set[str]) -> list[str]:
     """Labels in order, integers by their size."""
-    if all(label.lstrip("-").isdecimal() for label in found):
+    if all(re.fullmatch(r"-?\d+", label) for label in found):
         return sorted(found, key=int)
     return sorted(found)
 

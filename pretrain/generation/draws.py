@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from data_prep.errors import UserError
 from pretrain.philox import derive_key, philox
 
 
@@ -41,8 +42,13 @@ class Draws:
         Returns:
             ids int64 [N], and the probability float64 [N] that the model gives each among the allowed ones, at a
             temperature of 1 and without top_k: how sure it is.
+
+        Raises:
+            UserError: if logits of allowed ids are not finite.
         """
         scores = logits.double().masked_fill(~self.allowed, -torch.inf)
+        if not (scores.isfinite() | ~self.allowed).all():
+            raise UserError("the model's logits are not all finite; it is damaged, or its training diverged")
         if self.temperature == 0:
             ids = scores.argmax(dim=-1)
         else:
@@ -53,6 +59,7 @@ class Draws:
         if 0 < self.top_k < scores.shape[-1]:
             best = scores.topk(self.top_k, dim=-1)
             scores = torch.full_like(scores, -torch.inf).scatter(-1, best.indices, best.values)
-        sums = (scores / self.temperature).softmax(dim=-1).cumsum(dim=-1)
+        below = scores - scores.amax(dim=-1, keepdim=True)  # no temperature is so low that the largest overflows
+        sums = (below / self.temperature).softmax(dim=-1).cumsum(dim=-1)
         # The first id whose sum is above; where a sum is equal to the one before, the id has no probability.
         return (sums > uniform[:, None] * sums[:, -1:]).int().argmax(dim=-1)

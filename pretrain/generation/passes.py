@@ -78,7 +78,7 @@ def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Dr
 def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) -> Iterator[Step]:
     """Append `length` tokens to texts [B, S], each drawn given those before it: what a causal model is for.
 
-    Its logits at a place are those of the id that follows.
+    Its logits at a place are those of the id that follows; those of the last place are enough.
     """
     ids = start
     for _ in range(length):

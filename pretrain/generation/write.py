@@ -1,9 +1,10 @@
 """What `maskwright generate` does: a model and a prompt to texts."""
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from data_prep.errors import UserError
 from pretrain.generation.draws import Draws
 from pretrain.generation.passes import Predict, Step, gibbs, left_to_right, mask_predict
 from pretrain.model.padded import longest_text
-from pretrain.model_folder import load_language_model, load_tokenizer
+from pretrain.model_folder import ids_around, load_language_model, load_tokenizer
 
 Method = Literal["mask-predict", "gibbs"]
 
@@ -53,6 +54,9 @@ class Text:
 class Writer:
     """A model, its tokenizer, and how it writes.
 
+    Attributes:
+        outside: ids that stand around a text and are none of it.
+
     Raises:
         UserError: if the folder holds no language model, or its tokenizer lacks a token that is needed.
     """
@@ -61,9 +65,8 @@ class Writer:
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
         self._model, self.causal = load_language_model(folder)
         self._name, self._longest = folder, longest_text(self._model)
-        for name in ("cls",) if self.causal else ("cls", "sep", "mask"):
-            if getattr(self.tokenizer, f"{name}_token_id") is None:
-                raise UserError(f"{folder}: its tokenizer has no {name} token, which writing needs")
+        self._ids = ids_around(self.tokenizer, folder, self.causal)
+        self.outside = frozenset(id for name, id in self._ids.items() if name != "mask")
 
     def write(self, request: Request) -> Iterator[list[Text]]:
         """For each sample, the text after each step; the last one is the result.
@@ -73,7 +76,8 @@ class Writer:
         """
         start = self._start(request)
         allowed = self._allowed()
-        batch = max(1, _LOGITS // (start.shape[1] * len(allowed)))
+        longest = start.shape[1] + ((request.length or LENGTH) if self.causal else 0)
+        batch = max(1, _LOGITS // (longest * len(allowed)))
         for first in range(0, request.samples, batch):
             samples = min(batch, request.samples - first)
             draws = Draws(allowed, request.temperature, request.top_k, request.seed, first)
@@ -84,7 +88,7 @@ class Writer:
     def _steps(self, start: Tensor, request: Request, draws: Draws) -> Iterator[Step]:
         if self.causal:
             return left_to_right(self._predict, start, request.length or LENGTH, draws)
-        mask = self._id("mask")
+        mask = self._ids["mask"]
         if request.method == "gibbs":
             return gibbs(self._predict, start, mask, request.iterations or SWEEPS, draws)
         free = int((start[0] == mask).sum())
@@ -92,9 +96,12 @@ class Writer:
 
     @property
     def _predict(self) -> Predict:
+        takes = inspect.signature(self._model.forward).parameters
+        last = {"logits_to_keep": 1} if self.causal and "logits_to_keep" in takes else {}
+
         @torch.inference_mode()
         def predict(ids: Tensor) -> Tensor:
-            return self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+            return self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **last).logits
 
         return predict
 
@@ -105,13 +112,18 @@ class Writer:
         masks = ids.count(self.tokenizer.mask_token_id)
         if self.causal:
             self._refuse_for_causal(request, masks)
-            total, start = 1 + len(ids) + (request.length or LENGTH), [self._id("cls"), *ids]
+            total, start = 1 + len(ids) + (request.length or LENGTH), [self._ids["cls"], *ids]
         else:
             if masks and request.length is not None:
                 raise UserError(f"the prompt's {masks} masks say how many tokens to write; leave out --length")
-            free = [] if masks else [self._id("mask")] * (request.length or LENGTH)
-            start = [self._id("cls"), *ids, *free, self._id("sep")]
+            free = [] if masks else [self._ids["mask"]] * (request.length or LENGTH)
+            start = [self._ids["cls"], *ids, *free, self._ids["sep"]]
             total = len(start)
+        if max(start) >= self._model.config.vocab_size:
+            raise UserError(
+                f"{self._name}: its tokenizer gives the prompt an id of {max(start)}, and its model knows those below "
+                f"{self._model.config.vocab_size}; copy the tokenizer that the model was trained with"
+            )
         if self._longest and total > self._longest:
             raise UserError(f"the text would have {total} tokens, and {self._name} takes {self._longest} at most")
         return torch.tensor([start])
@@ -132,7 +144,3 @@ class Writer:
         allowed[[id for id in self.tokenizer.get_vocab().values() if id < size]] = True
         allowed[[id for id in self.tokenizer.all_special_ids if id < size]] = False
         return allowed
-
-    def _id(self, name: str) -> int:
-        found: Any = getattr(self.tokenizer, f"{name}_token_id")
-        return int(found)

@@ -43,6 +43,11 @@ def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
     return {"arch": "auto", "config": padded_config(config.model.config, config.longest_row, tokenizer)}
 
 
+def in_full(description: Description) -> Description:
+    """One that an earlier version recorded, with the fields that came later: by default they change nothing."""
+    return description if description["arch"] == "auto" else asdict(EncoderShape(**description))
+
+
 def build(
     description: Description, seed: int, options: LossOptions | None = None, operations: Operations = PLAIN
 ) -> Model:

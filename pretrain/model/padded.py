@@ -66,11 +66,19 @@ def padded_logits(
     Args:
         tokens, cu_seqlens, n_documents, places: see pretrain.model.encoder.Encoder.forward.
     """
-    starts = cu_seqlens[:n_documents].long()
-    lengths = cu_seqlens[1 : n_documents + 1] - starts
-    real = tokens[starts] != pad_id
+    starts, ends = cu_seqlens[:n_documents], cu_seqlens[1 : n_documents + 1]
+    real = tokens[starts.long()] != pad_id
     if bool(real.any()):  # documents of padding are left out, unless there are no others
-        starts, lengths = starts[real], lengths[real]
+        starts, ends = starts[real], ends[real]
+    return document_logits(model, pad_id, tokens, starts, ends, places)
+
+
+def document_logits(
+    model: PreTrainedModel, pad_id: int, tokens: Tensor, starts: Tensor, ends: Tensor, places: Tensor
+) -> Tensor:
+    """As padded_logits, of the documents of a stream that go from starts [D] to before ends [D], in their order."""
+    starts = starts.long()
+    lengths = ends - starts
     columns = torch.arange(int(lengths.max()), device=tokens.device)
     inside = columns < lengths[:, None]
     slots = (starts[:, None] + columns).clamp(max=len(tokens) - 1)

@@ -1,6 +1,8 @@
 """`maskwright analyze layers` from models and a data set to figures and pictures."""
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -139,6 +141,33 @@ def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_pat
     assert causal["natural"]["similarities"] != causal["shuffled words"]["similarities"]
 
 
+def test_the_file_is_there_before_anything_is_printed(folder, tmp_path, monkeypatch):
+    def broken(*_):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    out = tmp_path / "new" / "found.json"
+    words = [
+        folder / "clm",
+        "--data",
+        folder / "data",
+        "--positions",
+        200,
+        "--tokens",
+        6,
+        "--clusters",
+        10,
+        "--json",
+        out,
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr("launchers.commands.analyze._print", broken)
+        run(*words, "--out", tmp_path / "out")
+    assert list(json.loads(out.read_text())["models"]) == [str(folder / "clm")]
+    monkeypatch.setattr("launchers.json_output.write_json", broken)
+    with pytest.raises(UserError, match=r"found\.json cannot be written \(Broken pipe\)"):
+        raise run(*words).exception
+
+
 def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
     data = ["--data", folder / "data"]
     for arguments, message in [
@@ -146,6 +175,8 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([tmp_path, *data], "neither a Hugging Face model"),
         ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),
         ([folder / "mlm", "--data", tmp_path / "none"], "none"),
+        ([folder / "mlm", *data, "--json", tmp_path], "is a folder; name a file"),
+        ([folder / "mlm", *data, "--json", "/dev/null/found.json"], "cannot be written (/dev/null: Not a directory)"),
     ]:
         error = run(*arguments).exception
         assert isinstance(error, UserError), error

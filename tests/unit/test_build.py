@@ -3,7 +3,7 @@
 import pytest
 
 from pretrain.config import Config
-from pretrain.model.build import build, choose_ways, describe
+from pretrain.model.build import build, choose_ways, describe, in_full
 from pretrain.model.encoder import Encoder
 from tests.datasets import tokenizer_info
 
@@ -16,6 +16,12 @@ def test_settings_of_a_form_reach_the_model():
     assert (found["rope_theta"], found["local_rope_theta"], found["window"]) == (5e4, 3e3, 64)
     assert not found["scaled_init"]
     assert describe(Config(**LEAST, model={"scaled_init": True}), tokenizer_info(100))["scaled_init"]
+
+
+def test_a_shape_that_an_earlier_version_recorded_is_filled_up():
+    now = describe(Config(**LEAST), tokenizer_info(100))
+    assert in_full({name: value for name, value in now.items() if name != "scaled_init"}) == now
+    assert in_full({"arch": "auto", "config": {}}) == {"arch": "auto", "config": {}}
 
 
 @pytest.mark.parametrize("on", [False, True])

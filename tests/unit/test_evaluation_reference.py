@@ -84,7 +84,8 @@ def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders, monke
     for slots, logits in ((likelihood.SLOTS, models._LOGIT_BYTES), (40, 800)):  # all at once, and piece by piece
         monkeypatch.setattr(likelihood, "SLOTS", slots)
         monkeypatch.setattr(models, "_LOGIT_BYTES", logits)
-        found = sentence_scores(model, model.tokenizer, model.longest, TEXTS, form)
+        monkeypatch.setattr(models, "_PADDED_BYTES", 1000 * logits)
+        found = sentence_scores(model, model.tokenizer, TEXTS, form)
         assert np.abs(found - expected).max() < TOLERANCE
         assert found[0] == found[-1]
 
@@ -92,9 +93,7 @@ def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders, monke
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_the_two_forms_differ_where_words_are_split_and_only_there(name, folders):
     model = open_model(folders[name])
-    original, within = (
-        sentence_scores(model, model.tokenizer, model.longest, TEXTS, form) for form in ("original", "within-word")
-    )
+    original, within = (sentence_scores(model, model.tokenizer, TEXTS, form) for form in ("original", "within-word"))
     split = [len(set(one.words.tolist())) < len(one.words) for one in model.tokenizer(TEXTS)]
     assert 0 < sum(split) < len(split)
     assert ((np.abs(original - within) > 0.01) == split).all()
@@ -105,8 +104,33 @@ def test_causal_models_give_the_likelihood_after_cls(name, folders):
     model = open_model(folders[name])
     assert model.causal
     assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
-    found = sentence_scores(model, model.tokenizer, model.longest, TEXTS, "original")
+    found = sentence_scores(model, model.tokenizer, TEXTS, "original")
     assert np.abs(found - [left_to_right(folders[name], text) for text in TEXTS]).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["distilbert", "gpt2"])
+def test_padded_models_get_documents_in_batches_that_fit_and_none_that_is_not_asked_about(
+    name, folders, corpus, monkeypatch
+):
+    held_out = HeldOut(Dataset(corpus[(MASKED | CAUSAL)[name]] / "data" / "valid"), Masks(1000, 32, 0.05, "token"))
+    model = open_model(folders[name])
+    whole, shapes, asked = measure(held_out, model), [], 0
+    forward = model.logits._model.forward
+
+    def noted(input_ids, attention_mask):
+        shapes.append(tuple(input_ids.shape))
+        return forward(input_ids=input_ids, attention_mask=attention_mask)
+
+    monkeypatch.setattr(model.logits._model, "forward", noted)
+    monkeypatch.setattr(models, "_PADDED_BYTES", 4 * model.vocab_size * 100)
+    found = measure(held_out, model)
+    assert np.abs(found.loss - whole.loss).max() < TOLERANCE
+    assert all(rows == 1 or rows * length <= 100 for rows, length in shapes)
+    assert max(rows for rows, _ in shapes) > 2
+    for question in held_out:
+        stream = question.stream(model.causal)
+        asked += len(set(np.searchsorted(stream.cu_seqlens[: stream.n_documents + 1], stream.places, side="right")))
+    assert sum(rows for rows, _ in shapes) == asked
 
 
 @pytest.mark.parametrize("name", MASKED | CAUSAL)

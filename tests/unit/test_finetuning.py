@@ -1,12 +1,14 @@
 """`maskwright finetune`: training, seeds, what is recorded, and going on."""
 
 import json
+import shutil
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
@@ -17,7 +19,7 @@ from pretrain.finetuning.batches import IGNORED, Feature, collate, shuffled
 from pretrain.finetuning.learner import Head, Learner, initial_model
 from pretrain.finetuning.settings import Settings
 from pretrain.model_folder import load_model
-from tests.support.finetuning import tiny_model
+from tests.support.finetuning import WORDS, tiny_model
 from tests.support.runs import write_config
 
 SETTINGS = Settings("classification", epochs=2, lr=1e-3, batch_size=4)
@@ -70,7 +72,7 @@ def test_weights_are_the_pretrained_ones_but_for_the_head_and_random_ones_are_no
     _, begun = weights(model, 1, epochs=0)
     _, other = weights(model, 2, epochs=0)
     _, random = weights(model, 1, "random", epochs=0)
-    saved = load_model(model, AutoModelForSequenceClassification, num_labels=2).state_dict()
+    saved = load_model(model, AutoModelForSequenceClassification, new_head=True, num_labels=2).state_dict()
     body = [name for name in saved if name.startswith("bert.e")]
     assert len(body) > 10
     for name in body:
@@ -161,8 +163,22 @@ def test_a_causal_model_sees_both_sides(model, tmp_path):
     (tmp_path / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
     for init in ("pretrained", "random"):
         ids = torch.tensor([[2, 5, 6, 3]]), torch.tensor([[2, 5, 7, 3]])
-        made = initial_model(tmp_path, head(), init).eval()
+        made = initial_model(tmp_path, head(), init, 0).eval()
         assert (made.bert(ids[0])[0][0, 1] - made.bert(ids[1])[0][0, 1]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("init", ["pretrained", "random"])
+def test_a_causal_model_whose_config_names_no_padding_learns_where_texts_end(tmp_path, init):
+    """Classes are told from the last token of a text, which is not that of its batch."""
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(WORDS), **sizes)).save_pretrained(tmp_path)
+    learner = Learner(tmp_path, head(), replace(SETTINGS, init=init), 0, 1)
+    assert learner.epoch(0) > 0
+    features = head().features
+    both = learner.predict(features, lambda output: output.logits)
+    alone = [learner.predict([feature], lambda output: output.logits)[0] for feature in features]
+    np.testing.assert_allclose(both, alone, atol=1e-5)
 
 
 def call(model, files, *more, task="classification"):
@@ -186,7 +202,8 @@ def test_seeds_are_trained_recorded_tracked_and_the_best_is_saved(model, files, 
     assert [one["accuracy"] for one in found["by_seed"]] == scores
     assert found["mean"] == pytest.approx(np.mean(scores))
     assert found["sd"] == pytest.approx(np.std(scores, ddof=1))
-    assert max(scores) > 0.9 > found["baseline"]["accuracy"]
+    assert max(scores) > 0.9
+    assert found["baseline"]["accuracy"] == 1, "a single word decides here"
     assert f"{found['mean']:.4f}" in shown
     assert f"{found['baseline']['accuracy']:.4f}" in shown
 
@@ -271,3 +288,49 @@ def test_mlflow_that_is_away_costs_a_warning(model, files, caplog):
     call(model, files, "--seeds", 1, "--epochs", "1", "--limit", 8, "--uri", "http://127.0.0.1:9")
     assert len(json.loads((files / "out.json").read_text())["scores"]) == 1
     assert "did not take the results" in caplog.text
+
+
+def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, files, monkeypatch):
+    """And its parameters are the names of model and files, without what opens them."""
+    options = ("--seeds", 1, "--epochs", "1", "--limit", 8)
+    call(model, files, *options, "--uri", "http://127.0.0.1:9")
+    monkeypatch.setattr(experiment, "run_seed", lambda *_: pytest.fail("all seeds are there"))
+    write_config(files / "config.yaml", {"track": {"uri": f"sqlite:///{files}/mlflow.db"}})  # for its empty database
+    train = f"file://{files}/train.tsv?token=abc"
+    (files / "train.tsv?token=abc").write_bytes((files / "train.tsv").read_bytes())
+    call(model, files, *options, "--uri", f"sqlite:///{files}/mlflow.db", "--train", train)
+    database = sqlite3.connect(files / "mlflow.db")
+    runs = dict(database.execute("select name, run_uuid from runs").fetchall())
+    assert sorted(runs) == ["classification " + model.name, "seed 1"]
+    params = dict(database.execute("select key, value from params where run_uuid = ?", (runs["seed 1"],)).fetchall())
+    assert params["model"] == str(model)
+    assert params["valid"] == f"{files}/valid.tsv"
+    assert params["train"] == f"file://{files}/train.tsv?token=***"
+
+
+def test_results_that_could_not_be_written_are_refused_before_training(model, files, monkeypatch):
+    monkeypatch.setattr(experiment, "run_seed", lambda *_: pytest.fail("trained"))
+    options = ("--uri", "none")
+    with pytest.raises(UserError, match=r"/proc/out\.json cannot be written \(/proc: "):
+        call(model, files, *options, "--json", "/proc/out.json")
+    with pytest.raises(UserError, match=r"/proc/a/best cannot be written"):
+        call(model, files, *options, "--out", "/proc/a/best")
+    with pytest.raises(UserError, match="is there, and is no report of a fine-tuning"):
+        call(model, files, *options, "--json", files)
+
+
+@pytest.mark.parametrize("task, missing, said", [
+    ("classification", "pad", "the tokenizer has no pad token"),
+    ("repair", "mask", r"repair takes a masked language model, whose tokenizer has \[MASK\]"),
+    ("repair", "first", "repair takes a masked language model"),
+])  # fmt: skip
+def test_a_tokenizer_that_a_task_cannot_do_with_is_refused(model, files, tmp_path, task, missing, said):
+    """As GPT-2's, which has no special tokens but the end of a text."""
+    folder = tmp_path / "gpt"
+    shutil.copytree(model, folder)
+    path = folder / ("tokenizer.json" if missing == "first" else "tokenizer_config.json")
+    settings = json.loads(path.read_text())
+    del settings["post_processor" if missing == "first" else f"{missing}_token"]
+    path.write_text(json.dumps(settings))
+    with pytest.raises(UserError, match=said):
+        call(folder, files, "--columns", "1,2", task=task)

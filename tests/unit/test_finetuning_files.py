@@ -52,7 +52,14 @@ def test_compressed_files(tmp_path):
     "name, text, columns, said",
     [
         ("a.tsv", "text\tlabel\nx\t1\n", ("text", "labels"), r"a\.tsv, line 1: there is no column 'labels'; .*'label'"),
-        ("a.tsv", "text\tlabel\nx\t1\ny\n", ("text", "label"), r"a\.tsv, line 3: there is no column 2, but 1"),
+        (
+            "a.tsv",
+            "text\tlabel\nx\t1\ny\n",
+            ("text", "label"),
+            r"a\.tsv, line 3: there are 1 cells, and 2 in the first",
+        ),
+        ("a.tsv", "text\tlabel\nx\ty\t1\n", ("text", "label"), r"line 2: there are 3 cells, and 2 in the first line"),
+        ("a.tsv", "a\tx\t1\na\tx\t\t1\n", ("2", "3"), r"line 2: there are 4 cells, and 3 in the first line"),
         ("a.tsv", "x\t1\n", ("1", "0"), r"line 1: there is no column 0"),
         ("a.tsv", "text\tlabel\n", ("text", "label"), r"no rows"),
         ("a.tsv", " \n", ("text",), r"a\.tsv is empty"),
@@ -92,6 +99,22 @@ def test_columns_of_words(tmp_path):
             read_columns(path, columns)
     with pytest.raises(UserError, match=r"line 2: a word and its label are wanted, and there is 'sail'"):
         read_columns(write(tmp_path / "b.conll", "the O\nsail\n"))
+
+
+def test_spaces_other_than_those_between_cells_are_of_words(tmp_path):
+    path = write(tmp_path / "a.conll", "10\u00a0000 \t O \r\n\u3000\u2028\n\u00a0 O\n")
+    assert [(one.words, one.labels) for one in read_columns(path)] == [(["10\u00a0000"], ["O"]), (["\u00a0"], ["O"])]
+
+
+CONLLU = "# sent_id = 1\n# text = # 1\n1\t#\t#\tSYM\n2\t1\t1\tNUM\n\n#\n#newpar\n1\tsail\tsail\tVERB\n"
+
+
+def test_comments_are_no_words_and_a_number_sign_is_one(tmp_path):
+    path = write(tmp_path / "a.conllu", CONLLU)
+    found = [(one.place, one.words, one.labels) for one in read_columns(path, ("2", "4"))]
+    assert found == [(f"{path}, line 3", ["#", "1"], ["SYM", "NUM"]), (f"{path}, line 8", ["sail"], ["VERB"])]
+    path = write(tmp_path / "a.conll", "# SYM\n#1 NUM\n")
+    assert read_columns(path)[0].words == read_columns(path, ("1", "2"))[0].words == ["#", "#1"]
 
 
 def squad(*questions):

@@ -43,14 +43,15 @@ def test_a_constant_prediction_has_no_correlation():
 
 
 def chunks_by_conlleval(labels):
-    """Its rules, one after the other, as the Perl script has them."""
+    """Its rules, one after the other, as the Perl script has them, and its port to Python those of E and S."""
     found, start = [], None
     before, kind_before = "O", ""
     for place, label in enumerate([*labels, "O"]):
         tag, _, kind = label.partition("-")
-        ends = (before, tag) in {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O")}
+        ends = before in ("E", "S") or (before in ("B", "I") and tag in ("B", "S", "O"))
         ends |= before != "O" and kind_before != kind
-        starts = tag == "B" or (before, tag) == ("O", "I") or (tag != "O" and kind_before != kind)
+        starts = tag in ("B", "S") or (before in ("O", "E", "S") and tag in ("I", "E"))
+        starts |= tag != "O" and kind_before != kind
         if ends and start is not None:
             found.append((kind_before, start, place))
             start = None
@@ -60,11 +61,29 @@ def chunks_by_conlleval(labels):
     return found
 
 
-def test_entities_are_those_of_conlleval():
+@pytest.mark.parametrize("prefixes", ["BI", "BIES"])
+def test_entities_are_those_of_conlleval(prefixes):
     rng = np.random.default_rng(0)
+    names = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in ("PER", "LOC"))]
     for _ in range(300):
-        labels = rng.choice(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"], size=int(rng.integers(0, 9))).tolist()
+        labels = rng.choice(names, size=int(rng.integers(0, 9))).tolist()
         assert list(entities(labels)) == chunks_by_conlleval(labels), labels
+
+
+@pytest.mark.parametrize("last, single", ["ES", "LU"])
+def test_single_words_and_last_words_of_entities_count(last, single):
+    """IOBES, and BILOU, which has other letters."""
+    gold = ["B-PER", "I-PER", f"{last}-PER", "O", f"{single}-LOC", f"{single}-LOC"]
+    assert list(entities(gold)) == [("PER", 0, 3), ("LOC", 4, 5), ("LOC", 5, 6)]
+    found = token_metrics([gold], [["B-PER", "I-PER", f"{last}-PER", "O", "O", "O"]])
+    assert (found["precision"], found["recall"], found["f1"]) == (1.0, 1 / 3, 0.5)
+    assert list(entities(["B-PER", f"{last}-PER", f"{last}-PER", "I-PER"])) == [
+        ("PER", 0, 2),
+        ("PER", 2, 3),
+        ("PER", 3, 4),
+    ]
+    assert "f1" in token_metrics([["O", f"{single}-LOC"]], [["O", "O"]])
+    assert "f1" not in token_metrics([["S----1-S2-", "U---------"]], [["U---------"] * 2]), "parts of speech of Arabic"
 
 
 def test_entities_as_in_seqevals_documentation():

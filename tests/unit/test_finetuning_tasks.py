@@ -14,7 +14,7 @@ from pretrain.finetuning.classification import Classification
 from pretrain.finetuning.questions import Questions, best_span
 from pretrain.finetuning.repair import Edit, Pair, Repair, Row, pair_of, repair_metrics
 from pretrain.finetuning.settings import Settings
-from pretrain.finetuning.task import open_task
+from pretrain.finetuning.task import label_names, open_task
 from pretrain.finetuning.tokens import Tokens, first_tokens
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
@@ -55,8 +55,29 @@ def test_pairs_of_sentences(tmp_path, tokenizer):
     assert feature.inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
     assert task.heads[0].options["id2label"] == {0: "no", 1: "yes"}
     assert [feature.targets["labels"] for feature in task.heads[0].features] == [1, 0, 1]
-    assert task.evaluate([Answers([1, 1, 1])])["accuracy"] == task.baseline["accuracy"] == 2 / 3
+    assert task.evaluate([Answers([1, 1, 1])])["accuracy"] == 2 / 3
     assert task.metric == "accuracy"
+
+
+def test_the_baseline_of_classes_knows_the_tokens_and_not_their_order(tmp_path, tokenizer):
+    train = write(tmp_path / "a.tsv", "text\tlabel\n" + "the ship\tyes\n" + "old new\tno\n" * 3 + "new\tno\n" * 3)
+    held_out = write(tmp_path / "b.tsv", "text\tlabel\nship the\tyes\nthe the ship new\tyes\nold\tno\nnew the\tyes\n")
+    task = Classification(Settings("classification"), train, held_out, tokenizer)
+    by_hand = []  # P(label) times P(token | label), of counts one higher than they are, over the ids up to the highest
+    for text in (["ship", "the"], ["the", "the", "ship", "new"], ["old"], ["new", "the"]):
+        tokens = [CLS, *(WORDS.index(word) for word in text), SEP]
+        size = 1 + max(map(WORDS.index, ["the", "ship", "old", "new", "[CLS]", "[SEP]"]))
+        counts = {"yes": {CLS: 1, SEP: 1}, "no": {CLS: 6, SEP: 6}}
+        counts["yes"] |= {WORDS.index("the"): 1, WORDS.index("ship"): 1}
+        counts["no"] |= {WORDS.index("old"): 3, WORDS.index("new"): 6}
+        score = {"yes": 1 / 7, "no": 6 / 7}
+        for label, of_label in counts.items():
+            for token in tokens:
+                score[label] *= (of_label.get(token, 0) + 1) / (sum(of_label.values()) + size)
+        by_hand.append(max(score, key=score.get))
+    assert set(by_hand) == {"yes", "no"}
+    gold = ["yes", "yes", "no", "yes"]
+    assert task.baseline["accuracy"] == sum(map(str.__eq__, by_hand, gold)) / 4
 
 
 def test_integer_labels_are_in_their_order_and_colas_metric_is_matthews(tmp_path, tokenizer):
@@ -67,6 +88,24 @@ def test_integer_labels_are_in_their_order_and_colas_metric_is_matthews(tmp_path
     assert open_task(Settings("classification", metric="f1"), path, path, tokenizer).metric == "f1"
     with pytest.raises(UserError, match="--metric em: classification has accuracy, f1, matthews"):
         open_task(Settings("classification", metric="em"), path, path, tokenizer)
+
+
+def test_pairs_whose_annotators_did_not_agree_are_left_out_and_counted(tmp_path, tokenizer):
+    """As SNLI and MultiNLI have them; a limit is of the others."""
+    header = "gold_label\tsentence1\tsentence2\n"
+    train = write(tmp_path / "a.tsv", header + "-\tnew\told\nno\told\tnew\n-\tthe\tthe\nyes\told\told\n")
+    valid = write(tmp_path / "b.tsv", header + "- \tnew\told\nyes\told\told\n")
+    task = Classification(Settings("classification", limit=2), train, valid, tokenizer)
+    assert task.heads[0].options["id2label"] == {0: "no", 1: "yes"}
+    assert [feature.targets["labels"] for feature in task.heads[0].features] == [0, 1]
+    said = "examples are left out, whose gold_label is '-'"
+    assert task.notes == [f"{train}: 2 of 4 {said}", f"{valid}: 1 of 2 {said}"]
+    assert task.evaluate([Answers([1])])["accuracy"] == 1
+    none = write(tmp_path / "c.tsv", header + "-\tnew\told\n")
+    with pytest.raises(UserError, match=r"c\.tsv: the gold_label of all 1 examples is '-'"):
+        Classification(Settings("classification"), train, none, tokenizer)
+    other = write(tmp_path / "d.tsv", "text\tlabel\nthe ship\t-\nold\t+\n")
+    assert len(Classification(Settings("classification"), other, other, tokenizer).heads[0].features) == 2
 
 
 def test_labels_that_cannot_be_learnt_are_refused(tmp_path, tokenizer):
@@ -81,6 +120,39 @@ def test_labels_that_cannot_be_learnt_are_refused(tmp_path, tokenizer):
     ):
         with pytest.raises(UserError, match=said):
             Classification(Settings("classification"), train, valid, tokenizer)
+
+
+@pytest.mark.parametrize(
+    "labels, wanted",
+    [({"10", "9", "-1"}, ["-1", "9", "10"]), ({"--1", "2", "10"}, ["--1", "10", "2"]), ({"-", "1"}, ["-", "1"])],
+)
+def test_labels_that_are_not_all_integers_are_in_the_order_of_names(labels, wanted):
+    assert label_names(labels) == wanted
+
+
+@pytest.mark.parametrize(
+    "task, name, text",
+    [
+        ("classification", "a.tsv", "text\tlabel\nthe\t1\n"),
+        ("classification", "a.tsv", "a\tb\nthe\t1\n"),
+        ("classification", "a.tsv", "text\tgold_label\nthe\t-\n"),
+        ("classification", "a.tsv", "text\tlabel\nthe\n"),
+        ("tokens", "a.conll", "the O\n"),
+        ("tokens", "a.conll", "\u00a0 O\n\u00a0 B-X\n"),
+        ("tokens", "a.conll", "the\n"),
+        ("questions", "a.json", "{}"),
+        ("questions", "a.json", '{"data": []}'),
+        ("questions", "a.json", '{"data": [{"paragraphs": [{"context": "x", "qas": [{"answers": []}]}]}]}'),
+        ("repair", "a.tsv", "a\tb\n"),
+        ("repair", "a.tsv", "wrong\tright\nthe\tthe\n"),
+    ],
+)
+def test_what_opens_an_address_is_not_said(tmp_path, tokenizer, task, name, text):
+    (tmp_path / f"{name}?token=abc").write_text(text, encoding="utf-8")
+    address = f"file://{tmp_path}/{name}?token=abc"
+    with pytest.raises(UserError, match=r"\?token=\*\*\*") as raised:
+        open_task(Settings(task, max_length=32), address, address, tokenizer)
+    assert "abc" not in str(raised.value)
 
 
 def test_labels_stand_at_the_first_token_of_a_word(tmp_path, tokenizer):
@@ -99,6 +171,16 @@ def test_labels_stand_at_the_first_token_of_a_word(tmp_path, tokenizer):
 def test_a_token_with_the_space_before_it_is_the_word_behind():
     """As byte-level tokenizers may say."""
     assert first_tokens(["the", "ship", "in"], [(0, 0), (0, 3), (3, 6), (6, 8), (0, 0)]) == [1, 2, None]
+
+
+def test_sentences_without_a_label_to_learn_are_left_out_of_training_alone(tmp_path, tokenizer):
+    """Of a no-break space no token is made. A batch of such sentences would have no loss, but NaN."""
+    train = write(tmp_path / "a", "the O\nship B-X\n\n\u00a0 O\n")
+    task = Tokens(Settings("tokens"), train, train, tokenizer)
+    assert [feature.inputs["input_ids"] for feature in task.heads[0].features] == [[CLS, *ids("the ship"), SEP]]
+    assert task.evaluate([Answers([[9, 1, 0, 9], [9, 9]])])["accuracy"] == 1
+    with pytest.raises(UserError, match="no word has a token within 8; nothing can be learnt"):
+        Tokens(Settings("tokens", max_length=8), write(tmp_path / "b", "\u00a0 O\n\u00a0 B-X\n"), train, tokenizer)
 
 
 def test_a_label_of_words_that_is_new_is_refused(tmp_path, tokenizer):
@@ -137,6 +219,14 @@ def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path,
     assert seen[0] == seen[1]
     assert len(seen[0]) == len(context.split())
     assert set(spans) == {0}
+
+
+@pytest.mark.parametrize("answer", [" new york", "new york ", " new york "])
+def test_white_space_around_an_answer_is_not_learnt(tmp_path, tokenizer, answer):
+    path = squad(tmp_path / "a.json", "the ship is in new york where is", answer)
+    (window,) = Questions(Settings("questions", max_length=32), path, path, tokenizer)._windows
+    begin, end = (window.feature.targets[name] for name in ("start_positions", "end_positions"))
+    assert ids_of(window)[begin : end + 1] == ["new", "york"]
 
 
 def ids_of(window):
@@ -282,6 +372,30 @@ def test_metrics_of_repair_by_hand():
     assert found == pytest.approx(wanted)
     worse = repair_metrics(pairs, labels, [words("the old sail"), *outputs[1:]])
     assert (worse["repaired_tokens"], worse["detection_recall"]) == (pytest.approx(1 / 3), 1.0)
+
+
+def test_a_word_that_was_kept_is_repaired_and_not_taken_for_wrong():
+    """The alignment has it in a longer edit: of 3 wrong tokens 1 was taken, and all are right in the end."""
+    pair = Pair(words("the red ship"), [Edit(0, 3, tuple(ids("the old ship")))], tuple(ids("the old ship")))
+    found = repair_metrics([pair], [[0, 2, 0]], [words("the old ship")])
+    assert (found["repair_precision"], found["repaired_tokens"], found["repair_f0.5"]) == (1.0, 1.0, 1.0)
+    assert found["detection_recall"] == 1 / 3
+
+
+def test_metrics_of_repair_are_shares_whatever_the_models_say():
+    rng = np.random.default_rng(0)
+    repaired = 0.0
+    for _ in range(300):
+        wrong = [tuple(rng.integers(0, 2, rng.integers(1, 3)).tolist()) for _ in range(rng.integers(1, 6))]
+        begin, end = sorted(rng.integers(0, len(wrong) + 1, 2).tolist())
+        pair = Pair(wrong, [Edit(begin, end, tuple(rng.integers(0, 2, rng.integers(0, 4)).tolist()))], ())
+        labels = rng.integers(0, 4, len(wrong)).tolist()
+        put = [tuple(rng.integers(0, 2, label - 1).tolist()) if label else word
+               for label, word in zip(labels, wrong, strict=True)]  # fmt: skip
+        found = repair_metrics([pair], [labels], [put])
+        assert all(0 <= value <= 1 for value in found.values()), (pair, labels, put)
+        repaired += found["repaired_tokens"]
+    assert repaired > 20
 
 
 def test_a_repair_goes_through_both_models(tmp_path, tokenizer):

@@ -1,5 +1,6 @@
 """Texts out of models: what is given stays, masks fall as planned, the same seed gives the same text."""
 
+import functools
 import json
 from collections import Counter
 
@@ -119,10 +120,10 @@ def test_a_sweep_of_gibbs_masks_each_free_position_once_given_all_others():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_at_temperature_zero_the_likeliest_is_taken_whatever_the_seed(way):
-    start = start_of([True] * 5, 1)
+    start = start_of([True] * 5 if way is mask_predict else [False, True, False], 1)  # gibbs draws an order, too
     found = {}
     for seed in (0, 1):
-        found[seed] = list(mask_predict(Model(), start, MASK, 4, Draws(ALLOWED, 0, 0, seed)))[-1].ids.tolist()
+        found[seed] = list(way(Model(), start, MASK, 4, Draws(ALLOWED, 0, 0, seed)))[-1].ids.tolist()
     assert found[0] == found[1]
     model = Model()
     step = next(iter(way(model, start_of([False, True, False], 1), MASK, 1, Draws(ALLOWED, 0))))
@@ -169,6 +170,26 @@ def test_tokens_are_drawn_with_their_probabilities(temperature, top_k):
     assert ((counts - n * expected).abs() <= 5 * deviation + 1e-9).all()
     plain = logits.masked_fill(~ALLOWED, -torch.inf).softmax(dim=-1)
     assert torch.allclose(sure, plain[ids])
+
+
+@pytest.mark.parametrize("temperature", [1e-320, 1e-300, 1e-3])
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_at_tiny_temperatures_the_likeliest_is_drawn(temperature, top_k):
+    logits = TABLE[0, :8] + 50.0 * ~ALLOWED
+    draws = Draws(ALLOWED, temperature, top_k, seed=1)
+    ids, _ = draws.choose(logits, draws.uniform(8, 1, 0)[:, 0])
+    assert torch.equal(ids, logits.masked_fill(~ALLOWED, -torch.inf).argmax(dim=-1))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_not_finite_are_refused_where_they_count(value, temperature):
+    logits, draws = TABLE[0, :2].clone(), Draws(ALLOWED, temperature)
+    logits[1, SPECIAL] = value
+    assert ALLOWED[draws.choose(logits, torch.tensor([0.5, 0.5]))[0]].all()
+    logits[1, 7] = value
+    with pytest.raises(UserError, match="logits are not all finite"):
+        draws.choose(logits, torch.tensor([0.5, 0.5]))
 
 
 def test_draws_of_positions_samples_steps_and_purposes_differ():
@@ -219,6 +240,48 @@ def test_a_causal_model_writes_what_transformers_does_at_temperature_zero(folder
     assert steps[-1].ids == ids
 
 
+def test_a_causal_model_gives_logits_of_the_last_place_alone_and_batches_by_the_length_in_the_end(folder, monkeypatch):
+    writer, shapes = Writer(folder / "clm"), []
+    forward = writer._model.forward
+
+    @functools.wraps(forward)
+    def noted(**inputs):
+        found = forward(**inputs)
+        shapes.append(tuple(found.logits.shape[:2]))
+        return found
+
+    monkeypatch.setattr(writer._model, "forward", noted)
+    monkeypatch.setattr("pretrain.generation.write._LOGITS", 2 * 8 * len(WORDS))
+    assert len(list(writer.write(Request("the ship", length=5, samples=4)))) == 4
+    assert shapes == [(2, 1)] * 10
+
+
+def test_a_text_may_begin_with_bos(folder, tmp_path):
+    tokenizer = (folder / "data" / "tokenizer" / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(tokenizer)
+    model = tiny_model(tmp_path / "model", tmp_path / "tokenizer.json", causal=True)
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    settings["bos_token"] = settings.pop("cls_token")
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    shown = json.loads(run(model, "--prompt", "the ship", "--json").output)
+    assert shown["ids"][:3] == [2, 5, 6]
+    assert "CLS" not in shown["text"]
+    del settings["bos_token"]
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="its tokenizer has no cls token"):
+        Writer(model)
+
+
+def test_an_id_beyond_the_model_s_is_refused(folder, tmp_path):
+    model = tiny_model(tmp_path / "model", folder / "data" / "tokenizer" / "tokenizer.json")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["schooner"] = len(WORDS)
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert run(model, "--prompt", "the [MASK]").exit_code == 0
+    with pytest.raises(UserError, match=f"gives the prompt an id of {len(WORDS)}, and its model knows those below"):
+        list(Writer(model).write(Request("the schooner [MASK]")))
+
+
 def test_a_mask_may_be_written_in_the_usual_way_whatever_the_tokenizer_calls_it(folder, tmp_path):
     tokenizer = (folder / "data" / "tokenizer" / "tokenizer.json").read_text()
     (tmp_path / "tokenizer.json").write_text(tokenizer.replace("[MASK]", "<mask>"))
@@ -258,6 +321,8 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([folder / "clm", "--iterations", 3], "leave out --iterations"),
         ([folder / "clm", "--prompt", "the [MASK]"], "fills no masks"),
         ([tmp_path], "neither a Hugging Face model"),
+        ([folder / "mlm", "--temperature", "inf"], "--temperature is inf; it must be a finite number"),
+        ([folder / "mlm", "--prompt", "caf\udce9"], "--prompt is not a text in UTF-8"),
     ]:
         error = run(*arguments).exception
         with pytest.raises(UserError, match=message):

@@ -3,10 +3,23 @@
 import json
 
 import pytest
-from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForMaskedLM,
+    BertLMHeadModel,
+    ElectraConfig,
+    ElectraForPreTraining,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 from data_prep.errors import UserError
-from pretrain.model_folder import load_model, load_tokenizer, model_folder
+from data_prep.tokenizer import train
+from pretrain.model_folder import load_language_model, load_model, load_tokenizer, model_folder
 
 
 def test_a_model_folder_is_itself_and_loads_in_evaluation_mode(tmp_path):
@@ -24,6 +37,74 @@ def test_what_is_no_model_is_said_in_a_sentence(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-type"}))
     with pytest.raises(UserError, match="no model for AutoModelForMaskedLM can be loaded"):
         load_model(tmp_path, AutoModelForMaskedLM)
+
+
+CONFIG = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=1, intermediate_size=8)
+
+
+def without(folder, *names):
+    """The weights in a folder, but for those whose name has one of `names` in it."""
+    weights = load_file(folder / "model.safetensors")
+    left = {name: value for name, value in weights.items() if not any(part in name for part in names)}
+    assert len(left) < len(weights)
+    save_file(left, folder / "model.safetensors", {"format": "pt"})
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path):
+    BertForMaskedLM(CONFIG).save_pretrained(tmp_path / "layer")
+    without(tmp_path / "layer", "layer.1.")
+    for auto_class, new_head in ((AutoModelForMaskedLM, False), (AutoModelForSequenceClassification, True)):
+        with pytest.raises(UserError, match=r"lacks weights that Bert\w+ needs \(bert\.encoder\.layer\.1\..* more\)"):
+            load_model(tmp_path / "layer", auto_class, new_head)
+    sizes = {name: getattr(CONFIG, name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
+    ElectraForPreTraining(ElectraConfig(**sizes, num_attention_heads=1)).save_pretrained(tmp_path / "electra")
+    with pytest.raises(UserError, match="lacks weights that ElectraForMaskedLM needs"):
+        load_language_model(tmp_path / "electra")
+    assert load_model(tmp_path / "electra", AutoModelForSequenceClassification, new_head=True)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_may_be_tied_or_new_where_that_is_said(tied, tmp_path):
+    config = BertConfig(**CONFIG.to_diff_dict() | {"tie_word_embeddings": tied})
+    model = BertForMaskedLM(config)
+    model.save_pretrained(tmp_path)
+    assert ("cls.predictions.decoder.weight" in load_file(tmp_path / "model.safetensors")) != tied
+    assert torch.equal(
+        load_model(tmp_path, AutoModelForMaskedLM).get_output_embeddings().weight, model.cls.predictions.decoder.weight
+    )
+    assert load_model(tmp_path, AutoModelForSequenceClassification, new_head=True).bert.pooler
+    with pytest.raises(UserError, match=r"lacks weights that BertForSequenceClassification needs"):
+        load_model(tmp_path, AutoModelForSequenceClassification)
+
+
+def test_a_damaged_folder_is_said_in_a_sentence(tmp_path):
+    BertForMaskedLM(CONFIG).save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    for wrong in ({"hidden_size": 16}, {"hidden_size": "many"}, {"num_attention_heads": 3}):
+        (tmp_path / "config.json").write_text(json.dumps(values | wrong))
+        with pytest.raises(UserError, match="no model for AutoModelForMaskedLM can be loaded"):
+            load_model(tmp_path, AutoModelForMaskedLM)
+
+
+def test_a_causal_head_needs_a_causal_body(tmp_path):
+    """Without is_decoder, the tokens of an encoder see those that they are to predict."""
+    BertLMHeadModel(CONFIG).save_pretrained(tmp_path / "sees")
+    with pytest.raises(UserError, match="its tokens see those that they are to predict"):
+        load_language_model(tmp_path / "sees")
+    BertLMHeadModel(BertConfig(**CONFIG.to_diff_dict() | {"is_decoder": True})).save_pretrained(tmp_path / "causal")
+    assert load_language_model(tmp_path / "causal")[1]
+    GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "gpt2")
+    assert load_language_model(tmp_path / "gpt2")[1]
+
+
+def test_the_dropout_of_a_bpe_is_off(tmp_path):
+    train(["a sailor sailed the seas"] * 9, "bpe", 280, tmp_path / "tokenizer")
+    file = tmp_path / "tokenizer" / "tokenizer.json"
+    values = json.loads(file.read_text())
+    values["model"]["dropout"] = 0.5
+    file.write_text(json.dumps(values))
+    tokenizer = load_tokenizer(tmp_path / "tokenizer")
+    assert len({tuple(tokenizer("a sailor sailed the seas")["input_ids"]) for _ in range(50)}) == 1
 
 
 def test_a_pickle_is_not_opened(tmp_path):

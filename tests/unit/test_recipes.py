@@ -48,7 +48,8 @@ def in_words(found: dict[str, Any]) -> str:
     size, bytes_of = found["device_bytes"], (("GiB", 1 << 30), ("MiB", 1 << 20))
     prefix, whole = next((prefix, whole) for prefix, whole in bytes_of if size >= whole)
     tokens = re.sub(r"e\+0*", "e", f"{found['tokens']:.1e}")
-    return f"{size / whole:.2g} {prefix} of memory, {tokens} tokens, {speed['seconds'] / length:.0f} {unit}"
+    memory = float(f"{size / whole:.2g}")
+    return f"{memory:g} {prefix} of memory, {tokens} tokens, {speed['seconds'] / length:.0f} {unit}"
 
 
 @every_recipe
