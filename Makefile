@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 SLURM := $(addprefix tests/cluster/test_,slurm.py launch.py page.py prep_array.py secrets.py)
 SUPERVISED := time_limits_and_a_run_that_finishes_all_the_same scancel_ends_the_job_for_good \
-  a_stop_on_request_is_not_requeued 'a_stopped_node_is_replaced_by_a_spare[True]'
+  'a_stopped_node_is_replaced_by_a_spare[True]'
 SLURM += $(addprefix tests/cluster/test_supervisor.py::test_,$(SUPERVISED))
 
 .PHONY: install demo test test-slurm test-slow test-all soak check

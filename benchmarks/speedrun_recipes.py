@@ -8,7 +8,7 @@ SEQ_LEN = 128
 WARMUP = 0.06  # of the steps (Liu et al., 2019)
 
 OURS = ("falling mask rate", "Muon", "learning rate", "small batches")
-IDEAS = (*OURS, "late decay", "scaled init", "short rows first")
+IDEAS = (*OURS, "late decay", "scaled init", "short rows first", "ModernBERT's form")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ def values_of_ideas(size: Size) -> dict[str, dict[str, Any]]:
         {"schedule.kind": "wsd", "schedule.decay_fraction": 0.6},
         {"model.scaled_init": True},
         {"data.seq_len": SEQ_LEN // 2},
+        {"model.arch": "modernbert"},  # as many layers of the same width, with fewer parameters
     )
     return dict(zip(IDEAS, found, strict=True))
 
