@@ -233,8 +233,8 @@ def write(folder: Path, results: dict[str, dict[str, np.ndarray]]) -> None:
 
 
 if __name__ == "__main__":
-    # In bf16 small singular values are noise; tests/unit/test_optim.py has the products, and here it is about the parts.
-    # Not where this is only imported: the process of the tests goes on to others.
+    # In bf16 small singular values are noise; tests/unit/test_optim.py has the products, here it is about the parts.
+    # Not where this is only imported: that process goes on to other tests.
     Muon._dtype = torch.float32  # type: ignore[assignment,method-assign]
     init_distributed()
     torch.set_num_threads(1)
