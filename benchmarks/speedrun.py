@@ -32,6 +32,7 @@ from benchmarks.speedrun_sides import (  # noqa: E402
     check_alike,
     faster_in_bf16,
     hugging_face,
+    in_its_faster_precision,
     maskwright,
     prepare,
 )
@@ -47,6 +48,7 @@ def main() -> None:
     size = BASE if args.gpu else SMALL
     bench = Bench(args.work, args.tokenizer.absolute(), size, args.tokens, args.points, args.rows, args.threads)
     prepare(bench, args.input, args.documents)
+    bench = in_its_faster_precision(bench, args.lr[0])
     pilots = [maskwright(bench, f"usual recipe, Maskwright, {lr:g}", [], lr, args.tokens) for lr in args.lr]
     lr, pilot = min(zip(args.lr, pilots, strict=True), key=lambda found: found[1].end.loss)
     bf16 = faster_in_bf16(bench, lr)
@@ -63,7 +65,8 @@ def main() -> None:
     curves += [maskwright(bench, f"usual and {idea}", [idea], lr, length) for idea in IDEAS if args.each]
     found = f"""- Learning rates of the usual recipe, trained by Maskwright: {ends(pilots)}.
 - Lengths of our recipe: {ends(list(tried.values()))}.
-- transformers.Trainer in {"bf16" if bf16 else "fp32"}, the faster of the two here; Maskwright in bf16.
+- Each side in the precision in which it is faster here: transformers.Trainer in {"bf16" if bf16 else "fp32"},
+  Maskwright in {bench.precision}.
 - The export of our run, measured as the other side is: {alike:.4f}; the run itself said {ours.end.loss:.4f}."""
     write_report(args, curves, found, load)
 

@@ -5,7 +5,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Bench:
     points: int
     rows: int
     threads: int
+    precision: str = "fp32"  # of Maskwright's runs
 
     @property
     def held_out(self) -> Path:
@@ -89,7 +90,6 @@ def shared_values(bench: Bench, folder: Path) -> dict[str, Any]:
         "optim.eps": EPS,
         "optim.weight_decay": WEIGHT_DECAY,
         "optim.grad_clip": GRAD_CLIP,
-        "train.precision": "bf16",
         "checkpoint.every_steps": _NEVER,
         "eval.rows": bench.rows,
         "eval.samples": 0,
@@ -99,7 +99,7 @@ def shared_values(bench: Bench, folder: Path) -> dict[str, Any]:
 
 def maskwright(bench: Bench, name: str, ideas: Sequence[str], lr: float, tokens: int) -> Curve:
     """A run of `maskwright train`, or what it gave when it was run before."""
-    values = values_of(ideas, bench.size, lr, tokens)
+    values = _values(bench, ideas, lr, tokens)
     folder = folder_of(bench, name, values)
     if not _completed(folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -189,6 +189,18 @@ def faster_in_bf16(bench: Bench, lr: float) -> bool:
     return seconds[1] < seconds[0]
 
 
+def in_its_faster_precision(bench: Bench, lr: float) -> Bench:
+    """The same for Maskwright: bf16 where it is faster than fp32, which a CPU without bf16 of its own is not."""
+    tokens = _TRIAL_STEPS * bench.size.batch_size * SEQ_LEN
+    seconds = {}
+    for precision in ("fp32", "bf16"):
+        trial = replace(bench, precision=precision)
+        seconds[precision] = maskwright(
+            trial, f"usual recipe, Maskwright, trial {precision}", [], lr, tokens
+        ).end.seconds
+    return replace(bench, precision=min(seconds, key=lambda name: seconds[name]))
+
+
 def check_alike(bench: Bench, name: str, ideas: Sequence[str], lr: float, tokens: int, loss: float) -> float:
     """The held-out loss of a run's export, as the other side measures it; the run itself said `loss`.
 
@@ -200,12 +212,16 @@ def check_alike(bench: Bench, name: str, ideas: Sequence[str], lr: float, tokens
     from benchmarks.speedrun_hf import HeldOut
     from pretrain.model_folder import load_model, load_tokenizer, model_folder
 
-    folder = model_folder(folder_of(bench, name, values_of(ideas, bench.size, lr, tokens)) / "run")
+    folder = model_folder(folder_of(bench, name, _values(bench, ideas, lr, tokens)) / "run")
     held_out = HeldOut(bench.held_out, load_tokenizer(folder).pad_token_id)
     found = held_out.loss(load_model(folder, BertForMaskedLM), bare=False, bf16=False)
     if abs(found - loss) > _ALIKE:
         raise UserError(f"the export has a held-out loss of {found:.4f}, the run said {loss:.4f}: they must be alike")
     return found
+
+
+def _values(bench: Bench, ideas: Sequence[str], lr: float, tokens: int) -> dict[str, Any]:
+    return values_of(ideas, bench.size, lr, tokens) | {"train.precision": bench.precision}
 
 
 def folder_of(bench: Bench, name: str, settings: dict[str, Any]) -> Path:
