@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
@@ -29,7 +30,7 @@ from pretrain.data.sources import (
     open_sources,
     training_loader,
 )
-from pretrain.engine import Engine, init_distributed, make_deterministic
+from pretrain.engine import Engine, init_distributed, make_deterministic, slow_precision
 from pretrain.environment import gather_environment, record_environment
 from pretrain.extensions import extensions
 from pretrain.guards.dry_run import dry_run
@@ -103,6 +104,8 @@ def train(config: Config, folder: RunFolder) -> State:
     start = find_start(config, folder, data)
     session = _Session(config, folder, data, valid, stages, description, host_names(), Pulse())
     loader = session.loader()
+    if warning := slow_precision(config.train.precision, get_accelerator().device_name()):
+        _say_once(warning)
     progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start(), init=_init(config))
     on_main(lambda: folder.write_status("running", progress.steps_done, config.train.steps, "starting", "none"))
     folder.claimed = True

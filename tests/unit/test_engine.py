@@ -7,6 +7,7 @@ import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
 from pretrain.clipping import Clipping
+from pretrain.engine import slow_precision
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,14 @@ def test_clipping_has_the_bits_of_deepspeeds(norm, scale, largest):
     optimizer.unscale_and_clip_grads([ours], torch.tensor(norm))
     DeepSpeedZeroOptimizer.unscale_and_clip_grads(optimizer, [theirs], torch.tensor(norm))
     assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_who_trains_in_16_bits_without_instructions_for_them_is_warned(precision, monkeypatch):
+    supported = f"_is_mkldnn_{precision}_supported"
+    monkeypatch.setattr(torch.ops.mkldnn, supported, lambda: False)
+    assert f"no instructions for {precision}" in slow_precision(precision, "cpu")
+    assert slow_precision(precision, "cuda") is None
+    assert slow_precision("fp32", "cpu") is None
+    monkeypatch.setattr(torch.ops.mkldnn, supported, lambda: True)
+    assert slow_precision(precision, "cpu") is None
