@@ -204,15 +204,20 @@ def tokens_of_steps(data: Path, config: dict[str, Any], first: int, last: int) -
 
 def run(command: list[str], folder: Path, threads: int) -> None:
     """Run one side alone; its output is shown where it fails."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
-    environment["HF_DATASETS_CACHE"] = str(folder / "cache")
+    environment = side_environment(folder, threads)
     done = subprocess.run(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode:
         raise UserError(f"{shlex.join(command)} failed:\n{done.stdout[-4000:]}")
+
+
+def side_environment(folder: Path, threads: int) -> dict[str, str]:
+    """Of a process on so many threads, with the packages of this checkout, that hears of no MLflow and no hub."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
+    return environment | {"HF_DATASETS_CACHE": str(folder / "cache")}
 
 
 def speed(measured: Measured) -> str:

@@ -61,7 +61,7 @@ class Learner:
             {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
             {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
         ]
-        self._optimizer = torch.optim.AdamW(groups, lr=settings.lr)
+        self._optimizer = torch.optim.AdamW(groups, lr=settings.lr, fused=True)
         total = settings.epochs * self.steps
         schedule = ScheduleConfig(kind="linear", warmup_steps=math.ceil(WARMUP * total))
         self._rate = torch.optim.lr_scheduler.LambdaLR(self._optimizer, lambda step: lr_factor(schedule, step, total))

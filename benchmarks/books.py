@@ -1,0 +1,118 @@
+"""Does it learn? A small ModernBERT from books to BLiMP and SST-2, beside itself untrained and what counts words.
+
+    python benchmarks/books.py --input 'books/*.jsonl.zst' --pairs blimp.jsonl.zst
+        --train sst2-train.tsv --valid sst2-dev.tsv
+
+By maskwright's own commands: a tokenizer, a data set, training by configs/modernbert-mini.yaml, the export of its end
+and of the same model before its first step, held-out text and pairs, and fine-tuning of the pretrained and of random
+weights. Each of them goes on where it was stopped, and so does the whole: what is in --work is not made again.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
+
+from benchmarks.books_page import PRETRAINED, UNTRAINED, page  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
+from benchmarks.train_vs_hf import side_environment  # noqa: E402
+from data_prep.errors import UserError  # noqa: E402
+from data_prep.files import atomic_writer  # noqa: E402
+
+CONFIG = ROOT / "configs/modernbert-mini.yaml"
+_RATE_OF_NOTHING = "1e-12"  # one step of it leaves the initial weights
+
+
+def main() -> None:
+    args = arguments()
+    load = warn_if_busy()
+    args.work.mkdir(parents=True, exist_ok=True)
+    prepare(args)
+    train(args)
+    with ThreadPoolExecutor(args.procs) as pool:  # of processes with a thread each
+        jobs = [pool.submit(finetune, args, init) for init in ("pretrained", "random")]
+        jobs.append(pool.submit(evaluate, args))
+        for job in jobs:
+            job.result()
+    write_report(args, load)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", required=True, help="text as for `maskwright prep run`")
+    parser.add_argument("--pairs", required=True, type=Path, help="BLiMP's jsonl")
+    parser.add_argument("--pairs-limit", type=int, default=200, help="pairs of each of its sets")
+    parser.add_argument("--train", required=True, type=Path, help="SST-2's tsv, to fine-tune on")
+    parser.add_argument("--valid", required=True, type=Path, help="SST-2's tsv, to measure on")
+    parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
+    parser.add_argument("--epochs", type=int, default=2, help="of fine-tuning")
+    parser.add_argument("--lr", type=float, default=3e-4, help="of fine-tuning")
+    parser.add_argument("--vocab-size", type=int, default=8192)
+    parser.add_argument("--procs", type=int, default=2, help="processes of a thread each")
+    parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder for what was made")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/books.md")
+    args = parser.parse_args()
+    for name in ("pairs", "train", "valid", "work"):
+        setattr(args, name, getattr(args, name).absolute())
+    return args
+
+
+def prepare(args: argparse.Namespace) -> None:
+    text = ["--input", args.input]
+    if not (args.work / "tokenizer").exists():
+        maskwright(args, "tokenizer", "train", *text, "--vocab-size", str(args.vocab_size), "--out", "tokenizer")
+    if not (args.work / "data/valid/manifest.json").exists():
+        maskwright(args, "prep", "run", *text, "--tokenizer", "tokenizer", "--out", "data", "--valid-fraction", "0.005")
+
+
+def train(args: argparse.Namespace) -> None:
+    data = ["data.train=data/train", "data.valid=data/valid", "track.uri=sqlite:///mlflow.db"]
+    nothing = ["train.steps=1", "schedule.warmup_steps=0", f"optim.lr={_RATE_OF_NOTHING}", "track.models=none"]
+    for name, changes in (("pretrained", []), ("untrained", nothing)):
+        if not (args.work / "models" / name).exists():
+            run = f"run.dir=runs/{name}"
+            maskwright(args, "train", str(CONFIG), *data, run, *changes, "--procs", str(args.procs))
+            maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    if not (args.work / "evaluation.json").exists():
+        text = ["--data", "data/valid", "--counts", "data/train", "--baseline", "unigram"]
+        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit)]
+        maskwright(args, "evaluate", PRETRAINED, UNTRAINED, *text, *pairs, "--json", "evaluation.json")
+
+
+def finetune(args: argparse.Namespace, init: str) -> None:
+    task = ["--task", "classification", "--train", str(args.train), "--valid", str(args.valid), "--init", init]
+    settings = ["--seeds", str(args.seeds), "--epochs", str(args.epochs), "--lr", str(args.lr)]
+    maskwright(args, "finetune", PRETRAINED, *task, *settings, "--json", f"sst2-{init}.json")
+
+
+def maskwright(args: argparse.Namespace, *words: str) -> None:
+    """A command of this checkout in --work, on a thread a process; what it says is seen."""
+    command = [sys.executable, "-m", "launchers.cli", *words]
+    print(f"maskwright {' '.join(words)}", flush=True)
+    done = subprocess.run(command, cwd=args.work, env=side_environment(args.work, threads=1))
+    if done.returncode:
+        raise UserError(f"maskwright {words[0]} ended with exit code {done.returncode}; the same command goes on")
+
+
+def write_report(args: argparse.Namespace, load: float) -> None:
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    picture = args.out.with_suffix(".png")
+    shutil.copyfile(args.work / "runs/pretrained/curve.png", picture)
+    text = page(args.work, picture.name)
+    with atomic_writer(args.out) as file:
+        file.write(f"{text}\n{conditions('books.py', ('torch', 'deepspeed', 'transformers'), load)}".encode())
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,181 @@
+"""The page of books.py, made of the files that maskwright's commands wrote."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from data_prep.reader import Dataset
+from launchers.study.statistics import differences, mean_of
+from pretrain.config import load_config
+from pretrain.journal import Entry, read_journal
+
+PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
+_MODELS = {PRETRAINED: "pretrained", UNTRAINED: "the same model, untrained", "unigram": "unigram model of the text"}
+
+
+def page(work: Path, picture: str) -> str:
+    """Markdown; `picture` is the address of the run's curves."""
+    evaluation, pretrained, random = (
+        json.loads((work / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("evaluation", "sst2-pretrained", "sst2-random")
+    )
+    return f"""# Does it learn? A small ModernBERT on books
+
+{_training(work, picture)}
+
+{_evaluation(evaluation)}
+
+{_finetuning(pretrained, random)}
+"""
+
+
+def _training(work: Path, picture: str) -> str:
+    run, train, valid = work / "runs/pretrained", Dataset(work / "data/train"), Dataset(work / "data/valid")
+    config, journal = load_config(run / "config.yaml"), read_journal(run / "journal.jsonl")
+    steps = [entry for entry in journal if "speed/step_seconds" in entry.metrics]
+    evaluated = [entry for entry in journal if "eval/loss" in entry.metrics]
+    seen, seconds = sum(map(_tokens, steps)), sum(entry.metrics["speed/step_seconds"] for entry in steps)
+    curve = _table(
+        ["step", *(f"{entry.step:,}" for entry in evaluated)],
+        ["held-out loss (nats)", *(f"{entry.metrics['eval/loss']:.3f}" for entry in evaluated)],
+        ["held-out masked accuracy", *(f"{entry.metrics['eval/masked_accuracy']:.1%}" for entry in evaluated)],
+    )
+    return f"""`configs/modernbert-mini.yaml`: {config.model.title}, {_parameters(work / PRETRAINED) / 1e6:.1f} M
+parameters, a vocabulary of {train.manifest.tokenizer.vocab_size:,} learnt from the text, rows of {config.data.seq_len}
+tokens. Trained on {_millions(train)} M tokens of books, of which {len(steps):,} steps saw {seen / 1e6:.1f} M;
+{valid.manifest.totals.documents:,} documents of {_millions(valid)} M tokens are held out. {seconds / 60:.0f} minutes of
+steps, {seen / seconds:,.0f} tokens a second.
+
+{curve}
+
+Under the masks of training, at 15%.
+
+![Losses, learning rate and speed]({picture})"""
+
+
+def _tokens(entry: Entry) -> float:
+    return entry.metrics["speed/tokens_per_second"] * entry.metrics["speed/step_seconds"]
+
+
+def _millions(data: Dataset) -> str:
+    return f"{data.manifest.totals.tokens / 1e6:.1f}"
+
+
+def _parameters(folder: Path) -> int:
+    with safe_open(folder / "model.safetensors", "np") as file:
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in file)
+
+
+def _evaluation(found: dict[str, Any]) -> str:
+    models = {_MODELS[name]: results for name, results in found["models"].items()}
+    held_out = {name: results["held_out"] for name, results in models.items()}
+    pairs = {name: results["pairs"] for name, results in models.items()}
+    first, pair_settings = next(iter(pairs.values())), found["settings"]["pairs"]
+    overall = _table(
+        ["", "held-out loss (nats)", "masked accuracy", "BLiMP accuracy", "ties"],
+        *(
+            [
+                name,
+                f"{held_out[name]['loss']:.3f}",
+                f"{held_out[name]['masked_accuracy']:.1%}",
+                f"{one['accuracy']:.1%} ({_interval(one['interval'])})",
+                f"{one['ties']:,}",
+            ]
+            for name, one in pairs.items()
+        ),
+    )
+    groups = [name for name in first["by"] if not name.startswith("UID:")]
+    parts = _table(
+        ["BLiMP, part", "pairs", *pairs],
+        *(
+            [group.partition(":")[2].replace("_", " "), f"{first['by'][group]['pairs']:,}"]
+            + [f"{one['by'][group]['accuracy']:.1%}" for one in pairs.values()]
+            for group in groups
+        ),
+    )
+    trained, unigram = held_out[_MODELS[PRETRAINED]]["by_frequency"], held_out[_MODELS["unigram"]]["by_frequency"]
+    frequencies = _table(
+        ["occurrences of the token in training", "predictions", "loss", "masked accuracy", "loss of the unigram model"],
+        *(
+            [group, f"{one['predictions']:,}", f"{one['loss']:.2f}", f"{one['masked_accuracy']:.1%}"]
+            + [f"{unigram[group]['loss']:.2f}"]
+            for group, one in trained.items()
+        ),
+    )
+    differences_of_pairs = "; ".join(
+        f"{_MODELS[one['model']]}: {100 * one['difference']:+.1f} points ({_interval(one['interval'])})"
+        for one in found["comparisons"]
+        if one["measure"] == "pairs.accuracy"
+    )
+    return f"""## What it knows
+
+{found["settings"]["held_out"]["rows"]:,} held-out rows, 15% of the tokens masked, all as `[MASK]`, which is harder than
+above, where a fifth of them are shown or replaced; and BLiMP ([Warstadt et al., 2020](https://arxiv.org/abs/1912.00582)),
+{_limit(pair_settings)}, by pseudo-log-likelihood ([Salazar et al., 2020](https://arxiv.org/abs/1910.14659)). In
+brackets Wilson's intervals of 95%, which take pairs for independent.
+
+{overall}
+
+On pairs, beside the pretrained model, with 95% intervals of a paired bootstrap: {differences_of_pairs}.
+
+{parts}
+
+{frequencies}"""
+
+
+def _limit(settings: dict[str, Any]) -> str:
+    return f"{settings['limit']} pairs of each of its 67 sets" if settings["limit"] else "all pairs"
+
+
+def _finetuning(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
+    metric, identity = pretrained["metric"], pretrained["identity"]
+    sides = {"pretrained": pretrained, "random weights": random}
+    header = ["", "mean (95% over seeds)", *(f"seed {run['seed']}" for run in pretrained["runs"]), "minutes a seed"]
+    rows = [[name, _mean(one["scores"]), *map(_percent, one["scores"]), _minutes(one)] for name, one in sides.items()]
+    rows.append(["naive Bayes on words", _percent(pretrained["baseline"][metric]), *[""] * (len(header) - 2)])
+    one, two = ({run["seed"]: run["metrics"][metric] for run in map(_last, side["runs"])} for side in sides.values())
+    (found,) = differences([(one, two)])
+    above = [score - pretrained["baseline"][metric] for score in pretrained["scores"]]
+    return f"""## SST-2
+
+`maskwright finetune` on all training sentences of SST-2
+([Socher et al., 2013](https://aclanthology.org/D13-1170), as in GLUE): {identity["epochs"]} epochs, batches of
+{identity["batch_size"]}, learning rate {identity["lr"]:g}; accuracy on its development set after the last epoch.
+"Random weights" is the same architecture trained on the same sentences without pretraining; naive Bayes knows which
+words a sentence has, and no more.
+
+{_table(header, *rows)}
+
+Pretrained less random weights: {100 * found.mean:+.1f} points ({_interval(found.interval)} at 95%, paired by seed);
+pretrained less naive Bayes: {_mean(above, sign="+")}. The intervals are about seeds of fine-tuning, for this one
+pretraining and these 872 sentences; other sentences would move all of these figures, by up to three points or so."""
+
+
+def _last(run: dict[str, Any]) -> dict[str, Any]:
+    return {"seed": run["seed"], "metrics": run["epochs"][-1]["metrics"]}
+
+
+def _minutes(side: dict[str, Any]) -> str:
+    return f"{sum(run['seconds'] for run in side['runs']) / len(side['runs']) / 60:.0f}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _mean(scores: Sequence[float], sign: str = "") -> str:
+    found = mean_of(scores)
+    return f"{found.mean:{sign}.1%} ({_interval(found.interval)})"
+
+
+def _interval(interval: Sequence[float] | None) -> str:
+    return f"{interval[0]:.1%} to {interval[1]:.1%}" if interval else "one seed"
+
+
+def _table(header: Sequence[str], *rows: Iterable[str]) -> str:
+    ruler = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, ruler, *rows))
