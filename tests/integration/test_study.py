@@ -17,8 +17,7 @@ from pretrain.journal import read_journal
 from tests.datasets import make_dataset
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium
-from tests.support.study_runs import Pretended
-from tests.unit.test_study import kept
+from tests.support.study_runs import Pretended, kept
 
 PAIRS = [("the captain saw the red ship.", "captain the saw the red ship."), ("a sailor found her letter.", "a found.")]
 

@@ -1,4 +1,4 @@
-"""A study's commands without their work: run folders, models and figures as the real ones leave them, in an instant."""
+"""Small studies, and their commands without the work: run folders and figures as the real ones leave them, at once."""
 
 import json
 import zlib
@@ -10,9 +10,15 @@ import numpy as np
 import yaml
 
 from launchers.study.commands import Stopped
+from launchers.study.define import define
+from launchers.study.definition import Study, keep_study, open_study
+from launchers.study.run import run_study
+from pretrain.config import load_config
 from pretrain.journal import Entry, format_entry
+from tests.datasets import make_dataset
 
 SECONDS = {"token": 1.0, "whole_word": 1.1, "span": 0.8}
+ARMS = (["token", "span"], ["0.15"], ["80/10/10"])
 
 
 class Pretended:
@@ -107,3 +113,47 @@ def settings(words: Sequence[str]) -> dict[str, Any]:
 
 def _arm(run: Path) -> str:
     return run.parent.name
+
+
+def study_data(folder: Path) -> Path:
+    """The folder itself, with the data sets train and valid in it."""
+    for name in ("train", "valid"):
+        make_dataset(folder / name, [[5, 6, 7, 8, 9] * 4] * 40)
+    return folder
+
+
+def study_config(folder: Path, data: Path) -> Path:
+    """The config of a study whose folder is `folder`/study."""
+    values = {
+        "run": {"dir": str(folder / "study")},
+        "data": {"train": str(data / "train"), "valid": str(data / "valid"), "seq_len": 32},
+        "model": {"size": {"layers": 1, "hidden": 32, "heads": 2}},
+        "train": {"steps": 40, "global_batch_size": 8},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def study_of(config: Path, *changes: str, arms: Sequence[list[str]] = ARMS, **more: Any) -> Study:
+    """A study of two seeds at equal tokens, unless `more` says otherwise."""
+    given = {"baseline": None, "seeds": 2, "budget": "tokens", "processes": 1}
+    given |= {"pairs": None, "pairs_limit": None, "finetune": [], **more}
+    return define(load_config(config, list(changes)), *arms, **given)
+
+
+def kept(config: Path, *changes: str, **more: Any) -> tuple[Path, Study]:
+    """(folder, study) of a study that is written."""
+    loaded = load_config(config, list(changes))
+    study = study_of(config, *changes, **more)
+    keep_study(loaded.run.dir, study, loaded)
+    return loaded.run.dir, open_study(loaded.run.dir)
+
+
+def run(folder: Path, study: Study, commands: Pretended | None = None, only: Any = None) -> tuple[list[str], ...]:
+    """(failures, lines, the commands that ran)."""
+    commands = commands or Pretended()
+    said: list[str] = []
+    before = len(commands.called)
+    failed = run_study(folder, study, commands, said.append, only=only)
+    return failed, said, commands.commands()[before:]

@@ -1,0 +1,97 @@
+"""`maskwright study masking` before anything is trained: its dry run, and options checked early."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from launchers.commands.study import parse_options
+from launchers.study.dry_run import describe
+from pretrain.config import load_config
+from tests.support.finetuning import tiny_tokenizer
+from tests.support.study_runs import kept, run, study_config, study_data, study_of
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return study_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    return study_config(tmp_path, data)
+
+
+def test_a_dry_run_tells_arms_tokens_and_time(config, tmp_path):
+    study = study_of(config, budget="both", seeds=2)
+    folder = tmp_path / "study"
+    lines = describe(folder, study, load_config(config))
+    assert lines[1:] == [
+        "  token-0.15  40 steps  equal time: steps not known yet",
+        "  span-0.15   40 steps  equal time: steps not known yet",
+        "6 runs; 61,440 slots of tokens to train on, padding included",
+        "time: measured first, in 2 rounds of 40 steps of each arm",
+    ]
+    folder, study = kept(config, budget="both", seeds=1)
+    run(folder, study)
+    folder, study = kept(config, budget="both", seeds=2)
+    lines = describe(folder, study, load_config(config))
+    assert lines[2] == "  span-0.15   40 steps  50 steps at equal time  0.800 s a step"
+    assert lines[3] == "6 runs, 3 of them done; 33,280 slots of tokens to train on, padding included"
+    assert lines[4] == "about 0:01:52 of training, evaluations left out"
+
+
+def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
+    words = [
+        "study",
+        "masking",
+        str(config),
+        "--strategies",
+        "token,span",
+        "--rates",
+        "0.15",
+        "--seeds",
+        "1",
+        "--steps",
+        "9",
+    ]
+    result = CliRunner().invoke(app, [*words, "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "2 runs; 4,608 slots" in result.output
+    assert not (tmp_path / "study").exists()
+
+
+def test_options_for_another_command_are_checked_before_anything_is_trained():
+    assert parse_options("export", ["--step", "3"])["step"] == 3
+    with pytest.raises(Exception, match="No such option: --stp"):
+        parse_options("export", ["--stp", "3"])
+    with pytest.raises(UserError, match="--export: --out is set by the study; leave it out"):
+        parse_options("export", ["--out=there"])
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        (["--pairs", "rows"], "rows, line 1 is not JSON"),
+        (["--pairs", "pairs"], None),
+        (["--finetune", "--task classification --train rows --valid rows"], None),
+        (["--finetune", "--task classification --train rows --valid pairs"], "there is no column"),
+        (["--finetune", "--task classification --train rows --valid rows --columns text"], "--columns text: write"),
+        (
+            ["--finetune", "--task classification --train rows --valid rows --metric f"],
+            "--metric f: classification has",
+        ),
+        (["--finetune", "--task questions --train rows --valid rows"], "rows, line 1: this is not JSON"),
+    ],
+)
+def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config, tmp_path, monkeypatch, options, words):
+    monkeypatch.chdir(tmp_path)
+    tiny_tokenizer(Path(yaml.safe_load(config.read_text())["data"]["train"]) / "tokenizer")
+    Path("rows").write_text("text\tlabel\nthe old ship\tgood\nthe new ship\tbad\n")
+    Path("pairs").write_text('{"sentence_good": "the ship is red", "sentence_bad": "ship the is red"}\n')
+    begin = ["study", "masking", str(config), "--strategies", "token", "--rates", "0.15", "--dry-run"]
+    result = CliRunner().invoke(app, [*begin, *options])
+    assert result.exception is None if words is None else words in str(result.exception)

@@ -1,0 +1,138 @@
+"""A study as it is defined and kept: its runs, what is refused, and what may change before it goes on."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from launchers.study.definition import children, open_study
+from pretrain.config import load_config
+from tests.support.study_runs import kept, study_config, study_data, study_of
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return study_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    return study_config(tmp_path, data)
+
+
+@pytest.mark.parametrize(
+    "changes,options,words",
+    [
+        (["objective=clm"], {}, "a masking study needs objective mlm, not clm"),
+        (["data.valid=null"], {}, "data.valid is not set"),
+        (["checkpoint.remote=s3://b/r"], {}, "checkpoint.remote is the place of one run alone"),
+        (["cluster.nodes=2"], {}, "each run of a study trains on one node"),
+        (["train.batch_ramp={start: 4, increment: 4, rows: 16}"], {"budget": "both"}, "choose --budget tokens"),
+        ([], {"baseline": "span-0.3"}, "--baseline span-0.3 is none of the arms, which are token-0.15, span-0.15"),
+        ([], {"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
+        ([], {"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl: cannot be read"),
+        (["data.train=/nowhere"], {}, "/nowhere"),
+    ],
+)
+def test_a_study_that_could_not_be_one_is_refused(config, changes, options, words):
+    with pytest.raises(UserError, match=re.escape(words)):
+        study_of(config, *changes, **options)
+
+
+def test_runs_go_seed_by_seed_and_more_seeds_come_last(config):
+    two, three = (children(study_of(config, budget="both", seeds=n)) for n in (2, 3))
+    assert [child.name for child in two] == [
+        "token-0.15, seed 1",
+        "span-0.15, seed 1",
+        "span-0.15, seed 1, equal time",
+        "token-0.15, seed 2",
+        "span-0.15, seed 2",
+        "span-0.15, seed 2, equal time",
+    ]
+    assert three[:6] == two
+    assert [child.name for child in children(study_of(config, budget="time", seeds=1))] == [
+        "token-0.15, seed 1, equal time",
+        "span-0.15, seed 1, equal time",
+    ]
+
+
+def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, tmp_path):
+    kept(config, seeds=2)
+    for changes, options, words in (
+        (["optim.lr=1e-3"], {}, "optim.lr was 0.0005 and is 0.001"),
+        (["train.steps=41"], {}, "train.steps was 40 and is 41"),
+        ([], {"budget": "both"}, "budget was tokens and is both"),
+        (
+            [],
+            {"arms": (["token"], ["0.15"], ["80/10/10"])},
+            "arms was ['token-0.15', 'span-0.15'] and is ['token-0.15']",
+        ),
+        (["masking.replacement.per=token"], {}, "token-0.15.replacement.per was unit and is token (and 1 more)"),
+        ([], {"seeds": 1}, "a study of 2 seeds; seeds can be added, not taken away"),
+    ):
+        with pytest.raises(UserError, match=re.escape(words)):
+            kept(config, *changes, **options)
+    folder, study = kept(config, "track.experiment=other", seeds=3)
+    assert study.seeds == 3
+    assert load_config(folder / "config.yaml").track.experiment == "other"
+
+
+def go_on(folder, *words):
+    """The error of a command of `maskwright study` for the folder, or None."""
+    return CliRunner().invoke(app, ["study", *words, str(folder)]).exception
+
+
+def test_changed_data_are_another_study(config, data, tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("one")
+    folder, _ = kept(config, pairs=str(pairs))
+    pairs.write_text("two")
+    with pytest.raises(UserError, match=r"holds another study: contents\.--pairs was"):
+        kept(config, pairs=str(pairs))
+    for words in (["run"], ["run", "--only", "2"], ["time"]):
+        assert "is not what it was when it was begun: contents.--pairs was" in str(go_on(folder, *words))
+    assert not (folder / "runs").exists()
+    pairs.write_text("one")
+    assert go_on(folder, "time") is None
+
+
+def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_path):
+    folder, _ = kept(config)
+    own, true = folder / "config.yaml", (folder / "config.yaml").read_text()
+    for part, other, words in (
+        ("lr: 0.0005", "lr: 0.1", r"optim.lr was 0.0005 and is 0.1; put that back"),
+        (str(data / "valid"), str(data / "train"), r"data.valid was \S+valid and is \S+train; put"),
+        (str(data / "train"), str(data / "gone"), "gone"),
+    ):
+        assert part in true
+        own.write_text(true.replace(part, other))
+        assert re.search(words, str(go_on(folder, "run")))
+    own.write_text(true.replace("experiment: maskwright", "experiment: other"))
+    assert own.read_text() != true
+    assert go_on(folder, "time") is None
+    assert not (folder / "runs").exists()
+
+
+def test_a_study_of_a_version_with_fewer_settings_is_gone_on_with(config):
+    folder, study = kept(config)
+    values = json.loads((folder / "study.json").read_text())
+    del values["config"]["train"]["z_loss"], values["arms"][0]["masking"]["static_epochs"]
+    (folder / "study.json").write_text(json.dumps(values))
+    earlier = open_study(folder)
+    assert go_on(folder, "time") is None
+    _, later = kept(config, seeds=3)
+    assert later.digest == earlier.digest != study.digest
+    with pytest.raises(UserError, match=r"train.z_loss was 0.0 and is 0.1"):
+        kept(config, "train.z_loss=0.1", seeds=3)
+
+
+def test_a_run_folder_is_no_study(config, tmp_path):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/status.json").write_text("{}")
+    with pytest.raises(UserError, match="is the folder of a run"):
+        kept(config)
+    with pytest.raises(UserError, match=r"not a study \(it has no study.json\)"):
+        open_study(tmp_path / "study")

@@ -1,0 +1,90 @@
+"""What is said of a study: its page, its conclusions in words, and results that are missing."""
+
+import json
+import re
+
+import pytest
+
+from launchers.study.curves import curve_of
+from launchers.study.report import write_study_report
+from launchers.study.results import METRICS, compare_arms, evaluated
+from launchers.study.words import conclusion, difference_cell
+from tests.support.study_runs import Pretended, kept, run, study_config, study_data
+
+
+@pytest.fixture
+def config(tmp_path):
+    return study_config(tmp_path, study_data(tmp_path))
+
+
+def test_the_report_says_no_more_than_the_intervals(config):
+    arms = (["token", "span", "whole_word"], ["0.15"], ["80/10/10"])
+    folder, study = kept(config, arms=arms, seeds=4)
+    run(folder, study, Pretended({"token-0.15": 4.0, "span-0.15": 4.0, "whole_word-0.15": 5.0}))
+    page = write_study_report(folder, study)
+    found = json.loads((folder / "report.json").read_text())["budgets"]["tokens"]
+    said = " ".join(found["conclusions"]["held_out"])
+    best, other = ("token-0.15", "span-0.15") if "By held-out loss, token" in said else ("span-0.15", "token-0.15")
+    assert f"{best} is recommended over some arms, but not over {other} (4 seeds)." in said
+    assert f"{best} is better than whole_word-0.15 (-1.0" in said
+    assert f"cannot be told apart with 4 seeds from {other}" in said
+    metric = found["metrics"]["held_out"]
+    assert metric["from_baseline"]["whole_word-0.15"]["told_apart"]
+    low, high = metric["from_baseline"]["span-0.15"]["interval"]
+    assert low < 0 < high
+    assert metric["means"]["token-0.15"]["n"] == 4
+    text = page.read_text()
+    assert "Equal tokens" in text
+    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+    assert {"loss-tokens.png", "differences-tokens.png", "report.md"} <= {path.name for path in folder.iterdir()}
+
+
+def compared(higher: bool, **values):
+    metric = next(one for one in METRICS if one.better == ("higher" if higher else "lower"))
+    by_seed = {arm: dict(enumerate(numbers, 1)) for arm, numbers in values.items()}
+    return compare_arms(metric, by_seed, "a")
+
+
+def test_conclusions_in_words():
+    assert conclusion(compared(False, a=[3.0], b=[4.0]), 2) == [
+        "With one seed, how much chance decides is not known: by held-out loss no arm can be recommended. a has the "
+        "lowest one."
+    ]
+    clear = conclusion(compared(False, a=[3.0, 3.1, 3.0], b=[4.0, 4.1, 4.01]), 3)
+    assert clear[0] == "a is recommended by held-out loss (3 seeds)."
+    assert re.fullmatch(r"a is better than b \(-1\.0033 \[-1\.0\d+, -0\.9\d+\] nats\)\.", clear[1])
+    assert clear[2] == "1 of 3 arms have no result and are left out."
+    unclear = " ".join(conclusion(compared(True, a=[0.31, 0.35, 0.30], b=[0.32, 0.31, 0.31]), 2))
+    assert unclear.startswith(
+        "By masked accuracy no arm can be recommended (3 seeds). a, of the highest mean, cannot be"
+    )
+    assert "a is better" not in unclear
+    assert re.search(r"it would take roughly [\d,]+ seeds for b to do so with a chance of 80%", unclear)
+    assert difference_cell(compared(True, a=[0.3, 0.3], b=[0.31, 0.33]).from_baseline["b"], "share").startswith(
+        "+2.00 ["
+    )
+
+
+def test_an_arm_without_all_seeds_is_named():
+    found = conclusion(compared(False, a=[3.0, 3.1, 3.0], b=[4.0, 4.1, 4.01], c=[2.0]), 4)
+    assert found[0] == "a is recommended by held-out loss (3 seeds)."
+    assert found[2:] == [
+        "1 of 4 arms have no result and are left out.",
+        "c lacks results of the 3 seeds by which the others are compared, and is left out.",
+    ]
+    metric = next(one for one in METRICS if one.better)
+    (nothing,) = conclusion(compare_arms(metric, {"a": {1: 3.0}, "b": {2: 3.1}}, "a"), 2)
+    assert nothing == "No two arms have a result of the same seed: by held-out loss nothing can be compared."
+
+
+def test_no_curve_without_an_evaluation():
+    assert curve_of("a", []) is None
+
+
+def test_an_evaluation_that_lacks_parts():
+    assert evaluated({"models": {"m": {"held_out": {"loss": 3.0, "masked_accuracy": None}}}}) == {
+        "held_out": 3.0,
+        "masked_accuracy": None,
+        "pairs": None,
+    }
+    assert set(evaluated({}).values()) == {None}

@@ -1,0 +1,168 @@
+"""The runs of a study, without the training: what is done, what is done again, and what a stop leaves."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from data_prep.errors import UserError
+from launchers.study.child import overrides, train_words
+from launchers.study.commands import Stopped
+from launchers.study.definition import children
+from launchers.study.report import write_study_report
+from pretrain.config import Config, load_config
+from tests.support.forked import ROOT
+from tests.support.runs import wait_for
+from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return study_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    return study_config(tmp_path, data)
+
+
+def test_a_training_is_told_all_that_its_arm_changes(config, tmp_path):
+    folder, study = kept(config, arms=(["span"], ["0.3:0.15"], ["100/0/0"]))
+    words = train_words(folder, study, children(study)[1], 25)
+    loaded = load_config(Path(words[1]), [word for word in words[2:] if "=" in word])
+    assert loaded.run.dir == folder / "runs/tokens/span-0.3to0.15-100-0-0/seed-2"
+    assert (loaded.run.seed, loaded.train.steps, loaded.eval.masks) == (2, 25, "common")
+    assert loaded.track.parent == "study"
+    assert (
+        loaded.masking
+        == Config.model_validate(yaml.safe_load(config.read_text()) | {"masking": study.arms[0].masking}).masking
+    )
+    assert loaded.masking.rate.start == 0.3
+    assert overrides({"run.dir": "it's: a #place"}) == ["run.dir='it''s: a #place'"]
+
+
+def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("{}")
+    finetune = ["--task", "classification", "--train", str(pairs), f"--valid={pairs}", "--epochs", "1"]
+    folder, study = kept(config, pairs=str(pairs), pairs_limit=7, finetune=finetune, seeds=1)
+    failed, said, did = run(folder, study, commands := Pretended())
+    assert failed == []
+    assert did == [
+        f"{command} {arm}/seed-1"
+        for arm in ("token-0.15", "span-0.15")
+        for command in ("train", "export", "evaluate", "finetune")
+    ]
+    assert said[-2] == "run 2 of 2: span-0.15, seed 1, 40 steps"
+    evaluate = commands.called[2]
+    assert evaluate[2:8] == ["--data", study.data, "--pairs", str(pairs), "--limit", "7"]
+    assert run(folder, study, commands) == ([], ["2 of 2 runs are done already"], [])
+    assert study.primary == "downstream"
+    assert set(study.contents) == {"data.train", "data.valid", "--pairs", "--finetune --train", "--finetune --valid"}
+
+
+def test_results_that_were_altered_or_lost_are_made_again(config, tmp_path):
+    task = tmp_path / "task.tsv"
+    task.write_text("text\tlabel\na\t0\nb\t1\n")
+    finetune = ["--task", "classification", "--train", str(task), "--valid", str(task)]
+    folder, study = kept(config, seeds=1, finetune=finetune)
+    run(folder, study)
+    first, second = (child.run(folder) for child in children(study))
+    (first / "evaluate.json").write_text('{"models": {}, "cut')
+    (second / "study.json").unlink()
+    assert run(folder, study)[2] == [
+        f"{word}/seed-1" for word in ("evaluate token-0.15", "finetune token-0.15", "finetune span-0.15")
+    ]
+    true = (second / "evaluate.json").read_text()
+    (second / "evaluate.json").write_text(re.sub(r'"loss": [\d.]+', '"loss": 1.0', true))
+    (first / "finetune.json").write_text("{}")
+
+    def find_no_altered_file(words):
+        return words[0] == "finetune" and Path(words[-1]).exists() and "mean" not in Path(words[-1]).read_text()
+
+    commands = Pretended()
+    commands.fails = find_no_altered_file
+    assert run(folder, study, commands)[0] == []
+    assert "evaluate span-0.15/seed-1" in commands.commands()
+    assert "evaluate token-0.15/seed-1" not in commands.commands()
+    assert (second / "evaluate.json").read_text() == true
+    assert run(folder, study)[2] == []
+
+
+def test_a_run_of_another_study_is_not_taken_for_ones_own(config):
+    folder, study = kept(config, seeds=1)
+    run(folder, study)
+    place = children(study)[0].run(folder) / "study.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"settings": "of another"}))
+    failed, _, did = run(folder, study)
+    assert did == []
+    assert "holds a run of another study, or of other steps; remove it" in failed[0]
+
+
+def test_a_stopped_training_is_gone_on_with(config):
+    folder, study = kept(config, seeds=1)
+    commands = Pretended()
+    commands.stop_after = 17
+    with pytest.raises(Stopped):
+        run(folder, study, commands)
+    _, _, did = run(folder, study, commands)
+    assert did[:2] == ["train token-0.15/seed-1", "export token-0.15/seed-1"]
+    assert settings(commands.called[1])["run.resume"] == "auto"
+
+
+def test_a_run_that_fails_keeps_no_other_from_its_turn(config):
+    folder, study = kept(config, seeds=2)
+    commands = Pretended()
+    commands.fails = lambda words: words[0] == "train" and "span" in str(settings(words)["masking"]["strategy"])
+    failed, _, did = run(folder, study, commands)
+    assert len(failed) == 2
+    assert (
+        "span-0.15, seed 1: `maskwright train` ended with exit code 1: first line / error: it went wrong" in failed[0]
+    )
+    assert did.count("evaluate token-0.15/seed-2") == 1
+    write_study_report(folder, study)
+    text = (folder / "report.md").read_text()
+    assert "2 of 4 runs are not done, and are left out: span-0.15, seed 1, span-0.15, seed 2." in text
+    assert "nothing can be compared" in text
+
+
+def test_only_some_runs(config):
+    folder, study = kept(config, budget="both", seeds=1)
+    assert run(folder, study, only=[2])[2] == [f"{word} span-0.15/seed-1" for word in ("train", "export", "evaluate")]
+    with pytest.raises(UserError, match=r"run 3 is one of equal time.*`maskwright study time"):
+        run(folder, study, only=[3])
+    with pytest.raises(UserError, match="has the runs 1 to 3, and no run 4"):
+        run(folder, study, only=[4])
+
+
+STOPPED_STUDY = """
+import sys
+from pathlib import Path
+from launchers.study.commands import Commands, Stopped
+said = Path(sys.argv[1])
+with Commands(["bash", "-c"]) as run:
+    assert run(["echo begun; exit 3"], said) == 3
+    try:
+        run(["trap 'echo saved; kill $!; exit 75' TERM; echo waits; sleep 60 & wait $!"], said)
+    except Stopped:
+        try:
+            run(["echo never"], said)
+        except Stopped:
+            sys.exit(75)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_request_to_stop_is_handed_on_once_and_nothing_is_begun_after_it(tmp_path, number):
+    said = tmp_path / "logs/said"
+    study = subprocess.Popen([sys.executable, "-c", STOPPED_STUDY, str(said)], cwd=ROOT)
+    wait_for(lambda: said.exists() and "waits" in said.read_text())
+    for _ in range(3):
+        study.send_signal(number)
+    assert study.wait(30) == 75
+    assert said.read_text() == "begun\nwaits\nsaved\n"

@@ -1,0 +1,45 @@
+"""A study as Slurm jobs: which wait for which, and what their scripts ask for."""
+
+import subprocess
+
+import pytest
+
+from launchers.study.slurm import plan, render
+from pretrain.config import load_config
+from tests.support.study_runs import kept, study_config, study_data
+
+
+@pytest.fixture
+def config(tmp_path):
+    return study_config(tmp_path, study_data(tmp_path))
+
+
+def test_jobs_wait_for_one_another():
+    assert plan([2, 3], timing=True) == [
+        ("time", []),
+        ("run", ["--array=2,3", "--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"]),
+        ("report", ["--dependency=afterany:{before}"]),
+    ]
+    assert plan([1], timing=False) == [("run", ["--array=1"]), ("report", ["--dependency=afterany:{before}"])]
+    assert plan([], timing=False) == [("report", [])]
+
+
+def test_a_job_script_asks_for_what_the_cluster_section_says(config):
+    cluster = ["cluster.partition=gpu", "cluster.gpus_per_node=2", "cluster.time=2:00:00", "cluster.modules=[cuda]"]
+    folder, study = kept(config, *cluster, "cluster.options=[--mail-type=END]", processes=2)
+    loaded = load_config(folder / "config.yaml")
+    script = render(folder, study, loaded, "run")
+    for line in (
+        '#SBATCH --job-name="study-run"',
+        '#SBATCH --gres="gpu:2"',
+        '#SBATCH --cpus-per-task="8"',
+        '#SBATCH --partition="gpu"',
+        '#SBATCH --signal="B:USR1@120"',
+        "#SBATCH --requeue",
+        '#SBATCH --mail-type="END"',
+        "module load cuda",
+    ):
+        assert line in script.splitlines(), line
+    assert script.endswith(f' -m launchers.cli study run {folder} --only "$SLURM_ARRAY_TASK_ID"\n')
+    assert "gres" not in render(folder, study, loaded, "report")
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)

@@ -1,0 +1,61 @@
+"""Equal time in a study: what is measured, when, and the steps that come of it."""
+
+import json
+
+import pytest
+
+from data_prep.errors import UserError
+from launchers.study.report import write_study_report
+from launchers.study.run import needs_timing
+from launchers.study.timing import measure, read_timing, steps_in_time
+from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return study_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    return study_config(tmp_path, data)
+
+
+def test_steps_that_take_as_long():
+    seconds = {"a": 1.0, "b": 0.8, "c": 1.5, "d": 500.0}
+    assert steps_in_time(seconds, "a", 100) == {"a": 100, "b": 125, "c": 67, "d": 1}
+
+
+def test_equal_time_is_measured_first_and_each_arm_has_its_own_steps(config):
+    folder, study = kept(config, budget="both", seeds=1)
+    commands = Pretended()
+    run(folder, study, commands)
+    timing, rest = commands.called[:4], commands.called[4:]
+    assert [settings(words)["masking"]["strategy"] for words in timing] == ["token", "span", "span", "token"]
+    assert all(settings(words)["track.uri"] == "none" for words in timing)
+    steps = [settings(words)["train.steps"] for words in rest if words[0] == "train"]
+    assert steps == [40, 40, 50]  # a step of span takes 0.8 of token's time
+    assert not list((folder / "timing").glob("*/"))
+    assert run(folder, study, commands)[2] == []
+    write_study_report(folder, study)
+    found = json.loads((folder / "report.json").read_text())
+    assert found["budgets"]["time"]["values"]["steps"] == {"token-0.15": {"1": 40}, "span-0.15": {"1": 50}}
+    seconds = found["budgets"]["time"]["values"]["seconds"]
+    assert seconds["token-0.15"]["1"] == pytest.approx(seconds["span-0.15"]["1"]) == pytest.approx(40)
+    assert found["budgets"]["tokens"]["values"]["seconds"]["span-0.15"] == {"1": pytest.approx(32)}
+
+
+def test_times_that_are_measured_are_not_measured_again_after_a_stop(config):
+    folder, study = kept(config, budget="time", seeds=1)
+    commands = Pretended()
+    commands.fails = lambda words: len(commands.called) == 3
+    with pytest.raises(UserError, match=r"the training that measures the time of span-0\.15 ended with exit code 1"):
+        measure(folder, study, commands, lambda line: None)
+    assert needs_timing(folder, study)
+    assert read_timing(folder, study) is None
+    write_study_report(folder, study)
+    said: list[str] = []
+    measure(folder, study, commands, said.append)
+    assert said == [f"measuring the time of {arm}-0.15, round 2 of 2" for arm in ("span", "token")]
+    assert read_timing(folder, study) == {"token-0.15": 1.0, "span-0.15": 0.8}
+    assert not needs_timing(folder, study)
