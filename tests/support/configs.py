@@ -1,0 +1,28 @@
+"""The least config, config files, and the sentences with which configs are refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from data_prep.errors import UserError
+from pretrain.config import load_config
+
+LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
+
+
+def config_file(path: Path, values: Any) -> Path:
+    """The file at `path`, of these values or of this text."""
+    path.write_text(values if isinstance(values, str) else yaml.safe_dump(values))
+    return path
+
+
+def refusal(path: Path, *overrides: str) -> str:
+    """The sentence with which a config is refused."""
+    with pytest.raises(UserError) as caught:
+        load_config(path, list(overrides))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "Config" not in message, "the names of our classes mean nothing to a user"
+    return message

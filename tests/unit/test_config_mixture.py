@@ -1,0 +1,43 @@
+"""A mixture in a config: data sets with shares."""
+
+from functools import partial
+
+import pytest
+
+from pretrain.config import load_config
+from tests.support.configs import LEAST, config_file, refusal
+
+
+@pytest.fixture
+def write(tmp_path):
+    return partial(config_file, tmp_path / "config.yaml")
+
+
+def test_a_mixture_is_a_list_of_paths_with_shares(write):
+    config = load_config(write(LEAST), ["data.train=[{path: a, weight: 2}, {path: s3://b/c, weight: 1}]"])
+    assert [(source.path, source.weight) for source in config.data.train] == [("a", 2), ("s3://b/c", 1)]
+    plain = load_config(write(LEAST), ["data.train=[a, b]"]).data
+    assert [(source.path, source.weight, source.epochs) for source in plain.train] == [
+        ("a", None, None),
+        ("b", None, None),
+    ]
+    assert "give every source a weight" in refusal(write(LEAST), "data.train=[a, b]", "data.packing=none")
+    single = load_config(write(LEAST)).data
+    assert [(source.path, source.weight) for source in single.train] == [("data/x", 1)]
+
+
+@pytest.mark.parametrize(
+    ("sources", "wanted"),
+    [
+        ("[]", "data.train is [], but it must be a path, or a list of paths or of {path, weight}"),
+        ("5", "data.train is 5, but it must be a path, or a list of paths or of {path, weight}"),
+        ("[{path: a, weight: 1, epochs: 1}]", "give 'a' either weight or epochs"),
+        ("[{path: a, weight: 1}, {path: b, epochs: 1}]", "give every source a weight, or none"),
+        ("[{path: a, weight: 1}, b]", "give every source a weight, or none"),
+        ("[{path: a, weight: 0}]", "greater than 0"),
+        ("[{path: a, weight: true}]", "data.train.0.weight is True, but it must be a number"),
+        ("[{path: a, wieght: 1}]", "data.train.0.wieght is not a key; did you mean data.train.0.weight?"),
+    ],
+)
+def test_mixtures_that_cannot_be(write, sources, wanted):
+    assert wanted in refusal(write(LEAST), f"data.train={sources}")

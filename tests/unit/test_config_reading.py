@@ -1,0 +1,84 @@
+"""How a config file and overrides are read: files that cannot be used, and the types of YAML."""
+
+from functools import partial
+
+import pytest
+
+from data_prep.errors import UserError
+from pretrain.config import PRESETS, SizeConfig, load_config
+from tests.support.configs import LEAST, config_file, refusal
+
+
+@pytest.fixture
+def write(tmp_path):
+    return partial(config_file, tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize("override", ["train.steps", "=5", "train..steps=5", ".steps=5", "train.steps=[1"])
+def test_malformed_override_is_quoted(write, override):
+    assert repr(override) in refusal(write(LEAST), override)
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        ("run: {dir: x\n", "line 2 is not valid YAML"),
+        ("- a\n- b\n", "a config is a mapping of sections"),
+        ("", "a config is a mapping of sections"),
+        ("run: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+    ],
+)
+def test_unusable_file(write, content, wanted):
+    assert wanted in refusal(write(content))
+
+
+def test_missing_file_and_folder(tmp_path):
+    assert "no such config file" in refusal(tmp_path / "none.yaml")
+    assert "cannot be read" in refusal(tmp_path)
+
+
+def test_overrides_have_yaml_types(write):
+    overrides = [
+        "optim.lr=5e-4",
+        "optim.betas=[0.8, 0.9]",
+        "data.valid=data/v",
+        "run.allow_changes=true",
+        "model.size=tiny",
+        "model.max_positions=256",
+        "masking.replacement.mask=0.5",
+        "deepspeed.zero_optimization.overlap_comm=false",
+        "train.steps=20",
+        "train.steps=30",
+    ]
+    config = load_config(write(LEAST), overrides)
+    assert config.optim.lr == 5e-4
+    assert config.optim.betas == (0.8, 0.9)
+    assert config.data.valid == "data/v"
+    assert config.run.allow_changes is True
+    assert config.model.size == SizeConfig(**PRESETS["bert"]["tiny"])
+    assert (config.masking.replacement.mask, config.masking.replacement.random) == (0.5, 0.1)
+    assert config.deepspeed == {"zero_optimization": {"overlap_comm": False}}
+    assert config.train.steps == 30, "the last override counts"
+    assert load_config(write(LEAST), ["data.valid=null"]).data.valid is None
+
+
+@pytest.mark.parametrize("text", ["5e-4", "5E-4", "0.5e-3", "+5e-4", ".5e-3", "5.e-4", "0.0005"])
+def test_learning_rates_are_numbers(write, text):
+    path = write(f"run: {{dir: x}}\ndata: {{train: x}}\ntrain: {{steps: 1}}\ndeepspeed: {{raw: {text}}}\n")
+    config = load_config(path, [f"optim.lr={text}"])
+    assert config.optim.lr == 5e-4
+    assert config.deepspeed == {"raw": 5e-4}, "not a string, where no type of ours would turn it into a number"
+
+
+def test_an_override_reaches_into_an_empty_section(write):
+    path = write("run: {dir: x}\ndata: {train: x}\ntrain: {steps: 1}\noptim:\n")
+    assert load_config(path, ["optim.lr=0.1"]).optim.lr == 0.1
+
+
+def test_times_of_day_are_no_numbers(write):
+    path = write("{run: {dir: 16}, data: {train: d}, train: {steps: 1_000}, cluster: {time: 24:00:00, account: 017}}")
+    with pytest.raises(UserError, match=r"run\.dir"):
+        load_config(path)
+    config = load_config(path, ["run.dir=x", "run.seed=0x10"])
+    assert (config.cluster.time, config.train.steps, config.run.seed) == ("24:00:00", 1000, 16)
+    assert load_config(path, ["run.dir=x", "cluster.time=90"]).cluster.time == "90"

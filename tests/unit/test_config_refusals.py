@@ -1,0 +1,183 @@
+"""Configs that are refused: unknown keys, wrong values, and settings that do not go together."""
+
+from functools import partial
+
+import pytest
+
+from pretrain.config import load_config
+from tests.support.configs import LEAST, config_file, refusal
+
+
+@pytest.fixture
+def write(tmp_path):
+    return partial(config_file, tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("trian.steps=5", "trian is not a key; did you mean train?"),
+        ("cluster.containr.image=x", "cluster.containr is not a key; did you mean cluster.container?"),
+        ("train.step=5", "train.step is not a key; did you mean train.steps?"),
+        ("optim.learning_rate=1", "optim.learning_rate is not a key; the keys there are name, lr, betas, eps,"),
+        ("masking.replacement.masks=0.5", "did you mean masking.replacement.mask?"),
+        ("model.size={layers: 2, hidden: 32, head: 2, heads: 2}", "did you mean model.size.heads?"),
+        ("checkpoint.evry_steps=5", "did you mean checkpoint.every_steps?"),
+        ("optim={name: muon, muon: {momentun: 0.9}}", "did you mean optim.muon.momentum?"),
+    ],
+)
+def test_unknown_key_names_the_nearest(write, override, wanted):
+    message = refusal(write(LEAST), override)
+    assert "config.yaml: " in message
+    assert wanted in message
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("train.steps=ten", "train.steps is 'ten', but it must be a valid integer"),
+        ("train.steps=1.5", "train.steps is 1.5, but it must be a valid integer"),
+        ("train.steps=0", "train.steps is 0, but it must be greater than or equal to 1"),
+        ("train.steps=true", "train.steps is True, but"),
+        ("train.steps.more=3", "train.steps is {'more': 3}, but"),
+        ("train.precision=fp8", "train.precision is 'fp8', but it must be 'bf16', 'fp16' or 'fp32'"),
+        ("optim.lr=fast", "optim.lr is 'fast', but it must be a valid number"),
+        ("optim.lr=.nan", "optim.lr is nan"),
+        ("optim.lr=.inf", "optim.lr is inf"),
+        ("optim.betas=0.9", "optim.betas is 0.9"),
+        ("optim.name=adam", "optim.name is 'adam', but it must be 'adamw', 'lamb', 'stable_adamw' or 'muon'"),
+        ("optim.ema=1", "optim.ema is 1, but it must be less than 1"),
+        ("optim.ema=true", "optim.ema is True, but it must be a number"),
+        ("optim={name: muon, muon: {momentum: 1}}", "optim.muon.momentum is 1, but it must be less than 1"),
+        ("optim.betas=[0.9]", "optim.betas.1 is missing"),
+        ("optim.betas=[0.9, 1.5]", "optim.betas.1 is 1.5, but it must be less than 1"),
+        ("zero.stage=4", "zero.stage is 4, but it must be 0, 1, 2 or 3"),
+        ("masking.rate=1", "masking.rate is 1, but it must be less than 1"),
+        ("run.allow_changes=perhaps", "run.allow_changes is 'perhaps'"),
+        ("run.seed=-1", "run.seed is -1"),
+        ("data.seq_len=4", "data.seq_len is 4"),
+        ("model.size=huge", "size 'huge' is no preset; write one of tiny, mini, small, base, large, 1b"),
+        ("model.size.layers=2", "model.size.hidden is missing"),
+        ("masking=", "masking is None, but it must be a section of keys"),
+        ("optim=5", "optim is 5, but it must be a section of keys"),
+        ("deepspeed=[1]", "deepspeed is [1], but it must be a"),
+    ],
+)
+def test_wrong_type_or_value_is_named(write, override, wanted):
+    assert wanted in refusal(write(LEAST), override)
+
+
+@pytest.mark.parametrize("name", ["run.dir", "data.train", "train.steps"])
+def test_missing_required_key_is_named(write, name):
+    section, key = name.split(".")
+    values = {**LEAST, section: {k: v for k, v in LEAST[section].items() if k != key}}
+    assert f"{name} is missing; add it to the config" in refusal(write(values))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (["train.micro_batch_size=5"], "train.global_batch_size (32) must be a multiple of train.micro_batch_size (5)"),
+        (["zero.stage=0"], "zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16"),
+        (["zero.stage=0", "train.precision=fp16"], "write zero.stage 1 for fp16"),
+        (["zero={stage: 0, offload: cpu}", "train.precision=fp32"], "zero: offload needs the optimizer state of"),
+        (["zero={stage: 2, offload: cpu, offload_parameters: true}"], "offload_parameters is for stage 3 with offload"),
+        (["zero={stage: 3, offload_parameters: true}"], "offload_parameters is for stage 3 with offload cpu or nvme"),
+        (["zero={stage: 2, offload: nvme, nvme_path: /x}"], "zero: offload nvme is for stage 3"),
+        (["zero={stage: 3, offload: nvme}"], "zero: offload nvme and nvme_path, a folder on a disk of each host, are"),
+        (["zero={stage: 3, offload: cpu, nvme_path: /x}"], "zero: offload nvme and nvme_path"),
+        (["schedule={kind: cosine, decay: 1-sqrt}"], "schedule: decay is for kind wsd, not cosine; remove it"),
+        (["schedule={kind: cosine, decay_fraction: 0.5}"], "schedule: decay_fraction is for kind wsd, not cosine"),
+        (["schedule={kind: linear, decay_steps: 5}"], "schedule: decay_steps is for kind wsd, not linear; remove it"),
+        (["schedule={kind: constant, min_ratio: 0.1}"], "schedule: min_ratio is for rates that fall"),
+        (["model.max_positions=64"], "model.max_positions (64) must be at least the longest data.seq_len (128)"),
+        (["masking.replacement={mask: 0.8, random: 0.3}"], "mask + random is 1.1; the two shares may add up to 1"),
+        (["masking.strategy=collocation"], "masking: strategy collocation needs masking.collocations, a list that"),
+        (["masking.collocations=c"], "masking: collocations is a list for strategy collocation; set masking.strategy"),
+        (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
+        (["masking.ngram=2"], "masking: ngram is for strategy ngram, which is not chosen; set masking.strategy, or"),
+        (["masking.span.p=0.5", "masking.strategy=whole_word"], "masking: span is for strategy span, which is not"),
+        (["objective=clm", "eval.masks=common"], "eval.masks common is for objective mlm, not clm; set it to own"),
+        (
+            ["objective=clm", "masking.rate=0.3"],
+            "masking.rate says which tokens to mask and how, and objective: clm masks",
+        ),
+        (["objective=clm", "masking.strategy=span"], "objective: clm masks none; remove it"),
+        (["objective=clm", "masking.replacement.mask=1", "masking.replacement.random=0"], "clm masks none; remove it"),
+        (["objective=clm", "masking.device=gpu"], "masking.device gpu is for objective mlm, not clm"),
+        (["optim.muon.momentum=0.9"], "optim: muon has settings of name muon, which adamw does not read; remove them"),
+        (["model.arch=auto"], "arch auto and config go together"),
+        (["model.config={model_type: electra}"], "arch auto and config go together"),
+        (["model={arch: auto, config: x, init: y}"], "init is for the native encoder"),
+        (["model={arch: auto, config: x, size: base}"], "with arch auto, size is what config says; leave model.size"),
+        (["model={arch: auto, config: x, max_positions: 512}"], "with arch auto, max_positions is what config says"),
+        (["model={arch: auto, config: x}", "train.fused_kernels=true"], "fused_kernels is for the native encoder"),
+        (["model={arch: auto, config: x}", "train.compile=true"], "compile is for the native encoder"),
+        (["zero.stage=3", "train.compile=true"], "compile is for zero.stage 0 to 2"),
+        (["train.fused_kernels=true", "train.compile=true"], "set it or train.fused_kernels to false"),
+        (["model={arch: auto, config: x}", "train.activation_checkpointing=true"], "is for the native encoder"),
+        (["model.global_rope_theta=10000"], "model: global_rope_theta is for arch modernbert, not bert; remove it"),
+        (["model={arch: roberta, local_attention: 64}"], "local_attention is for arch modernbert, not roberta"),
+        (["model={arch: modernbert, local_attention: 63}"], "local_attention is 63, but it must be a multiple of 2"),
+        (["model={arch: modernbert, scaled_init: true}"], "scaled_init is for arch bert and roberta, not modernbert"),
+        (["model={scaled_init: true, init: y}"], "scaled_init is for random weights, and init gives others"),
+        (["objective=clm", "model.arch=modernbert"], "objective clm needs model.arch bert or roberta, not modernbert"),
+        (["guard={rollback: true, spike_threshold: 0}"], "rollback needs spikes to be looked for; set guard.spike_thr"),
+        (["guard.rollback=true", "checkpoint.keep=1"], "guard.rollback needs a checkpoint from before the spike; set"),
+        (
+            ["train.profile.steps=[0, 2]"],
+            "train.profile: steps [0, 2] must be a first step",
+        ),
+        (
+            ["train.profile.steps=[6, 5]"],
+            "train.profile: steps [6, 5] must be a first step",
+        ),
+        (["train.profile.steps=[1, 101]", "train.steps=200"], "steps [1, 101] are 101, whose traces would fill memory"),
+        (
+            ["train.profile.steps=[5, 11]"],
+            "train: profile.steps [5, 11] end after the last step (10)",
+        ),
+        (["train.profile={}"], "train.profile.steps is missing"),
+        (["track.system_seconds=0.01"], "track.system_seconds: 0.01 s is too short to measure a rate"),
+        (["track.group_norms_every=-1"], "track.group_norms_every is -1, but it must be greater than or equal to 0"),
+        (["guard.slow_factor=0.9"], "slow_factor 0.9 would make every rank slow; write more than 1, or 0 for none"),
+        (["checkpoint.keep_every=1500"], "checkpoint.keep_every (1500) must be a multiple of checkpoint.every_steps"),
+        (["checkpoint.remote=bucket/run"], "'bucket/run' is not a URL like s3://bucket/run"),
+        (["checkpoint.remote=s3://me:secret@host/run"], "passwords and tokens do not belong in a config"),
+        (["objective=clm", "track.models=last"], "track.models is for models that fill masks"),
+        (["track.uri=http://me:secret@host"], "passwords and tokens do not belong in a config"),
+    ],
+)
+def test_cross_checks(write, overrides, wanted):
+    message = refusal(write(LEAST), *overrides)
+    assert wanted in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("rate", "wanted"),
+    [
+        ("{schedule: linear, start: 0.3}", "masking.rate.end is missing"),
+        (
+            "{schedule: line, start: 0.3, end: 0.1}",
+            "masking.rate.schedule is 'line', but it must be 'linear' or 'cosine'",
+        ),
+        ("{schedule: linear, start: 1.3, end: 0.1}", "masking.rate.start is 1.3, but it must be less than 1"),
+        ("{schedule: linear, start: 0.3, end: 0.1, ends: 1}", "masking.rate.ends is not a key; did you mean"),
+        ("high", "masking.rate is 'high', but it must be a valid number"),
+    ],
+)
+def test_mask_rates_that_cannot_be(write, rate, wanted):
+    assert wanted in refusal(write(LEAST), f"masking.rate={rate}")
+
+
+def test_a_rate_that_selects_nothing_of_a_row(write):
+    """k would be 0 in every row: no error, and no learning."""
+    short = "data.seq_len=8"
+    wanted = "masking.rate 0.08 is less than half a token of a row of 8 slots, so nothing would be predicted; raise it"
+    assert f"{wanted} to 0.084 at least" in refusal(write(LEAST), short, "masking.rate=0.08")
+    load_config(write(LEAST), [short, "masking.rate=0.084"])
+    falling = "masking.rate={schedule: linear, start: 0.3, end: 0.08}"
+    assert wanted in refusal(write(LEAST), short, falling)
+    assert wanted in refusal(write(LEAST), "data.seq_len=64", falling, "curriculum=[{after_step: 2, seq_len: 8}]")
+    load_config(write(LEAST), [short, "masking.rate=0.08", "objective=repair"])

@@ -1,0 +1,18 @@
+"""Modules that must be imported within moments: none brings torch or its like."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.forked import ROOT
+
+
+@pytest.mark.parametrize("module", ["pretrain.config", "launchers.cli", "launchers.local", "data_prep.reader"])
+def test_command_line_starts_without_heavy_packages(module):
+    code = (
+        f"import sys, {module}; "
+        "print([m for m in ('torch', 'deepspeed', 'transformers', 'mlflow', 'datasets', 'fsspec') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
