@@ -1,0 +1,22 @@
+"""Small submissions to Slurm, and what their scripts ask for."""
+
+from pathlib import Path
+from typing import Any
+
+from launchers.slurm.seeds import Seeds
+from launchers.slurm.submission import Submission
+from pretrain.config import Config
+
+NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100% é;'
+
+
+def submission(run_dir: str | Path = "/shared/runs/x", seeds: str | None = None, **cluster: Any) -> Submission:
+    """On two nodes of four GPUs each, three cores a process, unless `cluster` says otherwise."""
+    section = {"nodes": 2, "gpus_per_node": 4, "cpus_per_process": 3} | cluster
+    config = {"run": {"dir": run_dir}, "data": {"train": "data"}, "train": {"steps": 5}, "cluster": section}
+    array = Seeds.parse(seeds, 1001) if seeds else None
+    return Submission(Config.model_validate(config), Path("/shared"), Path("/shared/venv/bin/python"), array)
+
+
+def directives(script: str) -> list[str]:
+    return [line for line in script.splitlines() if line.startswith("#SBATCH")]
