@@ -1,0 +1,153 @@
+"""`maskwright doctor` as a whole: a check that goes wrong is a finding, and every line is documented."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from launchers.doctor import gpus, slurm, storage
+from launchers.doctor.finding import Check, Finding, worst
+from launchers.doctor.report import as_json, line
+from launchers.doctor.run_checks import run_checks
+from launchers.doctor.subjects import all_checks
+from tests.support.forked import ROOT
+from tests.support.runs import wait_for
+
+
+def raising(error: BaseException):
+    yield Finding("before", "ok", "seen")
+    raise error
+
+
+def test_a_check_that_crashes_or_hangs_is_a_finding():
+    checks = [
+        Check("a", "raises", lambda: raising(ValueError("no\n such thing"))),
+        Check("a", "says", lambda: raising(UserError("choose another"))),
+        Check("b", "dies", lambda: raising(os.kill(os.getpid(), signal.SIGKILL))),
+        Check("b", "hangs", lambda: raising(time.sleep(60)), seconds=0.3),
+        Check("b", "leaves", lambda: raising(SystemExit(3))),
+        Check("b", "fine", lambda: iter([Finding("fine", "ok", "http://me:secret@host/x?token=abc \x1b[2J")])),
+    ]
+    begin = time.monotonic()
+    found = run_checks(checks)
+    assert time.monotonic() - begin < 20
+    by_name = {finding.name: finding for finding in found}
+    assert by_name["raises"].status == by_name["says"].status == by_name["dies"].status == "fail"
+    assert by_name["raises"].value == "ValueError: no such thing"
+    assert by_name["says"].value == "choose another"
+    assert "killed" in by_name["dies"].value
+    assert "killed" in by_name["leaves"].value
+    assert by_name["hangs"].value == "no answer within 0.3 s"
+    assert [finding.name for finding in found][:3] == ["before", "raises", "before"], "in order, with what came before"
+    assert by_name["fine"] == Finding("fine", "ok", "http://***@host/x?token=*** \\x1b[2J", "", "b")
+
+
+def test_a_hanging_check_leaves_no_process_and_no_file(tmp_path):
+    def look():
+        with storage._scratch(tmp_path):
+            subprocess.Popen(["sleep", "4321"])
+            time.sleep(60)
+        yield Finding("never", "ok", "")
+
+    def stubborn():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        subprocess.run(["sleep", "4321"])
+        yield Finding("never", "ok", "")
+
+    checks = [Check("a", "hangs", look, seconds=1), Check("a", "ignores", stubborn, seconds=1)]
+    assert {finding.status for finding in run_checks(checks)} == {"fail"}
+    assert not list(tmp_path.iterdir())
+    wait_for(lambda: not subprocess.run(["pgrep", "-f", "sleep 4321"], capture_output=True).stdout, 10)
+
+
+def test_the_command_imports_no_torch():
+    code = """if True:
+        import sys
+        from launchers.cli import main
+        import launchers.doctor.run_checks as runner
+        from launchers.doctor.finding import Finding
+        find = runner._findings
+        def watched(check):
+            yield from find(check)
+            if "torch" in sys.modules:
+                yield Finding(check.name, "fail", "TORCH")
+        runner._findings = watched
+        sys.argv = ["maskwright", "doctor", "--json"]
+        try:
+            main()
+        except SystemExit:
+            pass
+        assert "torch" not in sys.modules
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert "TORCH" not in done.stdout
+    assert {finding["group"] for finding in report["findings"]} >= {"packages", "machine", "storage", "slurm", "gpu"}
+    assert sum(report["counts"].values()) == len(report["findings"])
+
+
+def test_the_worst_status():
+    some = [Finding("a", status, "") for status in ("ok", "skipped", "warn", "fail")]
+    assert worst(some) == "fail"
+    assert worst(some[:3]) == "warn"
+    assert worst(some[:2]) == "ok"
+    assert worst(some[1:2]) == worst([]) == "skipped"
+
+
+def test_a_line_and_json_say_all():
+    finding = Finding("shm", "warn", "0.06 GiB", "clear it", "machine")
+    assert line(finding) == "warn    machine    shm: 0.06 GiB -> clear it"
+    report = json.loads(as_json([finding], 1.0, {"gemm": 3}))
+    assert report["findings"][0]["advice"] == "clear it"
+    assert report["counts"] == {"ok": 0, "warn": 1, "fail": 0, "skipped": 0}
+    assert report["measured"] == {"gemm": 3}
+    assert "measured" not in json.loads(as_json([finding], 1.0))
+
+
+def test_random_output_of_programs_does_no_harm():
+    draw = random.Random(0)
+    for _ in range(200):
+        text = "".join(draw.choice("ab01|=,*\n -.") for _ in range(80))
+        slurm.parse_config(text)
+        gpus.parse_gpus(text)
+
+
+def test_every_line_is_documented():
+    page = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
+    rows = "\n".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
+    known = {name.split(": ")[-1] for name in re.findall(r"`([^`]+)`", rows)}
+    done = run_checks(all_checks(None))
+    assert len(done) > 25
+    for finding in done:
+        assert re.sub(r"^(partition|gpu) \S+.*", r"\1", finding.name).split(": ")[-1] in known, finding.name
+    source = "\n".join(path.read_text() for path in (ROOT / "launchers/doctor").glob("*.py"))
+    for name in set(re.findall(r'(?:Finding|_finding)\(\s*"([^"{]+)"', source)):
+        assert name in known | {"gpus"}, name
+
+
+@pytest.mark.parametrize(
+    "words,sentence",
+    [
+        (["none.yaml"], "no such config file"),
+        (["--deep"], "give CONFIG"),
+        (["--gpus-per-node", "8"], "give --nodes too"),
+        (["--cluster", "--full"], "without --cluster"),
+        (["--nodes", "2", "--deep", "configs/demo.yaml"], "without --cluster"),
+        (["--cluster"], "give --nodes N"),
+    ],
+)
+def test_bad_input_is_one_sentence(words, sentence, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    result = CliRunner().invoke(app, ["doctor", *words])
+    assert isinstance(result.exception, UserError)
+    assert sentence in str(result.exception)

@@ -1,0 +1,39 @@
+"""What `maskwright doctor` thinks of Slurm: its programs, settings and partitions."""
+
+import pytest
+
+from launchers.doctor import slurm
+from tests.support.doctor import status
+
+
+@pytest.mark.parametrize("missing,expected", [((), "ok"), (("salloc",), "warn"), (slurm.PROGRAMS, "skipped")])
+def test_slurm_programs(missing, expected):
+    assert status(slurm.judge_programs(missing)) == expected
+
+
+CONFIG = """Configuration data as of 2026-01-01T00:00:00
+JobRequeue              = 0
+KillWait                = 10 sec
+MaxArraySize            = 1001
+"""
+
+
+def test_slurm_settings():
+    found = {finding.name: finding for finding in slurm.judge_config(slurm.parse_config(CONFIG))}
+    assert status(found["requeue"]) == status(found["kill wait"]) == "warn"
+    assert found["arrays"].value.startswith("up to 1,000 elements")
+    sound = slurm.parse_config(CONFIG.replace("= 0", "= 1").replace("10 sec", "30 sec"))
+    assert {finding.status for finding in slurm.judge_config(sound)} == {"ok"}
+    assert status(slurm.judge_controller(True, "Slurmctld(primary) at ctl is UP")) == "ok"
+    assert status(slurm.judge_controller(True, "Slurmctld(primary) at ctl is DOWN")) == "warn"
+    assert status(slurm.judge_controller(False, "")) == "warn"
+
+
+def test_slurm_partitions():
+    lines = "main*|up|1-00:00:00|3|idle|gpu:8\nmain*|up|1-00:00:00|1|down*|gpu:8\nold|up|infinite|2|drained|(null)"
+    main, down, old = slurm.parse_partitions(lines + "\ngarbage")
+    finding = slurm.judge_partition([main, down])
+    assert (finding.name, status(finding)) == ("partition main (default)", "ok")
+    assert finding.value == "3 of 4 nodes in service, limit 1-00:00:00, gpu:8"
+    assert status(slurm.judge_partition([old])) == "warn"
+    assert status(slurm.judge_partition([main._replace(up=False)])) == "warn"
