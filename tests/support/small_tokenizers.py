@@ -1,0 +1,155 @@
+"""Small tokenizers of every kind, and the ids and word starts that an encoder must give for them."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import orjson
+import zstandard
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from data_prep.encoding import Encoders
+from data_prep.tokenizer import describe, load
+from tests.support.forked import ROOT
+
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+MIXED = "naïve 東京　ひらがな тест 12 ١٢ ½ e\u0301 it's we'll I'M they're 'd n’t — 😀👩‍👩‍👧  \t\n\n x\u00a0y ''s "
+
+
+def demo_texts() -> list[str]:
+    compressed = (ROOT / "configs/demo/books.jsonl.zst").read_bytes()
+    data = zstandard.ZstdDecompressor().stream_reader(compressed, read_across_frames=True).read()
+    return [orjson.loads(line)["text"] for line in data.splitlines()]
+
+
+def trained(model, trainer, pre_tokenizer, corpus, normalizer=None) -> dict[str, Any]:
+    """The JSON of a small tokenizer."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator([*corpus[:150], *[MIXED * 3] * 20], trainer)
+    return json.loads(tokenizer.to_str())
+
+
+def wordpiece(corpus) -> dict[str, Any]:
+    trainer = trainers.WordPieceTrainer(vocab_size=1500, special_tokens=SPECIALS, show_progress=False)
+    model, normalizer = models.WordPiece(unk_token="<unk>"), normalizers.BertNormalizer()
+    return trained(model, trainer, pre_tokenizers.BertPreTokenizer(), corpus, normalizer)
+
+
+def byte_level(corpus, use_regex=True) -> dict[str, Any]:
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
+    )
+    pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+    return trained(models.BPE(), trainer, pre_tokenizer, corpus if use_regex else corpus[:20])
+
+
+def byte_pairs(state: dict[str, Any], pairs: list[str]) -> dict[str, Any]:
+    """A byte-level tokenizer of bytes and these pairs, so that contractions and characters are spread over tokens."""
+    vocab = {token: id for token, id in state["model"]["vocab"].items() if id < len(SPECIALS) + 256}
+    merges = [[character.replace(" ", "Ġ") for character in pair] for pair in pairs]
+    vocab |= {"".join(merge): len(vocab) + number for number, merge in enumerate(merges)}
+    return state | {"model": state["model"] | {"vocab": vocab, "merges": merges}}
+
+
+def unigram(corpus) -> dict[str, Any]:
+    trainer = trainers.UnigramTrainer(
+        vocab_size=600, special_tokens=SPECIALS, unk_token="<unk>", initial_alphabet=["▁"], show_progress=False
+    )
+    return trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(), corpus[:80], normalizers.NFKC())
+
+
+def sentencepiece_bpe(corpus) -> dict[str, Any]:
+    """With bytes for characters outside the vocabulary."""
+    trainer = trainers.BpeTrainer(
+        vocab_size=1200,
+        special_tokens=[*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))],
+        initial_alphabet=["▁"],
+        show_progress=False,
+    )
+    state = trained(models.BPE(), trainer, pre_tokenizers.Metaspace(), corpus)
+    state["model"] |= {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True}
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] in SPECIALS]
+    return state
+
+
+def changed(state: dict[str, Any], added=(), **components) -> dict[str, Any]:
+    """With other components, and with tokens that are found before all else."""
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    for name, component in components.items():
+        setattr(tokenizer, name, component)
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in added])
+    return json.loads(tokenizer.to_str())
+
+
+def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
+    bert, bpe, pieces, sentencepiece = wordpiece(corpus), byte_level(corpus), unigram(corpus), sentencepiece_bpe(corpus)
+    prefix = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    marks = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])  # as Llama 2's
+    return {
+        "bert": bert,
+        "wordpiece-words": changed(bert, pre_tokenizer=pre_tokenizers.Whitespace()),
+        "bpe": bpe,
+        "bpe-prefix": changed(bpe, pre_tokenizer=prefix),
+        "bpe-nfc-added": changed(
+            bpe, normalizer=normalizers.NFC(), added=["  ", "    ", "|||IP|||"]
+        ),  # as ModernBERT's
+        "bpe-prefix-added": changed(bpe, pre_tokenizer=prefix, added=["  ", "|||IP|||"]),
+        "bpe-lowercase": changed(bpe, normalizer=normalizers.Lowercase()),
+        "bpe-bytes": byte_pairs(bpe, ["'r", "'l", "'v", "rx", " '", "  "]),
+        "bpe-whole": byte_level(corpus, use_regex=False),
+        "unigram": pieces,
+        "unigram-strip": changed(
+            pieces, normalizer=normalizers.Strip(), pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="never")
+        ),
+        "unigram-words": changed(pieces, pre_tokenizer=words),
+        "sentencepiece-bpe": sentencepiece,
+        "sentencepiece-whole": changed(sentencepiece, normalizer=marks) | {"pre_tokenizer": None},
+    }
+
+
+def loaded(state: dict[str, Any], folder: Path) -> SimpleNamespace:
+    """The tokenizer as loaded from `folder`, where its files are put, its description, and its encoders."""
+    (folder / "tokenizer.json").write_text(json.dumps(state))
+    roles = dict(zip(("cls", "pad", "sep", "unk", "mask"), SPECIALS, strict=True))
+    config = {f"{role}_token": token for role, token in roles.items()}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer, info = load(folder), describe(folder)
+    return SimpleNamespace(tokenizer=tokenizer, info=info, encoders=Encoders(tokenizer, info))
+
+
+def expected(tokenizer: Tokenizer, texts: list[str]) -> tuple[list[int], list[int], list[bool]]:
+    """One text at a time, and word starts by a plain loop over word_ids."""
+    ids, lengths, starts = [], [], []
+    for text in texts:
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        ids += encoding.ids
+        lengths.append(len(encoding.ids))
+        before: int | None = -1
+        for word in encoding.word_ids:
+            starts.append(word != before)
+            before = word
+    return ids, lengths, starts
+
+
+def check(made: SimpleNamespace, encoder, texts: list[str], follows: bool) -> None:
+    """That an encoder gives what the library gives; `follows`: its word starts are those of word_ids."""
+    ids, lengths, starts = encoder(texts)
+    expected_ids, expected_lengths, expected_starts = expected(made.tokenizer, texts)
+    assert (ids.dtype, lengths.dtype) == (np.uint32, np.int64)
+    assert ids.tolist() == expected_ids
+    assert lengths.tolist() == expected_lengths
+    if made.info.continuation_prefix:
+        assert starts is None
+        tokens = [made.tokenizer.id_to_token(id) for id in expected_ids]
+        begins = [not token.startswith(made.info.continuation_prefix) for token in tokens]
+        assert begins == expected_starts
+    elif follows:
+        assert starts.dtype == bool
+        assert starts.tolist() == expected_starts

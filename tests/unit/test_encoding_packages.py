@@ -1,0 +1,141 @@
+"""Packages that encode faster: one that is wrong or fails is left out, and what one keeps in memory is bounded."""
+
+import json
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tokenizers import pre_tokenizers
+
+from data_prep.encoding import Encoders, choose
+from data_prep.encoding.gigatoken import DistinctWords, GigatokenEncoder
+from data_prep.tokenizer import describe, load
+from tests.support.small_tokenizers import MIXED, byte_level, changed, check, demo_texts, loaded
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[str]:
+    return demo_texts()[::4]
+
+
+@pytest.fixture(scope="module")
+def bpe(corpus, tmp_path_factory) -> SimpleNamespace:
+    pytest.importorskip("gigatoken")
+    return loaded(byte_level(corpus), tmp_path_factory.mktemp("bpe"))
+
+
+def test_other_patterns_are_left_to_the_library(corpus, tmp_path):
+    digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    state = changed(byte_level(corpus[:20]), pre_tokenizer=digits)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    made = SimpleNamespace(tokenizer=load(tmp_path), info=describe(tmp_path))
+    encoder, note = Encoders(made.tokenizer, made.info).choose(corpus[:20])
+    assert encoder.name == "tokenizers"
+    pytest.importorskip("gigatoken")
+    assert "gigatoken is not used: word starts" in note
+    assert "Digits" in note
+    check(made, encoder, [MIXED, "in 1984 's"], True)
+
+
+def test_a_wrong_or_failing_package_is_left_out(bpe, monkeypatch):
+    import gigatoken
+
+    real = gigatoken.Tokenizer
+
+    class Wrong:
+        from_json = staticmethod(lambda text: Wrong(real.from_json(text)))
+
+        def __init__(self, right):
+            self.right = right
+
+        def encode_batch(self, texts, **options):
+            return self.right.encode_batch([text.replace("é", "e") for text in texts], **options)
+
+    class Panic(BaseException):
+        pass
+
+    class Failing:
+        @staticmethod
+        def from_json(text):
+            raise Panic("not for me")
+
+    sample = ["plain " * 20_000] * 30 + ["later: café"] + ["plain " * 20_000] * 30
+    for fake, reason in ((Wrong, "its ids differ"), (Failing, "not for me")):
+        monkeypatch.setattr("gigatoken.Tokenizer", fake)
+        encoder, note = Encoders(bpe.tokenizer, bpe.info).choose(sample)
+        assert encoder.name == "tokenizers"
+        assert note.startswith("gigatoken is not used")
+        assert reason in note
+    monkeypatch.setitem(sys.modules, "gigatoken", None)
+    encoder, note = Encoders(bpe.tokenizer, bpe.info).choose(sample)
+    assert (encoder.name, note) == ("tokenizers", "")
+
+
+def test_a_package_that_fails_later_is_replaced(bpe, corpus, monkeypatch):
+    encoders = Encoders(bpe.tokenizer, bpe.info)
+    encoder, _ = encoders.choose(corpus[:5])
+    assert encoder.name == "gigatoken"
+
+    calls: list[int] = []
+
+    def fail(self, texts):
+        calls.append(len(texts))
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(GigatokenEncoder, "_encode_chunk", fail)
+    check(bpe, encoder, corpus[:5], True)
+    check(bpe, encoder, corpus[:5], True)
+    assert calls == [5]
+    assert encoders.choose(corpus[:5]) == (encoders._library, "gigatoken is not used: out of luck")
+
+
+def test_a_wrong_rule_is_found(bpe, corpus):
+    encoders = Encoders(bpe.tokenizer, bpe.info)
+    right = encoders._rule
+    encoders._rule = lambda ids, lengths: right(ids, lengths) ^ (ids == ids[-1])
+    encoder, note = encoders.choose(corpus[:5])
+    assert encoder is encoders._reference
+    assert "word starts" in note
+    check(bpe, encoder, corpus[:5], True)
+
+
+def test_the_probe_is_bounded_and_prefers_what_is_not_ascii():
+    long, foreign = "word " * 400_000, "word " * 200_000 + "é" + " word" * 200_000
+    for sample in ([long], [foreign], [long] * 40, ["a"] * 5000 + [foreign] + ["b"] * 5000, []):
+        texts = choose.probe(sample)
+        assert sum(map(len, texts)) <= choose.PROBE_CHARACTERS
+        assert len(texts) <= choose.PROBE_TEXTS
+        assert (foreign in sample) == any("é" in text for text in texts)
+    assert len(choose.probe([long])[0]) == choose.PROBE_CHARACTERS
+
+
+def test_the_number_of_words_kept_is_bounded(bpe, monkeypatch):
+    monkeypatch.setattr("data_prep.encoding.gigatoken.MAX_WORDS", 1 << 10)
+    encoder = GigatokenEncoder(json.loads(bpe.tokenizer.to_str()), bpe.encoders._rule)
+    first = encoder._tokenizer
+
+    def new_words(begin: int, count: int) -> Iterator[str]:
+        return (f"x{number:07b}q".replace("0", "j").replace("1", "k") for number in range(begin, begin + count))
+
+    for _ in range(50):
+        encoder([" ".join(new_words(0, 300))])
+    assert encoder._tokenizer is first, "the same words again cost nothing"
+    for at in range(20):
+        texts = [" ".join(new_words(300 * at, 300))]
+        check(bpe, encoder, texts, True)
+    assert encoder._tokenizer is not first
+
+
+@pytest.mark.parametrize("share, full", [(0.8, False), (1.25, True)])
+def test_distinct_words(share, full):
+    words = DistinctWords(1 << 14)
+    ids = np.stack([np.zeros(1000, np.uint32), np.zeros(1000, np.uint32)], 1)
+    for batch in range(int(share * (1 << 14)) // 1000):
+        ids[:, 1] = np.arange(batch * 1000, batch * 1000 + 1000)
+        for _ in range(3):
+            words.add(ids.reshape(-1), np.tile([True, False], 1000))
+    for _ in range(5):
+        words.add(ids.reshape(-1), np.tile([True, False], 1000))
+    assert words.full == full
