@@ -39,6 +39,8 @@ found = model.generate(torch.tensor([[tokenizer.cls_token_id, *ids]]), max_new_t
 print(tokenizer.decode(found[0], skip_special_tokens=True))
 ```
 
+"""
+_BOTH_SIDES = """
 As an encoder whose tokens see both sides, to fine-tune:
 `AutoModel.from_pretrained("PATH_OF_THIS_FOLDER", is_decoder=False)`.
 """
@@ -114,9 +116,12 @@ def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder, averaged:
     tokenizer: Any = AutoTokenizer.from_pretrained(
         str(folder.tokenizer), local_files_only=True, trust_remote_code=False
     )
-    if not getattr(model.config, "is_decoder", False):  # no causal model has learnt to end a text
-        specials = {name: getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "mask")}
-        model.config.update(named_ids(model.config, specials))
+    specials = {name: getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "mask")}
+    ids = named_ids(model.config, specials)
+    if model.can_generate():  # no causal model has learnt to end a text; what its kind must have, it gets
+        ids = {name: id for name, id in ids.items() if getattr(model.config, name) is not None}
+        model.generation_config.update(**ids)
+    model.config.update(ids)
     model.save_pretrained(out)
     if longest := longest_text(model):
         tokenizer.model_max_length = longest
@@ -139,6 +144,7 @@ def _card(saved: checkpoint.Checkpoint, name: str, averaged: bool) -> str:
         learned = f"masking | what the wrong text has not (cloze repair), at most {_percent(config.masking)} of tokens"
     if config.causal:
         task, purpose, use = "text-generation", "causal language modelling", _GENERATE
+        use += "" if config.model.arch == "modernbert" else _BOTH_SIDES
         learned = "predicted | every token but special ones, from those before it"
     weights = f"averaged over the steps (EMA, decay {config.optim.ema})" if averaged else "of the last step"
     return f"""---

@@ -68,8 +68,8 @@ class Config(Section):
             raise ValueError(f"eval.masks common is for objective mlm, not {self.objective}; set it to own")
         if self.masking.device == "gpu" and self.objective != "mlm":
             raise ValueError(f"masking.device gpu is for objective mlm, not {self.objective}")
-        if self.causal and self.model.arch not in ("bert", "roberta"):
-            raise ValueError(f"objective clm needs model.arch bert or roberta, not {self.model.arch}")
+        if self.causal and self.model.arch == "auto":
+            raise ValueError("objective clm needs model.arch bert, roberta or modernbert, not auto")
         if self.causal and self.track.models != "none":
             raise ValueError(
                 "track.models is for models that fill masks, and MLflow's pipeline would end each text of one of "

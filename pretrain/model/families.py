@@ -10,6 +10,8 @@ from transformers import (
     BertForMaskedLM,
     BertLMHeadModel,
     ModernBertConfig,
+    ModernBertDecoderConfig,
+    ModernBertDecoderForCausalLM,
     ModernBertForMaskedLM,
     PretrainedConfig,
     PreTrainedModel,
@@ -23,6 +25,9 @@ from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
 
 State = dict[str, Tensor]
+
+_MODERN_CAUSAL = "modernbert-decoder"  # transformers' name for a ModernBERT whose tokens see those before them
+_OWN_SLOT = 2  # of its window half counts, and in that half the token itself
 
 _VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
 _SPLIT = ("query", "key", "value")  # one matrix in the native encoder
@@ -56,6 +61,7 @@ _MODERN_TOP = {
     "head_norm": "head.norm",
     "decoder_bias": "decoder.bias",
 }
+_MODERN_CAUSAL_HEAD = {"head_dense": "lm_head.dense", "head_norm": "lm_head.norm"}
 _TIED = ("decoder.weight", "decoder.bias")  # the same tensors as others, under a second name
 
 
@@ -98,23 +104,7 @@ def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
         "eos_token_id": None,
     }
     if shape.arch == "modernbert":
-        return ModernBertConfig(
-            **common,
-            cls_token_id=None,
-            sep_token_id=None,
-            norm_eps=shape.norm_eps,
-            embedding_dropout=shape.dropout,
-            attention_dropout=shape.dropout,
-            mlp_dropout=shape.dropout,
-            local_attention=shape.window,
-            layer_types=[
-                "full_attention" if shape.reach(layer) is None else "sliding_attention" for layer in range(shape.layers)
-            ],
-            rope_parameters={
-                "full_attention": {"rope_type": "default", "rope_theta": shape.rope_theta},
-                "sliding_attention": {"rope_type": "default", "rope_theta": shape.local_rope_theta},
-            },
-        )
+        return _modern_config(shape, common)
     config = RobertaConfig if shape.arch == "roberta" else BertConfig
     return config(
         **common,
@@ -127,15 +117,38 @@ def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
     )
 
 
+def _modern_config(shape: EncoderShape, common: dict[str, Any]) -> PretrainedConfig:
+    kinds = ["full_attention" if shape.reach(layer) is None else "sliding_attention" for layer in range(shape.layers)]
+    values = common | {
+        "cls_token_id": None,
+        "sep_token_id": None,
+        "norm_eps": shape.norm_eps,
+        "embedding_dropout": shape.dropout,
+        "attention_dropout": shape.dropout,
+        "mlp_dropout": shape.dropout,
+        "local_attention": shape.window,
+        "layer_types": kinds,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": shape.rope_theta},
+            "sliding_attention": {"rope_type": "default", "rope_theta": shape.local_rope_theta},
+        },
+    }
+    if not shape.causal:
+        return ModernBertConfig(**values)
+    ids = dict.fromkeys(("bos_token_id", "cls_token_id", "sep_token_id"), shape.pad_id)  # they have to be some
+    return ModernBertDecoderConfig(**values | ids | {"local_attention": shape.window + _OWN_SLOT})
+
+
 def shape_of(config: PretrainedConfig) -> EncoderShape:
     """The native shape of a Hugging Face configuration.
 
     Raises:
         UserError: for a model of another kind, or one that computes something else.
     """
-    arch = config.model_type
+    kind = config.model_type
+    arch = "modernbert" if kind == _MODERN_CAUSAL else kind
     if arch not in MODELS:
-        raise UserError(f"a model of the kind {arch!r} has no native form; there are {', '.join(MODELS)}")
+        raise UserError(f"a model of the kind {kind!r} has no native form; there are {', '.join(MODELS)}")
     values: dict[str, Any] = {
         "arch": arch,
         "vocab_size": config.vocab_size,
@@ -149,13 +162,14 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
     first = values["pad_id"] + 1 if arch == "roberta" else 0
     values["max_positions"] = config.max_position_embeddings - first
     if arch == "modernbert":
-        kinds = config.layer_types
+        kinds, causal = config.layer_types, kind == _MODERN_CAUSAL
         ropes = config.rope_parameters
         if scaled := sorted({kind for kind in ropes if ropes[kind].get("rope_type", "default") != "default"}):
             raise UserError(f"a modernbert model with scaled rotary positions ({', '.join(scaled)}) has no native form")
         values |= {
             "norm_eps": config.norm_eps,
-            "window": config.local_attention,
+            "causal": causal,
+            "window": (config.local_attention or 0) - (_OWN_SLOT if causal else 0),
             # Where no layer after the first sees all, the number says nothing: ours, if it can be.
             "global_every": next(
                 (n for n in range(1, len(kinds)) if kinds[n] == "full_attention"),
@@ -184,7 +198,7 @@ def hugging_face_model(state: State, shape: EncoderShape) -> PreTrainedModel:
 MODELS: dict[str, dict[bool, Any]] = {
     "bert": {False: BertForMaskedLM, True: BertLMHeadModel},
     "roberta": {False: RobertaForMaskedLM, True: RobertaForCausalLM},
-    "modernbert": {False: ModernBertForMaskedLM},
+    "modernbert": {False: ModernBertForMaskedLM, True: ModernBertDecoderForCausalLM},
 }
 # What a configuration may not say otherwise, if the native encoder is to compute the same.
 _DECISIVE = (
@@ -218,30 +232,33 @@ def _names(state: State, shape: EncoderShape) -> Iterator[tuple[str, str | tuple
         module, _, kind = native.rpartition(".")
         if native.startswith("layers."):
             _, number, part = module.split(".", 2)
-            yield native, _layer_name(shape.arch, number, part, kind)
+            yield native, _layer_name(shape, number, part, kind)
         else:
-            yield native, _top_name(shape.arch, native, module, kind)
+            yield native, _top_name(shape, native, module, kind)
 
 
-def _layer_name(arch: str, number: str, part: str, kind: str) -> str | tuple[str, ...]:
-    if arch == "modernbert":
-        return f"model.layers.{number}.{_MODERN_LAYER[part]}.{kind}"
-    layer = f"{arch}.encoder.layer.{number}"
+def _layer_name(shape: EncoderShape, number: str, part: str, kind: str) -> str | tuple[str, ...]:
+    if shape.arch == "modernbert":
+        layer = f"model.layers.{number}"
+        if part == "qkv" and shape.causal:
+            return tuple(f"{layer}.attn.{name[0]}_proj.{kind}" for name in _SPLIT)
+        return f"{layer}.{_MODERN_LAYER[part]}.{kind}"
+    layer = f"{shape.arch}.encoder.layer.{number}"
     if part == "qkv":
         return tuple(f"{layer}.attention.self.{name}.{kind}" for name in _SPLIT)
     return f"{layer}.{_BERT_LAYER[part]}.{kind}"
 
 
-def _top_name(arch: str, native: str, module: str, kind: str) -> str:
-    if arch == "modernbert":
-        return _MODERN_TOP[native] if native in _MODERN_TOP else f"{_MODERN_TOP[module]}.{kind}"
-    embeddings = f"{arch}.embeddings"
-    head = _BERT_HEAD if arch == "bert" else _ROBERTA_HEAD
-    names = {
-        "word_embedding": f"{embeddings}.word_embeddings.weight",
-        "position_embedding": f"{embeddings}.position_embeddings.weight",
-        "type_embedding": f"{embeddings}.token_type_embeddings.weight",
-        "embedding_norm": f"{embeddings}.LayerNorm",
-        **head,
-    }
+def _top_name(shape: EncoderShape, native: str, module: str, kind: str) -> str:
+    if shape.arch == "modernbert":
+        names = _MODERN_TOP | (_MODERN_CAUSAL_HEAD if shape.causal else {})
+    else:
+        embeddings = f"{shape.arch}.embeddings"
+        names = {
+            "word_embedding": f"{embeddings}.word_embeddings.weight",
+            "position_embedding": f"{embeddings}.position_embeddings.weight",
+            "type_embedding": f"{embeddings}.token_type_embeddings.weight",
+            "embedding_norm": f"{embeddings}.LayerNorm",
+            **(_BERT_HEAD if shape.arch == "bert" else _ROBERTA_HEAD),
+        }
     return names[native] if native in names else f"{names[module]}.{kind}"

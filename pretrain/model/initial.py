@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def initial_state(
         if not shape.rotary:
             positions = f"{shape.arch}.embeddings.position_embeddings.weight"
             state[positions] = state[positions][: shape.first_position + shape.max_positions]
-        found = from_hugging_face(state, shape)
+        found = from_hugging_face(state, replace(shape, causal=theirs.causal))
     except KeyError as error:
         raise UserError(f"model.init: {folder} holds no masked language model: its weights lack {error}") from None
     except (IndexError, RuntimeError) as error:
@@ -99,7 +100,7 @@ def _read_config(folder: Path, arch: str) -> dict[str, Any]:
         raise UserError(f"model.init: {folder} has no config.json, so it is no Hugging Face model") from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"model.init: {folder / 'config.json'} cannot be read ({error})") from None
-    if not isinstance(config, dict) or config.get("model_type") != arch:
+    if not isinstance(config, dict) or config.get("model_type") not in (arch, f"{arch}-decoder"):
         kind = config.get("model_type") if isinstance(config, dict) else config
         raise UserError(f"model.init: {folder} holds a model of type {kind!r}, and model.arch is {arch!r}")
     return config

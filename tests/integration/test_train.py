@@ -11,7 +11,15 @@ import pytest
 import torch
 import yaml
 from mlflow.tracking import MlflowClient
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertLMHeadModel, pipeline
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertLMHeadModel,
+    ModernBertDecoderForCausalLM,
+    pipeline,
+)
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
@@ -343,13 +351,14 @@ def test_exports_that_cannot_be(reference, tmp_path):
 # The causal objective
 
 
-@pytest.fixture(scope="module")
-def causal(data, folder) -> Path:
+@pytest.fixture(scope="module", params=["bert", "modernbert"])
+def causal(data, folder, request) -> Path:
     """A causal run in two parts."""
-    config = config_of(data, folder / "causal", objective="clm")
+    run = folder / f"causal-{request.param}"
+    config = config_of(data, run, objective="clm", model__arch=request.param)
     train(config, "train.steps=5", processes=1)
     assert "resumed after step 5" in train(config, processes=1)
-    return folder / "causal"
+    return run
 
 
 def test_a_causal_run_learns_and_is_replayed(causal, data):
@@ -363,10 +372,13 @@ def test_a_causal_run_learns_and_is_replayed(causal, data):
 
 
 def test_a_causal_run_is_exported_as_such(causal, data, folder):
-    model = folder / "causal-model"
+    model = folder / f"{causal.name}-model"
     export_run(causal, None, model)
-    assert json.loads((model / "config.json").read_text())["architectures"] == ["BertLMHeadModel"]
-    assert isinstance(AutoModelForCausalLM.from_pretrained(model), BertLMHeadModel)
+    config = json.loads((model / "config.json").read_text())
+    kind = ModernBertDecoderForCausalLM if "modernbert" in causal.name else BertLMHeadModel
+    assert config["architectures"] == [kind.__name__]
+    assert config["eos_token_id"] is None, "no text has ended"
+    assert isinstance(AutoModelForCausalLM.from_pretrained(model), kind)
     assert_same_logits(native(causal, STEPS, data), model, AutoModelForCausalLM)
     with pytest.raises(AssertionError):
         assert_same_logits(native(causal, 8, data), model, AutoModelForCausalLM)
@@ -377,6 +389,11 @@ def test_a_causal_run_is_exported_as_such(causal, data, folder):
     ids = names["found"][0].tolist()
     assert ids[: len(names["ids"]) + 1] == [names["tokenizer"].cls_token_id, *names["ids"]]
     assert len(ids) == len(names["ids"]) + 11
+    if kind is ModernBertDecoderForCausalLM:  # which is causal alone
+        cls = names["tokenizer"].cls_token_id
+        assert config["bos_token_id"] == names["model"].generation_config.bos_token_id == config["cls_token_id"] == cls
+        assert "both sides" not in card
+        return
     ids = torch.tensor([ids])
     for sees_both_sides, settings in ((False, {}), (True, {"is_decoder": False})):
         encoder = AutoModel.from_pretrained(model, **settings).eval()

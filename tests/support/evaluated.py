@@ -14,6 +14,8 @@ from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
     ModernBertConfig,
+    ModernBertDecoderConfig,
+    ModernBertDecoderForCausalLM,
     ModernBertForMaskedLM,
     PreTrainedModel,
     RobertaConfig,
@@ -69,6 +71,9 @@ def _model(name: str, vocab_size: int, pad: int) -> PreTrainedModel:
         return RobertaForMaskedLM(RobertaConfig(**sizes | {"max_position_embeddings": 41 + pad}, type_vocab_size=1))
     if name == "modernbert":
         return ModernBertForMaskedLM(ModernBertConfig(**sizes | {"num_hidden_layers": 4}, **_MODERN))
+    if name == "causal modernbert":
+        values = sizes | {"num_hidden_layers": 4} | _MODERN | dict.fromkeys(_NONE, 2)
+        return ModernBertDecoderForCausalLM(ModernBertDecoderConfig(**values))
     if name == "causal bert":
         return BertLMHeadModel(BertConfig(**sizes, is_decoder=True))
     if name == "distilbert":

@@ -121,7 +121,10 @@ def test_missing_required_key_is_named(write, name):
         (["model={arch: modernbert, local_attention: 63}"], "local_attention is 63, but it must be a multiple of 2"),
         (["model={arch: modernbert, scaled_init: true}"], "scaled_init is for arch bert and roberta, not modernbert"),
         (["model={scaled_init: true, init: y}"], "scaled_init is for random weights, and init gives others"),
-        (["objective=clm", "model.arch=modernbert"], "objective clm needs model.arch bert or roberta, not modernbert"),
+        (
+            ["objective=clm", "model={arch: auto, config: x}"],
+            "objective clm needs model.arch bert, roberta or modernbert",
+        ),
         (["guard={rollback: true, spike_threshold: 0}"], "rollback needs spikes to be looked for; set guard.spike_thr"),
         (["guard.rollback=true", "checkpoint.keep=1"], "guard.rollback needs a checkpoint from before the spike; set"),
         (

@@ -18,8 +18,8 @@ from pretrain.evaluation.models import EncoderLogits, PaddedLogits, open_model
 from tests.support.evaluated import corpora, save_model
 
 MASKED = {"bert": "wordpiece", "roberta": "bpe", "modernbert": "bpe", "distilbert": "wordpiece"}
-CAUSAL = {"causal bert": "wordpiece", "gpt2": "bpe"}
-NATIVE = ("bert", "roberta", "modernbert", "causal bert")
+CAUSAL = {"causal bert": "wordpiece", "causal modernbert": "bpe", "gpt2": "bpe"}
+NATIVE = ("bert", "roberta", "modernbert", "causal bert", "causal modernbert")
 TEXTS = [
     "The captain saw the red ship.",
     "the captain saw ship red the.",

@@ -100,6 +100,15 @@ def test_a_modernbert_goes_on_with_longer_rows_and_another_rotary_base(tmp_path)
     ]
 
 
+def test_a_causal_modernbert_becomes_a_masked_one(tmp_path):
+    shape = replace(SHAPE, arch="modernbert", layers=4, norm_eps=1e-5, causal=True)
+    encoder = Encoder(shape)
+    encoder.initialize(3)
+    hugging_face_model(encoder.state_dict(), shape).save_pretrained(tmp_path)
+    for name, tensor in initial_state(tmp_path, replace(shape, causal=False)).items():
+        assert torch.equal(tensor[:70], encoder.state_dict()[name][:70]), name
+
+
 def test_other_kinds_of_layers_are_refused(tmp_path):
     shape = exported_modernbert(tmp_path)
     assert "its num_hidden_layers is 5" in refusal(tmp_path, replace(shape, layers=6))

@@ -13,11 +13,13 @@ from tests.support.encoders import native_encoder
 from tests.unit.test_model_parity import LENGTHS, SEQ_LEN, hugging_face, stream
 
 VOCABULARY = Vocabulary(size=101, pad=1, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
+CASES = ["causal bert", "causal modernbert"]
 
 
-def test_loss_and_gradients_equal_those_of_transformers_with_labels():
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradients_equal_those_of_transformers_with_labels(case):
     """Its loss shifts the labels itself."""
-    model = hugging_face("causal bert")
+    model = hugging_face(case)
     encoder, batch = native_encoder(model), stream()
     bounds = batch["cu_seqlens"][: len(LENGTHS) + 1].long()
     batch["tokens"][bounds[:-1]], batch["tokens"][bounds[1:] - 1], batch["tokens"][7] = 2, 3, 0
@@ -40,10 +42,11 @@ def test_loss_and_gradients_equal_those_of_transformers_with_labels():
         torch.testing.assert_close(gradients[name], expected, rtol=1e-3, atol=2e-5 * expected.abs().max().item() + 1e-7)
 
 
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("documents", [[[24], [9, 12, 3], [10, 14]], [[24], [24], [24]]])
 @pytest.mark.parametrize("places", [None, torch.tensor([0, 11, 23, 24, 33, 45, 48, 57, 71])])
-def test_a_causal_state_depends_on_nothing_that_follows_or_on_other_documents(documents, places):
-    encoder, batch = native_encoder(hugging_face("causal bert")), stream()
+def test_a_causal_state_depends_on_nothing_that_follows_or_on_other_documents(documents, places, case):
+    encoder, batch = native_encoder(hugging_face(case)), stream()
     lengths = [length for row in documents for length in row]
     positions = torch.cat([torch.arange(length) for length in lengths])
     cu_seqlens = torch.tensor([0, *np.cumsum(lengths), 72], dtype=torch.int32)
