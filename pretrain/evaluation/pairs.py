@@ -49,6 +49,9 @@ def _pair(line: str, where: str) -> Pair:
     for name in ("sentence_good", "sentence_bad"):
         if not isinstance(values.get(name), str) or not values[name].strip():
             raise UserError(f"{where} has no text as {name}")
+    for kind in GROUPS:
+        if isinstance(values.get(kind), dict | list):
+            raise UserError(f"{where} has no text or number as {kind}")
     groups = tuple((kind, str(values[kind])) for kind in GROUPS if values.get(kind) is not None)
     return Pair(values["sentence_good"], values["sentence_bad"], groups)
 

@@ -15,6 +15,7 @@ from data_prep.errors import UserError
 from pretrain.config import PRESETS, Config, SizeConfig, load_config, save_config
 from pretrain.config.training import RampConfig
 from tests.support.forked import ROOT
+from tests.support.hostile_json import DIGITS, NESTED
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
 
@@ -349,7 +350,9 @@ def test_cross_checks(write, overrides, wanted):
     assert "secret" not in message
 
 
-@pytest.mark.parametrize("override", ["train.steps", "=5", "train..steps=5", ".steps=5", "train.steps=[1"])
+@pytest.mark.parametrize(
+    "override", ["train.steps", "=5", "train..steps=5", ".steps=5", "train.steps=[1", "train.steps=2024-02-31"]
+)
 def test_malformed_override_is_quoted(write, override):
     assert repr(override) in refusal(write(LEAST), override)
 
@@ -361,6 +364,9 @@ def test_malformed_override_is_quoted(write, override):
         ("- a\n- b\n", "a config is a mapping of sections"),
         ("", "a config is a mapping of sections"),
         ("run: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+        ("train: {steps: 2024-02-31}\n", "cannot be read"),
+        (f"train: {{steps: {DIGITS}}}\n", "cannot be read"),
+        (f"train: {NESTED}\n", "cannot be read"),
     ],
 )
 def test_unusable_file(write, content, wanted):

@@ -31,6 +31,7 @@ from pretrain.evaluation.unigram import Unigram, token_counts
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.evaluated import corpora, save_model
+from tests.support.hostile_json import DEEPEST, HOSTILE
 
 PAIRS = [
     {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},
@@ -176,6 +177,8 @@ def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
         '{"sentence_good": "a"': "line 2 is not JSON",
         '{"sentence_good": "a", "sentence_bad": " "}': "line 2 has no text as sentence_bad",
         "[1]": "line 2 is not a JSON object",
+        json.dumps(PAIRS[0])[:-1] + f', "field": {DEEPEST}}}': "line 2 has no text or number as field",
+        **{f'{{"sentence_good": {value}}}': "line 2 is not JSON" for value in HOSTILE.values()},
     }
     for line, message in bad.items():
         (tmp_path / "bad.jsonl").write_text(json.dumps(PAIRS[0]) + "\n" + line + "\n")

@@ -20,6 +20,7 @@ from pretrain.finetuning.learner import Head, Learner, initial_model
 from pretrain.finetuning.settings import Settings
 from pretrain.model_folder import load_model
 from tests.support.finetuning import WORDS, tiny_model
+from tests.support.hostile_json import NESTED
 from tests.support.runs import write_config
 
 SETTINGS = Settings("classification", epochs=2, lr=1e-3, batch_size=4)
@@ -273,10 +274,11 @@ def test_what_is_in_use_is_not_written_over(model, files):
     (files / "best" / "note").write_text("mine")
     with pytest.raises(UserError, match="best exists and is not an empty folder"):
         call(model, files, *options, "--out", files / "best")
-    (files / "out.json").write_text("{}")
-    with pytest.raises(UserError, match="is no report of a fine-tuning"):
-        call(model, files, *options)
-    assert (files / "out.json").read_text() == "{}"
+    for mine in ("{}", NESTED):
+        (files / "out.json").write_text(mine)
+        with pytest.raises(UserError, match="is no report of a fine-tuning"):
+            call(model, files, *options)
+        assert (files / "out.json").read_text() == mine
 
 
 def test_a_password_on_the_command_line_is_refused(model, files):

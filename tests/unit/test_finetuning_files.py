@@ -9,6 +9,7 @@ from data_prep.errors import UserError
 from pretrain.finetuning.classification import COLA, find_columns
 from pretrain.finetuning.files import Row, read_columns, read_table, read_text, spread
 from pretrain.finetuning.questions import Question, read_questions
+from tests.support.hostile_json import HOSTILE
 
 
 def write(path, text):
@@ -71,6 +72,15 @@ def test_compressed_files(tmp_path):
 def test_bad_tables_are_a_sentence_with_file_and_line(tmp_path, name, text, columns, said):
     with pytest.raises(UserError, match=said):
         read_table(write(tmp_path / name, text), columns)
+
+
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_json_that_python_stumbles_over_is_a_sentence_with_file_and_line(tmp_path, value):
+    path = write(tmp_path / "a.jsonl", f'{{"text": "x"}}\n{{"text": {value}}}\n')
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: this is not JSON \("):
+        read_table(path, ("text",))
+    with pytest.raises(UserError, match=r"a\.json, line 2: this is not JSON \("):
+        read_questions(write(tmp_path / "a.json", f'{{"data":\n{value}}}'))
 
 
 def test_a_table_of_unknown_columns_asks_for_them(tmp_path):
