@@ -1,7 +1,7 @@
 """The examples of files, each with its place: tables of cells or JSON lines, columns of words, and JSON."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,6 +12,8 @@ from pretrain.redact import redact
 from pretrain.text_file import read_text
 
 Item = TypeVar("Item")
+_CONLLU_CELLS = 10
+_CONLLU_ID = re.compile(r"[0-9]+([-.][0-9]+)?\t")  # of a word, of a range of words (3-4), of an empty node (5.1)
 
 
 @dataclass(frozen=True)
@@ -66,30 +68,27 @@ def first_names(path: str) -> list[str]:
 def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
     """Sentences of a file in CoNLL's form: a word a line, cells apart by spaces or tabs, a blank line after a sentence.
 
-    Lines that begin with # are comments where the word is not the first cell, as in CoNLL-U; else # may be a word.
+    Lines that begin with # are comments where the word is not the first cell; else # may be a word. Of CoNLL-U, cells
+    are what is between tabs, and lines of ranges and of empty nodes are left out, whose words are no words of the text
+    or stand below (https://universaldependencies.org/format.html).
 
     Args:
         columns: numbers of the word's cell and the label's, from 1 on; by default the first and the last.
 
     Raises:
-        UserError: if a line has too few cells, or no line has a word.
+        UserError: if a line has too few cells, of CoNLL-U also too many, or no line has a word.
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UserError(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
     numbers = [int(name) for name in columns]
-    has_comments = numbers and numbers[0] > 1
     sentences: list[Sentence] = []
     open_sentence = False
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
-        if not line.strip() or cells[0] == "-DOCSTART-":
+    for place, cells in _word_lines(path, bool(numbers) and numbers[0] > 1):
+        if not cells:
             open_sentence = False
             continue
-        if has_comments and line.startswith("#"):
-            continue
-        place = f"{redact(path)}, line {number}"
         if len(cells) < 2:
-            raise UserError(f"{place}: a word and its label are wanted, and there is {line.strip()[:80]!r}")
+            raise UserError(f"{place}: a word and its label are wanted, and there is {cells[0][:80]!r}")
         word, label = _chosen(place, cells, numbers or [1, len(cells)])
         if not open_sentence:
             sentences.append(Sentence(place, [], []))
@@ -124,6 +123,27 @@ def _is_jsonl(path: str) -> bool:
 def _lines(text: str, path: str) -> list[tuple[str, str]]:
     numbered = enumerate(text.split("\n"), 1)
     return [(f"{redact(path)}, line {number}", line) for number, line in numbered if line.strip()]
+
+
+def _word_lines(path: str, has_comments: bool) -> Iterator[tuple[str, list[str]]]:
+    """Place and cells of each line with a word; no cells between sentences."""
+    lines = read_text(path).split("\n")
+    is_conllu = _is_conllu(lines)
+    for number, line in enumerate(lines, 1):
+        place = f"{redact(path)}, line {number}"
+        cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
+        if not line.strip() or cells[0] == "-DOCSTART-":
+            yield place, []
+        elif not (line.startswith("#") and (has_comments or is_conllu)):
+            if is_conllu:
+                cells = _split(place, line, _CONLLU_CELLS)
+            if cells[0].isdecimal() or not is_conllu:
+                yield place, cells
+
+
+def _is_conllu(lines: list[str]) -> bool:
+    words = [line for line in lines if line.strip() and not line.startswith("#")]
+    return bool(words) and words[0].count("\t") == _CONLLU_CELLS - 1 and all(map(_CONLLU_ID.match, words))
 
 
 def _numbers(place: str, names: list[str], columns: Sequence[str]) -> list[int]:

@@ -127,6 +127,33 @@ def test_comments_are_no_words_and_a_number_sign_is_one(tmp_path):
     assert read_columns(path)[0].words == read_columns(path, ("1", "2"))[0].words == ["#", "#1"]
 
 
+def conllu(*words):
+    """Lines of ten cells, of an id, a word and its part of speech."""
+    return "".join(f"{id}\t{word}\t_\t{label}" + "\t_" * 6 + "\n" for id, word, label in words)
+
+
+def test_ranges_and_empty_nodes_of_conllu_are_no_words(tmp_path):
+    text = "# sent_id = 1\n" + conllu(
+        ("1-2", "du", "_"), ("1", "de", "ADP"), ("2", "le", "DET"), ("3", "10 000", "NUM")
+    )
+    text += conllu(("3.1", "sail", "VERB")) + "\n" + conllu(("0.1", "is", "_"), ("1", "#", "SYM"))
+    path = write(tmp_path / "a.conllu", text)
+    found = [(one.place, one.words, one.labels) for one in read_columns(path, ("2", "4"))]
+    labels = ["ADP", "DET", "NUM"]
+    assert found == [(f"{path}, line 3", ["de", "le", "10 000"], labels), (f"{path}, line 9", ["#"], ["SYM"])]
+    with pytest.raises(UserError, match="line 10: there are 9 cells, and 10 in the first line"):
+        read_columns(write(tmp_path / "b.conllu", text + "2\ta" + "\t_" * 7), ("2", "4"))
+
+
+@pytest.mark.parametrize(
+    "text, columns",
+    [("1-2\tB\n3.1\tO\n", ("1", "2")), (conllu(("1-2", "1-2", "B"), ("it", "3.1", "O")), ("2", "4"))],
+)
+def test_what_looks_like_a_range_elsewhere_is_a_word(tmp_path, text, columns):
+    (one,) = read_columns(write(tmp_path / "a.conll", text), columns)
+    assert one.words == ["1-2", "3.1"]
+
+
 def squad(*questions):
     return json.dumps({"data": [{"paragraphs": [{"context": "The ship is in York.", "qas": list(questions)}]}]})
 
