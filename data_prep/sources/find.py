@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from data_prep.errors import UserError
-from data_prep.remote import Remote, is_url, open_remote, remote_errors, shown
+from data_prep.remote import Remote, is_url, open_remote, remote_errors, shown, without_query
 from data_prep.sources.base import HUB, SUFFIXES, Found, kind_of
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
@@ -79,7 +79,7 @@ def _local(value: str) -> list[str]:
 def _remote(url: str, remote: Remote) -> list[str]:
     fs, path = remote.fs, remote.path
     is_http = url.startswith(("http://", "https://"))
-    if any(sign in path for sign in ("*[" if is_http else "*?[")):
+    if any(sign in without_query(path) for sign in ("*[" if is_http else "*?[")):
         found = sorted(name for name, info in fs.glob(path, detail=True).items() if info["type"] == "file")
     elif kind_of(url) and fs.info(path)["type"] != "directory":
         return [url]

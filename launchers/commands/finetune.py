@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.errors import UserError
+from data_prep.remote import shown
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -128,13 +129,12 @@ def _run(
 ) -> None:
     from pretrain.finetuning.experiment import open_report, prepare, run_seed, save
     from pretrain.finetuning.track import SeedTracker
-    from pretrain.redact import redact
 
     folder, settings, task = prepare(model, settings, files)
     report = open_report(settings, task, folder, files, json_path, out)
     for note in task.notes:
         typer.echo(note, err=True)
-    names = {"model": str(model), **{name: redact(path) for name, path in files.items()}}  # for people; not the digests
+    names = {"model": str(model), **{name: shown(path) for name, path in files.items()}}  # for people; not the digests
     params = {name: str(value) for name, value in report.identity.items()} | names
     tracker = SeedTracker(report, *target, f"{settings.task} {model.name}", params)
     tracker.send()

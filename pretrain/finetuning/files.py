@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import orjson  # refuses what json lets through or stumbles over: lone surrogates, deep nesting, endless integers
 
 from data_prep.errors import UserError
-from pretrain.redact import redact
+from data_prep.remote import file_name, shown
 from pretrain.text_file import read_text
 
 Item = TypeVar("Item")
@@ -55,7 +55,7 @@ def read_table(path: str, columns: Sequence[str]) -> list[Row]:
             numbers = _numbers(first, names, columns)
         rows = [Row(place, _chosen(place, _split(place, line, len(names)), numbers)) for place, line in below]
     if not rows:
-        raise UserError(f"{redact(path)} has no rows under its header")
+        raise UserError(f"{shown(path)} has no rows under its header")
     return rows
 
 
@@ -96,7 +96,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
         sentences[-1].words.append(word)
         sentences[-1].labels.append(label)
     if not sentences:
-        raise UserError(f"{redact(path)} has no words")
+        raise UserError(f"{shown(path)} has no words")
     return sentences
 
 
@@ -106,7 +106,7 @@ def read_json(path: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{redact(path)}, line {error.lineno}: this is not JSON ({error.msg})") from None
+        raise UserError(f"{shown(path)}, line {error.lineno}: this is not JSON ({error.msg})") from None
 
 
 def spread(items: list[Item], count: int | None) -> list[Item]:
@@ -117,12 +117,12 @@ def spread(items: list[Item], count: int | None) -> list[Item]:
 
 
 def _is_jsonl(path: str) -> bool:
-    return re.search(r"\.(jsonl|ndjson)(\.\w+)?$", path) is not None
+    return re.search(r"\.(jsonl|ndjson)(\.\w+)?$", file_name(path)) is not None
 
 
 def _lines(text: str, path: str) -> list[tuple[str, str]]:
     numbered = enumerate(text.split("\n"), 1)
-    return [(f"{redact(path)}, line {number}", line) for number, line in numbered if line.strip()]
+    return [(f"{shown(path)}, line {number}", line) for number, line in numbered if line.strip()]
 
 
 def _word_lines(path: str, has_comments: bool) -> Iterator[tuple[str, list[str]]]:
@@ -130,7 +130,7 @@ def _word_lines(path: str, has_comments: bool) -> Iterator[tuple[str, list[str]]
     lines = read_text(path).split("\n")
     is_conllu = _is_conllu(lines)
     for number, line in enumerate(lines, 1):
-        place = f"{redact(path)}, line {number}"
+        place = f"{shown(path)}, line {number}"
         cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
         if not line.strip() or cells[0] == "-DOCSTART-":
             yield place, []

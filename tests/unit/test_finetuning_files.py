@@ -10,6 +10,7 @@ from pretrain.finetuning.classification import COLA, find_columns
 from pretrain.finetuning.files import Row, read_columns, read_table, read_text, spread
 from pretrain.finetuning.questions import Question, read_questions
 from tests.support.hostile_json import HOSTILE
+from tests.support.web import serving
 
 
 def write(path, text):
@@ -47,6 +48,25 @@ def test_compressed_files(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"a\.tsv\.gz cannot be read"):
         read_text(str(path))
+
+
+def test_the_path_of_a_url_tells_the_form_and_its_query_is_not_shown(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
+    with serving(tmp_path) as web:
+        url = f"{web.url}/a.jsonl.gz"
+        assert read_table(f"{url}?code=abc", ("text",)) == [Row(f"{url}, line 1", ("x",))]
+        for name, said in {
+            "a.jsonl.gz": "line 1: the field 'label' is missing",
+            "none.jsonl": "none.jsonl does not exist",
+            "a.jsonl.gz/b": "does not exist",
+        }.items():
+            with pytest.raises(UserError, match=said) as caught:
+                read_table(f"{web.url}/{name}?code=abc", ("label",))
+            assert "abc" not in str(caught.value)
+    for refused in (f"{url}?code=abc", "https://me:abc@host/a.tsv"):
+        with pytest.raises(UserError, match=r"cannot be read|holds a password") as caught:
+            read_table(refused, ("label",))
+        assert "abc" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
