@@ -34,6 +34,13 @@ class Init(str, Enum):
     random = "random"
 
 
+def _above_zero(lr: float) -> float:
+    """A callback of the option, so that a study, which parses the options of its fine-tuning first, refuses it too."""
+    if not 0 < lr < math.inf:
+        raise UserError(f"--lr {lr:g}: a learning rate is above 0, and finite")
+    return lr
+
+
 _LENGTHS = {TaskName.questions: 384}
 _LENGTH = 128
 
@@ -53,7 +60,7 @@ def finetune(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="fine-tune with the seeds 1 to N")] = 3,
     epochs: Annotated[int, typer.Option(min=1)] = 3,
-    lr: Annotated[float, typer.Option(help="learning rate at its peak")] = 5e-5,
+    lr: Annotated[float, typer.Option(callback=_above_zero, help="learning rate at its peak")] = 5e-5,
     batch_size: Annotated[int, typer.Option(min=1, help="examples of a step")] = 32,
     max_length: Annotated[
         int | None, typer.Option(min=8, help="tokens of a text  [default: 128; questions: 384]")
@@ -85,8 +92,6 @@ def finetune(
     """
     from pretrain.finetuning.settings import Settings
 
-    if not lr > 0:
-        raise UserError(f"--lr {lr:g}: a learning rate is above 0")
     settings = Settings(
         task=task.value,
         epochs=epochs,
