@@ -22,8 +22,8 @@ def find_inputs(values: Iterable[str | Path]) -> list[Found]:
     `NAME=VALUE`.
 
     Files of a folder or pattern are sorted; a `save_to_disk` folder counts as its arrow files; a file named twice is
-    read once, under the first name. Raises UserError for a value that names nothing, a file of an unknown type, a
-    saved DatasetDict, and what cannot be reached.
+    read once, under the first name. Raises UserError for a value that names nothing, a file of an unknown type or whose
+    name is not in UTF-8, a saved DatasetDict, and what cannot be reached.
     """
     inputs: dict[str, Found] = {}
     for value in map(str, values):
@@ -32,6 +32,10 @@ def find_inputs(values: Iterable[str | Path]) -> list[Found]:
             kind = "hub" if location.startswith(HUB) else kind_of(location)
             if kind is None:
                 raise UserError(f"{shown(location)} is of an unknown type; inputs end in {', '.join(SUFFIXES)}.")
+            try:
+                location.encode()
+            except UnicodeEncodeError:  # which plan and manifest could not hold
+                raise UserError(f"The name {location!r} is not in UTF-8; rename it.") from None
             same = location if is_url(location) or kind == "hub" else os.path.realpath(location)
             inputs.setdefault(same, Found(source, location, kind))
     return list(inputs.values())

@@ -130,6 +130,12 @@ def test_files_folders_and_globs(tmp_path):
         find_inputs([tmp_path / "sub/notes.md"])
 
 
+def test_a_name_that_is_not_in_utf8_is_refused(tmp_path):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")).touch()
+    with pytest.raises(UserError, match=r"\\udcff\.jsonl' is not in UTF-8"):
+        find_inputs([tmp_path])
+
+
 def test_source_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.jsonl", "year=2020/b.jsonl"):
