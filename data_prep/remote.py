@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ ATTEMPTS = 5
 BACKOFF_SECONDS = 1.0
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _URL = re.compile(r"(\w[\w+.-]*::)*\w[\w+.-]*://")
+_HTTP = ("http", "https")
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError, ImportError, UserError)
 # Made of a description that can name any other file, this machine's own included, and be a template to fill in.
 _REFUSED = ("reference",)
@@ -32,7 +34,18 @@ def is_url(location: str) -> bool:
 
 def shown(location: str) -> str:
     """The location as messages name it: a URL's query may hold a signature, so it is left out."""
-    return location.partition("?")[0] if location.startswith(("http://", "https://")) else location
+    return "::".join(map(without_query, location.split("::"))) if is_url(location) else location
+
+
+def file_name(location: str) -> str:
+    """The last part of a path or URL, without a query: what tells the file's type."""
+    return os.path.basename(without_query(location.partition("::")[0]) if is_url(location) else location)
+
+
+def without_query(url: str) -> str:
+    """Other protocols than HTTP have ? in patterns; there a name and = must follow, as in `?versionId=1` of S3."""
+    is_http = url.partition("://")[0].lower() in _HTTP
+    return re.sub(r"[?#].*" if is_http else r"\?[\w-]+=.*", "", url, flags=re.DOTALL)
 
 
 class Identity(NamedTuple):
@@ -62,17 +75,14 @@ def open_remote(url: str) -> Remote:
     """Raises UserError for an unknown protocol, a missing package (naming it), and a password in the URL."""
     import fsspec
 
+    for part in url.split("::"):
+        _refuse_credentials(part)
     head, chain, tail = url.partition("::")
     if "://" not in head:
         raise UserError(f"{shown(url)} begins with {head}::, which is not needed: remote files are cached anyway.")
     for protocol in (part.partition(":")[0] for part in url.split("::")):
         if protocol in _REFUSED:
             raise UserError(f"{shown(url)} is of the kind {protocol}://, which is not read; give the files themselves.")
-    with contextlib.suppress(ValueError):
-        if urlsplit(head).password:
-            raise UserError(
-                f"The URL for {urlsplit(head).hostname} holds a password; put credentials into fsspec's configuration."
-            )
     try:
         fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
@@ -81,6 +91,16 @@ def open_remote(url: str) -> Remote:
     except Exception as error:
         raise UserError(f"{shown(url)} cannot be opened: {_first_line(error)}") from error
     return Remote(fs, path, chain + tail)
+
+
+def _refuse_credentials(url: str) -> None:
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.password or (parts.scheme in _HTTP and parts.username):  # which may be a token
+            raise UserError(
+                f"The URL for {parts.hostname} holds a password or a user name; put credentials into fsspec's "
+                "configuration."
+            )
 
 
 def _package(protocol: str, error: ImportError) -> str:

@@ -257,7 +257,7 @@ def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dic
         if (folder / name).is_file():
             try:
                 config |= json.loads((folder / name).read_bytes())
-            except (ValueError, TypeError) as error:
+            except (ValueError, RecursionError, TypeError) as error:
                 raise UserError(f"{folder / name} is not a valid JSON object: {error}.") from error
     found = {}
     for name in SPECIAL_NAMES:

@@ -86,7 +86,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
         raise UserError(f"{folder} holds no tokenizer.json; export the run anew, or copy its tokenizer there")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # the tokenizers library raises no other for a file that it cannot read
         raise UserError(f"{folder} holds no tokenizer that can be loaded ({error})") from error
     if isinstance(tokenizer.backend_tokenizer.model, models.BPE):
         tokenizer.backend_tokenizer.model.dropout = None
@@ -119,7 +119,7 @@ def is_causal(folder: Path) -> bool:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         named = " ".join(config.get("architectures") or ["?"])
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:
         raise UserError(f"{folder / 'config.json'} cannot be read ({error})") from error
     if config.get("is_decoder") or _CAUSAL.search(named):
         return True

@@ -4,9 +4,9 @@ import re
 
 
 def redact(text: str) -> str:
-    """`text` without what stands for a secret in addresses: `user:password@`, `?password=...`, `&token=...`."""
+    """`text` without what stands for a secret in addresses: `user:password@`, `?password=...`, `&signature=...`."""
     text = re.sub(r"(?<!sqlite)://\S*@", "://***@", text)
-    return re.sub(r"(?i)([?&][^=&\s]*(?:pass|pwd|token|secret|key)[^=&\s]*=)[^&\s]+", r"\1***", text)
+    return re.sub(r"(?i)([?&][^=&\s]*(?:pass|pwd|token|secret|key|sig|cred|auth)[^=&\s]*=)[^&\s]+", r"\1***", text)
 
 
 def is_secret(name: str, value: str) -> bool:

@@ -113,11 +113,14 @@ def evaluation_texts(path: Path) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner)
+    """All strings in a value; without recursion, since JSON may be nested deeper than Python's stack."""
+    values = [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict | list):
+            values += reversed(value.values() if isinstance(value, dict) else value)
 
 
 def _read(path: Path) -> bytes:

@@ -5,10 +5,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from data_prep.errors import UserError
-from data_prep.remote import is_url
+from data_prep.remote import file_name
 
 COMPRESSIONS = (".gz", ".zst")
 SUFFIXES = (
@@ -73,15 +72,6 @@ class Counts:
     bytes_read: int = 0
     text_bytes: int = 0
     lines: int = 0
-
-
-def file_name(location: str) -> str:
-    """The last part of a path or URL, without a query: what tells the file's type."""
-    if is_url(location):
-        location = location.partition("::")[0]
-        if location.startswith(("http://", "https://")):
-            location = urlsplit(location).path
-    return os.path.basename(location)
 
 
 def kind_of(location: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from data_prep.errors import UserError
-from data_prep.remote import Remote, is_url, open_remote, remote_errors, shown
+from data_prep.remote import Remote, is_url, open_remote, remote_errors, shown, without_query
 from data_prep.sources.base import HUB, SUFFIXES, Found, kind_of
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
@@ -22,8 +22,8 @@ def find_inputs(values: Iterable[str | Path]) -> list[Found]:
     `NAME=VALUE`.
 
     Files of a folder or pattern are sorted; a `save_to_disk` folder counts as its arrow files; a file named twice is
-    read once, under the first name. Raises UserError for a value that names nothing, a file of an unknown type, a
-    saved DatasetDict, and what cannot be reached.
+    read once, under the first name. Raises UserError for a value that names nothing, a file of an unknown type or whose
+    name is not in UTF-8, a saved DatasetDict, and what cannot be reached.
     """
     inputs: dict[str, Found] = {}
     for value in map(str, values):
@@ -32,6 +32,10 @@ def find_inputs(values: Iterable[str | Path]) -> list[Found]:
             kind = "hub" if location.startswith(HUB) else kind_of(location)
             if kind is None:
                 raise UserError(f"{shown(location)} is of an unknown type; inputs end in {', '.join(SUFFIXES)}.")
+            try:
+                location.encode()
+            except UnicodeEncodeError:  # which plan and manifest could not hold
+                raise UserError(f"The name {location!r} is not in UTF-8; rename it.") from None
             same = location if is_url(location) or kind == "hub" else os.path.realpath(location)
             inputs.setdefault(same, Found(source, location, kind))
     return list(inputs.values())
@@ -79,7 +83,7 @@ def _local(value: str) -> list[str]:
 def _remote(url: str, remote: Remote) -> list[str]:
     fs, path = remote.fs, remote.path
     is_http = url.startswith(("http://", "https://"))
-    if any(sign in path for sign in ("*[" if is_http else "*?[")):
+    if any(sign in without_query(path) for sign in ("*[" if is_http else "*?[")):
         found = sorted(name for name, info in fs.glob(path, detail=True).items() if info["type"] == "file")
     elif kind_of(url) and fs.info(path)["type"] != "directory":
         return [url]

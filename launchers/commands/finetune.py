@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.errors import UserError
+from data_prep.remote import shown
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ class Init(str, Enum):
     random = "random"
 
 
+def _above_zero(lr: float) -> float:
+    """A callback of the option, so that a study, which parses the options of its fine-tuning first, refuses it too."""
+    if not 0 < lr < math.inf:
+        raise UserError(f"--lr {lr:g}: a learning rate is above 0, and finite")
+    return lr
+
+
 _LENGTHS = {TaskName.questions: 384}
 _LENGTH = 128
 
@@ -52,7 +60,7 @@ def finetune(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="fine-tune with the seeds 1 to N")] = 3,
     epochs: Annotated[int, typer.Option(min=1)] = 3,
-    lr: Annotated[float, typer.Option(help="learning rate at its peak")] = 5e-5,
+    lr: Annotated[float, typer.Option(callback=_above_zero, help="learning rate at its peak")] = 5e-5,
     batch_size: Annotated[int, typer.Option(min=1, help="examples of a step")] = 32,
     max_length: Annotated[
         int | None, typer.Option(min=8, help="tokens of a text  [default: 128; questions: 384]")
@@ -84,8 +92,6 @@ def finetune(
     """
     from pretrain.finetuning.settings import Settings
 
-    if not lr > 0:
-        raise UserError(f"--lr {lr:g}: a learning rate is above 0")
     settings = Settings(
         task=task.value,
         epochs=epochs,
@@ -128,13 +134,12 @@ def _run(
 ) -> None:
     from pretrain.finetuning.experiment import open_report, prepare, run_seed, save
     from pretrain.finetuning.track import SeedTracker
-    from pretrain.redact import redact
 
     folder, settings, task = prepare(model, settings, files)
     report = open_report(settings, task, folder, files, json_path, out)
     for note in task.notes:
         typer.echo(note, err=True)
-    names = {"model": str(model), **{name: redact(path) for name, path in files.items()}}  # for people; not the digests
+    names = {"model": str(model), **{name: shown(path) for name, path in files.items()}}  # for people; not the digests
     params = {name: str(value) for name, value in report.identity.items()} | names
     tracker = SeedTracker(report, *target, f"{settings.task} {model.name}", params)
     tracker.send()

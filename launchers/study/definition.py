@@ -13,6 +13,7 @@ from data_prep.files import write_json
 from launchers.study.arms import Arm
 from pretrain.config import Config, save_config
 from pretrain.identity import differences
+from pretrain.redact import redact
 
 Budget = Literal["tokens", "time"]
 Measure = Literal["held_out", "pairs", "downstream"]
@@ -161,7 +162,7 @@ def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
     """
     if changed := [*differences(_settings(before), _settings(now)).values()]:
         more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
-        raise UserError(f"{problem}: {changed[0]}{more}; {advice}")
+        raise UserError(redact(f"{problem}: {changed[0]}{more}; {advice}"))
 
 
 def _settings(study: Study) -> dict[str, Any]:

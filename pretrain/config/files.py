@@ -92,7 +92,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such config file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # values may be no number or date, and nested without end
         raise UserError(f"{path}: cannot be read ({error})") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -110,7 +110,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         raise UserError(f"override {override!r} is not of the form section.key=value")
     try:
         value = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise UserError(f"override {override!r}: {text!r} is not valid YAML") from None
     for part in parts[:-1]:
         inner = values.setdefault(part, {})

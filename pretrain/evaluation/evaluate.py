@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
+from data_prep.remote import shown
 from pretrain.evaluation.held_out import HeldOut, Masks, Measured, StrategyName, held_out_results, measure
 from pretrain.evaluation.intervals import paired_bootstrap
 from pretrain.evaluation.kept import KeptScores, model_identity
@@ -172,7 +173,7 @@ def _settings(task: Task, held_out: HeldOut | None, counted: Dataset | None) -> 
     if counted:
         found["counts"] = {"data": counted.location, "fingerprint": counted.manifest.fingerprint}
     if task.pairs:
-        found["pairs"] = {"file": task.pairs, "limit": task.limit}
+        found["pairs"] = {"file": shown(task.pairs), "limit": task.limit}
     return found
 
 

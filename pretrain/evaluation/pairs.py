@@ -14,6 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
+from data_prep.remote import shown
 from pretrain.evaluation.intervals import wilson
 from pretrain.text_file import read_text
 
@@ -36,7 +37,7 @@ def read_pairs(path: str) -> list[Pair]:
         UserError: if it cannot be read, or a line is no pair.
     """
     lines = enumerate(read_text(path).split("\n"), 1)
-    return [_pair(line, f"{path}, line {number}") for number, line in lines if line.strip()]
+    return [_pair(line, f"{shown(path)}, line {number}") for number, line in lines if line.strip()]
 
 
 def _pair(line: str, where: str) -> Pair:
@@ -49,6 +50,9 @@ def _pair(line: str, where: str) -> Pair:
     for name in ("sentence_good", "sentence_bad"):
         if not isinstance(values.get(name), str) or not values[name].strip():
             raise UserError(f"{where} has no text as {name}")
+    for kind in GROUPS:
+        if isinstance(values.get(kind), dict | list):
+            raise UserError(f"{where} has no text or number as {kind}")
     groups = tuple((kind, str(values[kind])) for kind in GROUPS if values.get(kind) is not None)
     return Pair(values["sentence_good"], values["sentence_bad"], groups)
 

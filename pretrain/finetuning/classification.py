@@ -10,13 +10,13 @@ from sklearn.naive_bayes import MultinomialNB
 from transformers import AutoModelForSequenceClassification
 
 from data_prep.errors import UserError
+from data_prep.remote import shown
 from pretrain.finetuning.batches import Feature
 from pretrain.finetuning.files import Row, first_names, read_table, spread
 from pretrain.finetuning.learner import Head, Learner
 from pretrain.finetuning.metrics import classification_metrics
 from pretrain.finetuning.settings import Settings
 from pretrain.finetuning.task import cut_note, label_names, label_options
-from pretrain.redact import redact
 
 _GOLD, _UNDECIDED = "gold_label", "-"  # of SNLI and MultiNLI; of a pair on which no three annotators agreed
 _TEXTS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"))
@@ -41,7 +41,7 @@ class Classification:
         labels = label_names({_label(row) for row in rows})
         if len(labels) < 2:
             raise UserError(
-                f"{redact(train)}: all {len(rows)} examples have the label {labels[0]!r}; two labels are needed"
+                f"{shown(train)}: all {len(rows)} examples have the label {labels[0]!r}; two labels are needed"
             )
         ids = {label: id for id, label in enumerate(labels)}
         for row in held_out:
@@ -91,7 +91,7 @@ def find_columns(path: str) -> tuple[str, ...]:
         return COLA
     found = ", ".join(map(repr, names))[:200]
     raise UserError(
-        f"{redact(path)}, line 1: the columns of text and label are not to be told from {found}; "
+        f"{shown(path)}, line 1: the columns of text and label are not to be told from {found}; "
         "write --columns TEXT,LABEL or TEXT,TEXT,LABEL, by name or, where there is no header, by number"
     )
 
@@ -101,9 +101,9 @@ def read_labelled(path: str, columns: Sequence[str], limit: int | None) -> tuple
     rows = read_table(path, columns)
     labelled = [row for row in rows if columns[-1] != _GOLD or _label(row) != _UNDECIDED]
     if not labelled:
-        raise UserError(f"{redact(path)}: the {_GOLD} of all {len(rows)} examples is {_UNDECIDED!r}; none can be used")
+        raise UserError(f"{shown(path)}: the {_GOLD} of all {len(rows)} examples is {_UNDECIDED!r}; none can be used")
     left_out = len(rows) - len(labelled)
-    note = f"{redact(path)}: {left_out:,} of {len(rows):,} examples are left out, whose {_GOLD} is {_UNDECIDED!r}"
+    note = f"{shown(path)}: {left_out:,} of {len(rows):,} examples are left out, whose {_GOLD} is {_UNDECIDED!r}"
     return spread(labelled, limit), [note] if left_out else []
 
 

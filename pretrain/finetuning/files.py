@@ -1,16 +1,19 @@
 """The examples of files, each with its place: tables of cells or JSON lines, columns of words, and JSON."""
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import orjson  # refuses what json lets through or stumbles over: lone surrogates, deep nesting, endless integers
+
 from data_prep.errors import UserError
-from pretrain.redact import redact
+from data_prep.remote import file_name, shown
 from pretrain.text_file import read_text
 
 Item = TypeVar("Item")
+_CONLLU_CELLS = 10
+_CONLLU_ID = re.compile(r"[0-9]+([-.][0-9]+)?\t")  # of a word, of a range of words (3-4), of an empty node (5.1)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def read_table(path: str, columns: Sequence[str]) -> list[Row]:
             numbers = _numbers(first, names, columns)
         rows = [Row(place, _chosen(place, _split(place, line, len(names)), numbers)) for place, line in below]
     if not rows:
-        raise UserError(f"{redact(path)} has no rows under its header")
+        raise UserError(f"{shown(path)} has no rows under its header")
     return rows
 
 
@@ -65,30 +68,27 @@ def first_names(path: str) -> list[str]:
 def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
     """Sentences of a file in CoNLL's form: a word a line, cells apart by spaces or tabs, a blank line after a sentence.
 
-    Lines that begin with # are comments where the word is not the first cell, as in CoNLL-U; else # may be a word.
+    Lines that begin with # are comments where the word is not the first cell; else # may be a word. Of CoNLL-U, cells
+    are what is between tabs, and lines of ranges and of empty nodes are left out, whose words are no words of the text
+    or stand below (https://universaldependencies.org/format.html).
 
     Args:
         columns: numbers of the word's cell and the label's, from 1 on; by default the first and the last.
 
     Raises:
-        UserError: if a line has too few cells, or no line has a word.
+        UserError: if a line has too few cells, of CoNLL-U also too many, or no line has a word.
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UserError(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
     numbers = [int(name) for name in columns]
-    has_comments = numbers and numbers[0] > 1
     sentences: list[Sentence] = []
     open_sentence = False
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
-        if not line.strip() or cells[0] == "-DOCSTART-":
+    for place, cells in _word_lines(path, bool(numbers) and numbers[0] > 1):
+        if not cells:
             open_sentence = False
             continue
-        if has_comments and line.startswith("#"):
-            continue
-        place = f"{redact(path)}, line {number}"
         if len(cells) < 2:
-            raise UserError(f"{place}: a word and its label are wanted, and there is {line.strip()[:80]!r}")
+            raise UserError(f"{place}: a word and its label are wanted, and there is {cells[0][:80]!r}")
         word, label = _chosen(place, cells, numbers or [1, len(cells)])
         if not open_sentence:
             sentences.append(Sentence(place, [], []))
@@ -96,7 +96,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
         sentences[-1].words.append(word)
         sentences[-1].labels.append(label)
     if not sentences:
-        raise UserError(f"{redact(path)} has no words")
+        raise UserError(f"{shown(path)} has no words")
     return sentences
 
 
@@ -104,9 +104,9 @@ def read_json(path: str) -> Any:
     """Raises UserError, with the line, if the file is not JSON."""
     text = read_text(path)
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{redact(path)}, line {error.lineno}: this is not JSON ({error.msg})") from None
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{shown(path)}, line {error.lineno}: this is not JSON ({error.msg})") from None
 
 
 def spread(items: list[Item], count: int | None) -> list[Item]:
@@ -117,12 +117,33 @@ def spread(items: list[Item], count: int | None) -> list[Item]:
 
 
 def _is_jsonl(path: str) -> bool:
-    return re.search(r"\.(jsonl|ndjson)(\.\w+)?$", path) is not None
+    return re.search(r"\.(jsonl|ndjson)(\.\w+)?$", file_name(path)) is not None
 
 
 def _lines(text: str, path: str) -> list[tuple[str, str]]:
     numbered = enumerate(text.split("\n"), 1)
-    return [(f"{redact(path)}, line {number}", line) for number, line in numbered if line.strip()]
+    return [(f"{shown(path)}, line {number}", line) for number, line in numbered if line.strip()]
+
+
+def _word_lines(path: str, has_comments: bool) -> Iterator[tuple[str, list[str]]]:
+    """Place and cells of each line with a word; no cells between sentences."""
+    lines = read_text(path).split("\n")
+    is_conllu = _is_conllu(lines)
+    for number, line in enumerate(lines, 1):
+        place = f"{shown(path)}, line {number}"
+        cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
+        if not line.strip() or cells[0] == "-DOCSTART-":
+            yield place, []
+        elif not (line.startswith("#") and (has_comments or is_conllu)):
+            if is_conllu:
+                cells = _split(place, line, _CONLLU_CELLS)
+            if cells[0].isdecimal() or not is_conllu:
+                yield place, cells
+
+
+def _is_conllu(lines: list[str]) -> bool:
+    words = [line for line in lines if line.strip() and not line.startswith("#")]
+    return bool(words) and words[0].count("\t") == _CONLLU_CELLS - 1 and all(map(_CONLLU_ID.match, words))
 
 
 def _numbers(place: str, names: list[str], columns: Sequence[str]) -> list[int]:
@@ -150,8 +171,8 @@ def _chosen(place: str, cells: Sequence[str], numbers: Sequence[int]) -> tuple[s
 
 def _object(place: str, line: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
         raise UserError(f"{place}: this is not JSON ({error.msg})") from None
     if not isinstance(value, dict):
         raise UserError(f"{place}: a JSON object is wanted")
@@ -162,5 +183,5 @@ def _fields(place: str, line: str, columns: Sequence[str]) -> tuple[str, ...]:
     value = _object(place, line)
     for name in columns:
         if not isinstance(value.get(name), str | int):
-            raise UserError(f"{place}: the field {name!r} is missing, or neither a text nor an integer")
+            raise UserError(f"{place}: the field {name!r} is missing, or neither a text nor an integer of 64 bits")
     return tuple(str(value[name]) for name in columns)

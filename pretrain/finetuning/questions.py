@@ -10,12 +10,12 @@ from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
 from data_prep.errors import UserError
+from data_prep.remote import shown
 from pretrain.finetuning.batches import Feature
 from pretrain.finetuning.files import read_json, spread
 from pretrain.finetuning.learner import Head, Learner
 from pretrain.finetuning.metrics import question_metrics
 from pretrain.finetuning.settings import Settings
-from pretrain.redact import redact
 
 _LONGEST_ANSWER = 30  # tokens
 _SHORTEST = 32  # tokens of a window
@@ -116,11 +116,11 @@ def read_questions(path: str) -> list[Question]:
             for p, paragraph in enumerate(article["paragraphs"]):
                 for q, entry in enumerate(paragraph["qas"]):
                     place = f"data[{a}].paragraphs[{p}].qas[{q}]"
-                    found.append(_question(f"{redact(path)}, {place}", entry, paragraph["context"]))
+                    found.append(_question(f"{shown(path)}, {place}", entry, paragraph["context"]))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UserError(f"{redact(path)} is not of SQuAD's form: at or after {place}, {error!r}") from None
+        raise UserError(f"{shown(path)} is not of SQuAD's form: at or after {place}, {error!r}") from None
     if not found:
-        raise UserError(f"{redact(path)} has no questions")
+        raise UserError(f"{shown(path)} has no questions")
     return found
 
 

@@ -16,13 +16,13 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 
 from data_prep.alignment import LONG_WORD, differences
 from data_prep.errors import UserError
+from data_prep.remote import shown
 from pretrain.finetuning.batches import IGNORED, Feature, with_targets
 from pretrain.finetuning.files import first_names, read_table, spread
 from pretrain.finetuning.learner import Head, Learner
 from pretrain.finetuning.metrics import f_beta, precision_recall, share
 from pretrain.finetuning.settings import Settings
 from pretrain.finetuning.task import cut_note, label_options
-from pretrain.redact import redact
 
 MOST_TOKENS = 8  # in the place of a word
 KEEP = 0  # the detector's labels: this, and 1 more than the number of tokens by which a word is replaced
@@ -81,7 +81,7 @@ class Repair:
         filling = [self._row.filling(pair.words, pair.labels, pair.edits) for pair in pairs]
         if not (filling := with_targets(filling)):
             raise UserError(
-                f"{redact(train)}: no word of a wrong text is to be replaced by another; nothing can be learnt"
+                f"{shown(train)}: no word of a wrong text is to be replaced by another; nothing can be learnt"
             )
         self.heads = [
             Head("detector", AutoModelForTokenClassification, with_targets(detecting), label_options(LABELS)),
@@ -216,7 +216,7 @@ def find_columns(path: str) -> tuple[str, ...]:
     names = first_names(path)
     if not {"wrong", "right"} <= set(names):
         raise UserError(
-            f"{redact(path)}, line 1: there are no 'wrong' and 'right'; write --columns WRONG,RIGHT, by name or number"
+            f"{shown(path)}, line 1: there are no 'wrong' and 'right'; write --columns WRONG,RIGHT, by name or number"
         )
     return "wrong", "right"
 

@@ -92,7 +92,7 @@ class Report:
                 SeedResult(run["seed"], run["seconds"], [Epoch(**epoch) for epoch in run["epochs"]])
                 for run in found["runs"]
             ]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
             raise UserError(f"{path} is there, and is no report of a fine-tuning; choose another --json") from error
         changed = [name for name in self.identity if identity.get(name) != self.identity[name]]
         if changed:

@@ -8,13 +8,13 @@ import numpy as np
 from transformers import AutoModelForTokenClassification
 
 from data_prep.errors import UserError
+from data_prep.remote import shown
 from pretrain.finetuning.batches import IGNORED, Feature, with_targets
 from pretrain.finetuning.files import Sentence, read_columns, spread
 from pretrain.finetuning.learner import Head, Learner
 from pretrain.finetuning.metrics import names_entities, token_metrics
 from pretrain.finetuning.settings import Settings
 from pretrain.finetuning.task import cut_note, label_names, label_options
-from pretrain.redact import redact
 
 
 class Tokens:
@@ -32,7 +32,7 @@ class Tokens:
         counts = Counter(label for sentence in sentences for label in sentence.labels)
         self._labels = label_names(set(counts))
         if len(counts) < 2:
-            raise UserError(f"{redact(train)}: all words have the label {self._labels[0]!r}; two labels are needed")
+            raise UserError(f"{shown(train)}: all words have the label {self._labels[0]!r}; two labels are needed")
         ids = {label: id for id, label in enumerate(self._labels)}
         for sentence in held_out:
             for word, label in zip(sentence.words, sentence.labels, strict=True):
@@ -43,7 +43,7 @@ class Tokens:
         self._features, self._firsts, cut_held_out = _features(held_out, ids, tokenizer, settings.max_length)
         self.notes = cut_note(cut + cut_held_out, len(sentences) + len(held_out), "sentences", settings.max_length)
         if not (learnable := with_targets(features)):
-            raise UserError(f"{redact(train)}: no word has a token within {settings.max_length}; nothing can be learnt")
+            raise UserError(f"{shown(train)}: no word has a token within {settings.max_length}; nothing can be learnt")
         self.heads = [Head("", AutoModelForTokenClassification, learnable, label_options(self._labels))]
         self._gold = [sentence.labels for sentence in held_out]
         majority = counts.most_common(1)[0][0]

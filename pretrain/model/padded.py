@@ -167,7 +167,7 @@ def _read(path: Path) -> dict[str, Any]:
         values = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"model.config: {file} cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"model.config: {file} is not JSON ({error})") from None
     if not isinstance(values, dict):
         raise UserError(f"model.config: {file} is not a configuration of transformers")

@@ -42,7 +42,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, with_body: bool) -> None:
-        path = self.server.folder / self.path.lstrip("/")
+        path = self.server.folder / self.path.partition("?")[0].lstrip("/")
         if with_body and self._take("failures"):
             self.send_error(503)
             return

@@ -9,6 +9,7 @@ import zstandard
 
 from data_prep.cleaning.contamination import Grams, contaminated, evaluation_grams, evaluation_texts
 from data_prep.errors import DamagedData, UserError
+from tests.support.hostile_json import DEEPEST, HOSTILE
 
 WORDS = [f"word{index}" for index in range(30)]
 
@@ -122,7 +123,15 @@ def test_evaluation_files(tmp_path, name, suffix):
             list(evaluation_texts(path))
 
 
-@pytest.mark.parametrize("name,data,line", [("b.jsonl", b'{}\n{"a": ', 2), ("b.txt", b"x\n\n\xff", 3)])
+def test_strings_of_evaluation_files_are_found_at_any_depth(tmp_path):
+    (tmp_path / "a.jsonl").write_text(DEEPEST.replace("[]", '["inmost"]'))
+    assert list(evaluation_texts(tmp_path / "a.jsonl")) == ["inmost"]
+
+
+HOSTILE_LINES = [("b.jsonl", f"{{}}\n{value}".encode(), 2) for value in HOSTILE.values()]
+
+
+@pytest.mark.parametrize("name,data,line", [("b.jsonl", b'{}\n{"a": ', 2), ("b.txt", b"x\n\n\xff", 3), *HOSTILE_LINES])
 def test_bad_evaluation_files(tmp_path, name, data, line):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(UserError, match=f"{name} line {line}"):

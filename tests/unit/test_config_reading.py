@@ -7,6 +7,7 @@ import pytest
 from data_prep.errors import UserError
 from pretrain.config import PRESETS, SizeConfig, load_config
 from tests.support.configs import LEAST, config_file, refusal
+from tests.support.hostile_json import DIGITS, NESTED
 
 
 @pytest.fixture
@@ -14,7 +15,9 @@ def write(tmp_path):
     return partial(config_file, tmp_path / "config.yaml")
 
 
-@pytest.mark.parametrize("override", ["train.steps", "=5", "train..steps=5", ".steps=5", "train.steps=[1"])
+@pytest.mark.parametrize(
+    "override", ["train.steps", "=5", "train..steps=5", ".steps=5", "train.steps=[1", "train.steps=2024-02-31"]
+)
 def test_malformed_override_is_quoted(write, override):
     assert repr(override) in refusal(write(LEAST), override)
 
@@ -26,6 +29,9 @@ def test_malformed_override_is_quoted(write, override):
         ("- a\n- b\n", "a config is a mapping of sections"),
         ("", "a config is a mapping of sections"),
         ("run: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+        ("train: {steps: 2024-02-31}\n", "cannot be read"),
+        (f"train: {{steps: {DIGITS}}}\n", "cannot be read"),
+        (f"train: {NESTED}\n", "cannot be read"),
     ],
 )
 def test_unusable_file(write, content, wanted):

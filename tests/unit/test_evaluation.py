@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
 from launchers.app import app
-from pretrain.evaluation.evaluate import UNIGRAM, Task, evaluate
+from pretrain.evaluation.evaluate import UNIGRAM, Task, _settings, evaluate
 from pretrain.evaluation.held_out import HeldOut, Masks, Measured, held_out_results
 from pretrain.evaluation.likelihood import sentence_scores
 from pretrain.evaluation.models import open_model
@@ -31,6 +31,8 @@ from pretrain.evaluation.unigram import Unigram, token_counts
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.evaluated import corpora, save_model
+from tests.support.hostile_json import DEEPEST, HOSTILE
+from tests.support.web import serving
 
 PAIRS = [
     {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},
@@ -176,6 +178,8 @@ def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
         '{"sentence_good": "a"': "line 2 is not JSON",
         '{"sentence_good": "a", "sentence_bad": " "}': "line 2 has no text as sentence_bad",
         "[1]": "line 2 is not a JSON object",
+        json.dumps(PAIRS[0])[:-1] + f', "field": {DEEPEST}}}': "line 2 has no text or number as field",
+        **{f'{{"sentence_good": {value}}}': "line 2 is not JSON" for value in HOSTILE.values()},
     }
     for line, message in bad.items():
         (tmp_path / "bad.jsonl").write_text(json.dumps(PAIRS[0]) + "\n" + line + "\n")
@@ -191,6 +195,16 @@ def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
     (tmp_path / "bad.jsonl").write_text("\n")
     with pytest.raises(UserError, match="is empty"):
         read_pairs(str(tmp_path / "bad.jsonl"))
+
+
+def test_the_query_of_a_url_of_pairs_is_not_told(tmp_path):
+    (tmp_path / "bad.jsonl.gz").write_bytes(gzip.compress(b"[1]\n"))
+    with serving(tmp_path) as web:
+        url = f"{web.url}/bad.jsonl.gz"
+        with pytest.raises(UserError) as caught:
+            read_pairs(f"{url}?code=abc")
+    assert str(caught.value).startswith(f"{url}, line 1 is not a JSON object")
+    assert _settings(task(pairs=f"{url}?code=abc"), None, None) == {"pairs": {"file": url, "limit": None}}
 
 
 def test_a_limit_takes_pairs_of_each_uid_evenly():

@@ -9,6 +9,8 @@ from data_prep.errors import UserError
 from pretrain.finetuning.classification import COLA, find_columns
 from pretrain.finetuning.files import Row, read_columns, read_table, read_text, spread
 from pretrain.finetuning.questions import Question, read_questions
+from tests.support.hostile_json import HOSTILE
+from tests.support.web import serving
 
 
 def write(path, text):
@@ -48,6 +50,25 @@ def test_compressed_files(tmp_path):
         read_text(str(path))
 
 
+def test_the_path_of_a_url_tells_the_form_and_its_query_is_not_shown(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
+    with serving(tmp_path) as web:
+        url = f"{web.url}/a.jsonl.gz"
+        assert read_table(f"{url}?code=abc", ("text",)) == [Row(f"{url}, line 1", ("x",))]
+        for name, said in {
+            "a.jsonl.gz": "line 1: the field 'label' is missing",
+            "none.jsonl": "none.jsonl does not exist",
+            "a.jsonl.gz/b": "does not exist",
+        }.items():
+            with pytest.raises(UserError, match=said) as caught:
+                read_table(f"{web.url}/{name}?code=abc", ("label",))
+            assert "abc" not in str(caught.value)
+    for refused in (f"{url}?code=abc", "https://me:abc@host/a.tsv"):
+        with pytest.raises(UserError, match=r"cannot be read|holds a password") as caught:
+            read_table(refused, ("label",))
+        assert "abc" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "name, text, columns, said",
     [
@@ -71,6 +92,15 @@ def test_compressed_files(tmp_path):
 def test_bad_tables_are_a_sentence_with_file_and_line(tmp_path, name, text, columns, said):
     with pytest.raises(UserError, match=said):
         read_table(write(tmp_path / name, text), columns)
+
+
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_json_that_python_stumbles_over_is_a_sentence_with_file_and_line(tmp_path, value):
+    path = write(tmp_path / "a.jsonl", f'{{"text": "x"}}\n{{"text": {value}}}\n')
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: this is not JSON \("):
+        read_table(path, ("text",))
+    with pytest.raises(UserError, match=r"a\.json, line 2: this is not JSON \("):
+        read_questions(write(tmp_path / "a.json", f'{{"data":\n{value}}}'))
 
 
 def test_a_table_of_unknown_columns_asks_for_them(tmp_path):
@@ -115,6 +145,33 @@ def test_comments_are_no_words_and_a_number_sign_is_one(tmp_path):
     assert found == [(f"{path}, line 3", ["#", "1"], ["SYM", "NUM"]), (f"{path}, line 8", ["sail"], ["VERB"])]
     path = write(tmp_path / "a.conll", "# SYM\n#1 NUM\n")
     assert read_columns(path)[0].words == read_columns(path, ("1", "2"))[0].words == ["#", "#1"]
+
+
+def conllu(*words):
+    """Lines of ten cells, of an id, a word and its part of speech."""
+    return "".join(f"{id}\t{word}\t_\t{label}" + "\t_" * 6 + "\n" for id, word, label in words)
+
+
+def test_ranges_and_empty_nodes_of_conllu_are_no_words(tmp_path):
+    text = "# sent_id = 1\n" + conllu(
+        ("1-2", "du", "_"), ("1", "de", "ADP"), ("2", "le", "DET"), ("3", "10 000", "NUM")
+    )
+    text += conllu(("3.1", "sail", "VERB")) + "\n" + conllu(("0.1", "is", "_"), ("1", "#", "SYM"))
+    path = write(tmp_path / "a.conllu", text)
+    found = [(one.place, one.words, one.labels) for one in read_columns(path, ("2", "4"))]
+    labels = ["ADP", "DET", "NUM"]
+    assert found == [(f"{path}, line 3", ["de", "le", "10 000"], labels), (f"{path}, line 9", ["#"], ["SYM"])]
+    with pytest.raises(UserError, match="line 10: there are 9 cells, and 10 in the first line"):
+        read_columns(write(tmp_path / "b.conllu", text + "2\ta" + "\t_" * 7), ("2", "4"))
+
+
+@pytest.mark.parametrize(
+    "text, columns",
+    [("1-2\tB\n3.1\tO\n", ("1", "2")), (conllu(("1-2", "1-2", "B"), ("it", "3.1", "O")), ("2", "4"))],
+)
+def test_what_looks_like_a_range_elsewhere_is_a_word(tmp_path, text, columns):
+    (one,) = read_columns(write(tmp_path / "a.conll", text), columns)
+    assert one.words == ["1-2", "3.1"]
 
 
 def squad(*questions):

@@ -19,7 +19,9 @@ from transformers import (
 
 from data_prep.errors import UserError
 from data_prep.tokenizer import train
-from pretrain.model_folder import load_language_model, load_model, load_tokenizer, model_folder
+from pretrain.model_folder import is_causal, load_language_model, load_model, load_tokenizer, model_folder
+from tests.support.finetuning import tiny_model
+from tests.support.hostile_json import NESTED
 
 
 def test_a_model_folder_is_itself_and_loads_in_evaluation_mode(tmp_path):
@@ -37,6 +39,20 @@ def test_what_is_no_model_is_said_in_a_sentence(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-type"}))
     with pytest.raises(UserError, match="no model for AutoModelForMaskedLM can be loaded"):
         load_model(tmp_path, AutoModelForMaskedLM)
+
+
+@pytest.mark.parametrize(
+    "name, text", [*((f"{name}.json", NESTED) for name in ("config", "tokenizer_config", "tokenizer")),
+                   ("tokenizer.json", '{"added_tokens": []}')],
+)  # fmt: skip
+def test_settings_that_cannot_be_read_are_said_in_a_sentence(tmp_path, name, text):
+    tiny_model(tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match="holds no tokenizer that can be loaded"):
+        load_tokenizer(tmp_path)
+    if name == "config.json":
+        with pytest.raises(UserError, match=r"config\.json cannot be read"):
+            is_causal(tmp_path)
 
 
 CONFIG = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=1, intermediate_size=8)

@@ -12,6 +12,7 @@ from data_prep.format import TokenizerInfo
 from pretrain.masking.rows import IGNORED
 from pretrain.model.build import build, exported
 from pretrain.model.padded import longest_text, padded_config
+from tests.support.hostile_json import NESTED
 
 SEQ_LEN = 24
 LENGTHS = [24, 9, 12, 3, 10, 11, 3]  # the last is padding
@@ -113,6 +114,13 @@ def test_a_stream_of_padding_alone_gives_nothing(tokenizer):
 def test_what_cannot_be_trained_is_refused(given, wanted, tokenizer):
     with pytest.raises(UserError, match=wanted):
         padded_config(given, SEQ_LEN, tokenizer)
+
+
+@pytest.mark.parametrize("text", ["{", NESTED], ids=["cut", "nested"])
+def test_a_file_that_is_no_json_is_refused(tokenizer, tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config\.json is not JSON"):
+        padded_config(str(tmp_path), SEQ_LEN, tokenizer)
 
 
 def test_a_folder_s_code_is_not_run(tokenizer, tmp_path):

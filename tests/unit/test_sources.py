@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from data_prep.cache import LocalCache
 from data_prep.errors import UserError
 from data_prep.sources import Found, Options, Row, examine, find_inputs, open_rows
+from tests.support.hostile_json import DEEPEST, HOSTILE
 
 KINDS = ["", ".gz", ".zst"]
 
@@ -104,6 +105,15 @@ def test_bad_rows_are_reported_with_their_line_and_the_rest_is_read(tmp_path):
     }.items():
         assert words in reasons[line]
     assert reasons[10]
+
+
+def test_json_that_python_stumbles_over_is_a_bad_row(tmp_path):
+    lines = [f'{{"text": "x", "more": {value}}}' for value in HOSTILE.values()]
+    lines += [f'{{"text": "deep", "more": {DEEPEST}}}', f'{{"text": {DEEPEST}}}']
+    path = write(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    rows = list(open_all(path, Options(id_field=None)))
+    assert [row.reason.partition(":")[0] for row in rows] == ["invalid JSON"] * 3 + ["", "field 'text' is not a string"]
+    assert {row.reason for row in open_all(path, Options("text.more"))} >= {"field 'text.more' is missing"}
 
 
 def test_nested_fields_and_ids(tmp_path):

@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,8 +22,9 @@ import pytest
 from data_prep import cache as cache_module
 from data_prep.cache import LocalCache
 from data_prep.errors import UserError
-from data_prep.remote import Identity
+from data_prep.remote import Identity, shown
 from data_prep.sources import Options, examine, find_inputs, open_rows
+from data_prep.sources.base import compression_of, kind_of
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -128,6 +130,12 @@ def test_files_folders_and_globs(tmp_path):
         find_inputs([tmp_path / "sub/notes.md"])
 
 
+def test_a_name_that_is_not_in_utf8_is_refused(tmp_path):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")).touch()
+    with pytest.raises(UserError, match=r"\\udcff\.jsonl' is not in UTF-8"):
+        find_inputs([tmp_path])
+
+
 def test_source_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.jsonl", "year=2020/b.jsonl"):
@@ -185,9 +193,33 @@ def test_http_errors_are_sentences_without_secrets(web, cache):
         assert "abc" not in str(caught.value)
     with pytest.raises(UserError, match=r"127\.0\.0\.1:9/a\.jsonl cannot be read"):
         find_inputs(["http://127.0.0.1:9/a.jsonl"])
-    with pytest.raises(UserError, match="holds a password") as caught:
-        find_inputs(["https://me:secret@host/a.jsonl"])
-    assert "secret" not in str(caught.value)
+    for url in ("https://me:secret@host/a.jsonl", "https://secret@host/a.jsonl", "zip://a.jsonl::https://me:secret@h/b",
+                "simplecache::ftp://me:secret@host/a.jsonl"):  # fmt: skip
+        with pytest.raises(UserError, match="holds a password") as caught:
+            find_inputs([url])
+        assert "secret" not in str(caught.value)
+
+
+def test_the_path_of_a_url_tells_the_kind_and_its_query_is_not_shown():
+    for url, name, kind, compression in (
+        ("https://host/a.jsonl?token=abc", "https://host/a.jsonl", "jsonl", ""),
+        ("HTTPS://host/a.txt.gz?x=a/b.parquet", "HTTPS://host/a.txt.gz", "txt", ".gz"),
+        ("s3://bucket/a.jsonl.zst?versionId=1/2", "s3://bucket/a.jsonl.zst", "jsonl", ".zst"),
+        ("zip://a.parquet::https://host/b.zip?sig=a.txt", "zip://a.parquet::https://host/b.zip", "parquet", ""),
+        ("s3://bucket/a?.jsonl", "s3://bucket/a?.jsonl", "jsonl", ""),
+        ("/data/a.jsonl?b=c", "/data/a.jsonl?b=c", None, ""),
+    ):
+        assert (shown(url), kind_of(url), compression_of(url)) == (name, kind, compression)
+
+
+def test_a_version_is_no_pattern(cache):
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/v/a.jsonl?versionId=1": jsonl("old"), "/v/a.jsonl": jsonl("new")})
+    try:
+        found = find_inputs(["memory://v/a.jsonl?versionId=1", "memory://v/?.jsonl"])
+        assert [(one.kind, texts(one, cache)) for one in found] == [("jsonl", ["old"]), ("jsonl", ["new"])]
+    finally:
+        memory.rm("/v", recursive=True)
 
 
 def test_missing_packages_and_protocols_are_named(monkeypatch):
@@ -204,8 +236,6 @@ def test_missing_packages_and_protocols_are_named(monkeypatch):
 
 def test_other_file_systems_and_chained_urls(tmp_path, cache):
     import zipfile
-
-    import fsspec
 
     memory = fsspec.filesystem("memory")
     memory.pipe({"/corpus/a.jsonl": jsonl("a"), "/corpus/b/c.txt": b"c", "/corpus/b/notes.md": b"x"})

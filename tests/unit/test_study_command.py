@@ -85,6 +85,11 @@ def test_options_for_another_command_are_checked_before_anything_is_trained():
             "--metric f: classification has",
         ),
         (["--finetune", "--task questions --train rows --valid rows"], "rows, line 1: this is not JSON"),
+        (
+            ["--finetune", "--task classification --train rows --valid rows --lr 0"],
+            "--lr 0: a learning rate is above 0",
+        ),
+        (["--finetune", "--task classification --train rows --valid rows --lr inf"], "--lr inf: a learning rate is"),
     ],
 )
 def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config, tmp_path, monkeypatch, options, words):

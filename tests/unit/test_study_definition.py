@@ -80,6 +80,13 @@ def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, t
     assert load_config(folder / "config.yaml").track.experiment == "other"
 
 
+def test_what_differs_is_said_without_secrets(config):
+    kept(config, pairs="https://host/blimp.jsonl?signature=abc")
+    with pytest.raises(UserError, match=r"pairs was https://host/blimp\.jsonl\?signature=\*\*\*") as caught:
+        kept(config, pairs="https://host/blimp.jsonl?signature=abcd")
+    assert "abc" not in str(caught.value)
+
+
 def go_on(folder, *words):
     """The error of a command of `maskwright study` for the folder, or None."""
     return CliRunner().invoke(app, ["study", *words, str(folder)]).exception

@@ -18,6 +18,7 @@ from data_prep.errors import UserError
 from data_prep.sample import Sample
 from data_prep.sources import Options, find_inputs
 from data_prep.tokenizer import FILES, copy_files, describe, fetch, load, train
+from tests.support.hostile_json import DIGITS, NESTED
 
 TEXTS = [
     "The curved blades, by Carolyn Wells. ",
@@ -99,9 +100,10 @@ def test_unusable_folders_are_refused(folders, tmp_path):
     with pytest.raises(UserError, match="not a valid tokenizer"):
         describe(tmp_path)
     shutil.copyfile(folders["bpe"] / "tokenizer.json", tmp_path / "tokenizer.json")
-    (tmp_path / "tokenizer_config.json").write_text("[")
-    with pytest.raises(UserError, match=r"tokenizer_config\.json is not"):
-        describe(tmp_path)
+    for text in ("[", NESTED, DIGITS):
+        (tmp_path / "tokenizer_config.json").write_text(text)
+        with pytest.raises(UserError, match=r"tokenizer_config\.json is not"):
+            describe(tmp_path)
 
 
 def test_training_refuses_what_cannot_be(tmp_path):

@@ -46,6 +46,11 @@ def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("API request to http://u:p@h/api failed: bad", "API request to http://***@h/api failed: bad"),
         ("postgresql://host/db?user=u&password=p&sslmode=on", "postgresql://host/db?user=u&password=***&sslmode=on"),
         ("https://host/?api_key=k", "https://host/?api_key=***"),
+        (
+            "https://host/x?X-Amz-Credential=c&X-Amz-Date=1&X-Amz-Signature=s",
+            "https://host/x?X-Amz-Credential=***&X-Amz-Date=1&X-Amz-Signature=***",
+        ),
+        ("https://host/x?sv=1&sig=s", "https://host/x?sv=1&sig=***"),
         ("sqlite:////home/a@b/mlflow.db", "sqlite:////home/a@b/mlflow.db"),
         ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
     ],

@@ -1,0 +1,7 @@
+"""JSON values that Python's own reader stumbles over, or lets through to stumble later."""
+
+NESTED = "[" * 100_000 + "]" * 100_000
+SURROGATE = r'"\ud800"'
+DIGITS = "9" * 5000  # of an integer; Python converts 4,300
+HOSTILE = {"nested": NESTED, "surrogate": SURROGATE, "digits": DIGITS}
+DEEPEST = "[" * 1000 + "]" * 1000  # that orjson reads: deeper than Python's stack, less deep than orjson's bound
