@@ -150,7 +150,7 @@ def test_labels_that_are_not_all_integers_are_in_the_order_of_names(labels, want
 def test_what_opens_an_address_is_not_said(tmp_path, tokenizer, task, name, text):
     (tmp_path / f"{name}?token=abc").write_text(text, encoding="utf-8")
     address = f"file://{tmp_path}/{name}?token=abc"
-    with pytest.raises(UserError, match=r"\?token=\*\*\*") as raised:
+    with pytest.raises(UserError, match=f"{name}[:, ]") as raised:
         open_task(Settings(task, max_length=32), address, address, tokenizer)
     assert "abc" not in str(raised.value)
 
