@@ -67,7 +67,7 @@ def _millions(data: Dataset) -> str:
 
 def _parameters(folder: Path) -> int:
     with safe_open(folder / "model.safetensors", "np") as file:
-        return sum(math.prod(file.get_slice(name).get_shape()) for name in file)
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - it is no dict
 
 
 def _evaluation(found: dict[str, Any]) -> str:
