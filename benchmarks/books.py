@@ -44,7 +44,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", required=True, help="text as for `maskwright prep run`")
+    parser.add_argument("--input", required=True, type=Path, help="a file of text, or a quoted glob")
     parser.add_argument("--pairs", required=True, type=Path, help="BLiMP's jsonl")
     parser.add_argument("--pairs-limit", type=int, default=200, help="pairs of each of its sets")
     parser.add_argument("--train", required=True, type=Path, help="SST-2's tsv, to fine-tune on")
@@ -57,13 +57,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder for what was made")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/books.md")
     args = parser.parse_args()
-    for name in ("pairs", "train", "valid", "work"):
+    for name in ("input", "pairs", "train", "valid", "work"):  # commands run in --work
         setattr(args, name, getattr(args, name).absolute())
+    for path in (args.pairs, args.train, args.valid):  # which are read an hour later
+        if not path.is_file():
+            raise UserError(f"there is no file {path}")
     return args
 
 
 def prepare(args: argparse.Namespace) -> None:
-    text = ["--input", args.input]
+    text = ["--input", str(args.input)]
     if not (args.work / "tokenizer").exists():
         maskwright(args, "tokenizer", "train", *text, "--vocab-size", str(args.vocab_size), "--out", "tokenizer")
     if not (args.work / "data/valid/manifest.json").exists():

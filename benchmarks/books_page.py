@@ -74,7 +74,7 @@ def _evaluation(found: dict[str, Any]) -> str:
     models = {_MODELS[name]: results for name, results in found["models"].items()}
     held_out = {name: results["held_out"] for name, results in models.items()}
     pairs = {name: results["pairs"] for name, results in models.items()}
-    first, pair_settings = next(iter(pairs.values())), found["settings"]["pairs"]
+    first = next(iter(pairs.values()))
     overall = _table(
         ["", "held-out loss (nats)", "masked accuracy", "BLiMP accuracy", "ties"],
         *(
@@ -115,7 +115,8 @@ def _evaluation(found: dict[str, Any]) -> str:
 
 {found["settings"]["held_out"]["rows"]:,} held-out rows, 15% of the tokens masked, all as `[MASK]`, which is harder than
 above, where a fifth of them are shown or replaced; and BLiMP ([Warstadt et al., 2020](https://arxiv.org/abs/1912.00582)),
-{_limit(pair_settings)}, by pseudo-log-likelihood ([Salazar et al., 2020](https://arxiv.org/abs/1910.14659)). In
+{found["settings"]["pairs"]["limit"]} pairs of each of its 67 sets, by pseudo-log-likelihood
+([Salazar et al., 2020](https://arxiv.org/abs/1910.14659)). In
 brackets Wilson's intervals of 95%, which take pairs for independent.
 
 {overall}
@@ -127,18 +128,13 @@ On pairs, beside the pretrained model, with 95% intervals of a paired bootstrap:
 {frequencies}"""
 
 
-def _limit(settings: dict[str, Any]) -> str:
-    return f"{settings['limit']} pairs of each of its 67 sets" if settings["limit"] else "all pairs"
-
-
 def _finetuning(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
     metric, identity = pretrained["metric"], pretrained["identity"]
     sides = {"pretrained": pretrained, "random weights": random}
     header = ["", "mean (95% over seeds)", *(f"seed {run['seed']}" for run in pretrained["runs"]), "minutes a seed"]
     rows = [[name, _mean(one["scores"]), *map(_percent, one["scores"]), _minutes(one)] for name, one in sides.items()]
     rows.append(["naive Bayes on words", _percent(pretrained["baseline"][metric]), *[""] * (len(header) - 2)])
-    one, two = ({run["seed"]: run["metrics"][metric] for run in map(_last, side["runs"])} for side in sides.values())
-    (found,) = differences([(one, two)])
+    (found,) = differences([(_by_seed(pretrained), _by_seed(random))])
     above = [score - pretrained["baseline"][metric] for score in pretrained["scores"]]
     return f"""## SST-2
 
@@ -155,8 +151,8 @@ pretrained less naive Bayes: {_mean(above, sign="+")}. The intervals are about s
 pretraining and these 872 sentences; other sentences would move all of these figures, by up to three points or so."""
 
 
-def _last(run: dict[str, Any]) -> dict[str, Any]:
-    return {"seed": run["seed"], "metrics": run["epochs"][-1]["metrics"]}
+def _by_seed(side: dict[str, Any]) -> dict[int, float]:
+    return {run["seed"]: score for run, score in zip(side["runs"], side["scores"], strict=True)}
 
 
 def _minutes(side: dict[str, Any]) -> str:

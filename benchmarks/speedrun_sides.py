@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
 
 from benchmarks.speedrun_curves import Curve, Point
@@ -21,6 +22,7 @@ from data_prep.reader import Dataset
 from pretrain.config import Config
 from pretrain.curriculum import stages_of
 from pretrain.data.sources import held_out_loader
+from pretrain.engine import slow_precision
 from pretrain.journal import read_journal
 
 SEED, BETAS, EPS, WEIGHT_DECAY, GRAD_CLIP = 7, (0.9, 0.98), 1e-6, 0.01, 1.0
@@ -185,12 +187,16 @@ def hugging_face(bench: Bench, lr: float, bf16: bool, steps: int | None = None) 
 
 def faster_in_bf16(bench: Bench, lr: float) -> bool:
     """Whether transformers.Trainer is faster in bf16 than in fp32 here."""
+    if _slow_in_bf16():
+        return False
     seconds = [hugging_face(bench, lr, bf16, _TRIAL_STEPS).end.seconds for bf16 in (False, True)]
     return seconds[1] < seconds[0]
 
 
 def in_its_faster_precision(bench: Bench, lr: float) -> Bench:
-    """The same for Maskwright: bf16 where it is faster than fp32, which a CPU without bf16 of its own is not."""
+    """The same for Maskwright, whose runs will be in the faster one."""
+    if _slow_in_bf16():
+        return replace(bench, precision="fp32")
     tokens = _TRIAL_STEPS * bench.size.batch_size * SEQ_LEN
     seconds = {}
     for precision in ("fp32", "bf16"):
@@ -218,6 +224,11 @@ def check_alike(bench: Bench, name: str, ideas: Sequence[str], lr: float, tokens
     if abs(found - loss) > _ALIKE:
         raise UserError(f"the export has a held-out loss of {found:.4f}, the run said {loss:.4f}: they must be alike")
     return found
+
+
+def _slow_in_bf16() -> bool:
+    """Where a trial would only cost minutes."""
+    return slow_precision("bf16", "cuda" if torch.cuda.is_available() else "cpu") is not None
 
 
 def _values(bench: Bench, ideas: Sequence[str], lr: float, tokens: int) -> dict[str, Any]:

@@ -94,7 +94,9 @@ def make_deterministic() -> None:
 
 def slow_precision(precision: str, device: str) -> str | None:
     """A warning where 16 bits are far slower than 32: a CPU without instructions for them multiplies one by one."""
-    if device != "cpu" or precision == "fp32" or getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")():
+    if device != "cpu" or precision == "fp32" or not torch.backends.mkldnn.is_available():
+        return None
+    if getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")():
         return None
     return (
         f"warning: this processor has no instructions for {precision} and will train many times slower than in fp32: "
