@@ -39,7 +39,7 @@ def _training(work: Path, picture: str) -> str:
     steps = [entry for entry in journal if "speed/step_seconds" in entry.metrics]
     evaluated = [entry for entry in journal if "eval/loss" in entry.metrics]
     seen, seconds = sum(map(_tokens, steps)), sum(entry.metrics["speed/step_seconds"] for entry in steps)
-    curve = _table(
+    curve = table(
         ["step", *(f"{entry.step:,}" for entry in evaluated)],
         ["held-out loss (nats)", *(f"{entry.metrics['eval/loss']:.3f}" for entry in evaluated)],
         ["held-out masked accuracy", *(f"{entry.metrics['eval/masked_accuracy']:.1%}" for entry in evaluated)],
@@ -75,7 +75,7 @@ def _evaluation(found: dict[str, Any]) -> str:
     held_out = {name: results["held_out"] for name, results in models.items()}
     pairs = {name: results["pairs"] for name, results in models.items()}
     first = next(iter(pairs.values()))
-    overall = _table(
+    overall = table(
         ["", "held-out loss (nats)", "masked accuracy", "BLiMP accuracy", "ties"],
         *(
             [
@@ -89,7 +89,7 @@ def _evaluation(found: dict[str, Any]) -> str:
         ),
     )
     groups = [name for name in first["by"] if not name.startswith("UID:")]
-    parts = _table(
+    parts = table(
         ["BLiMP, part", "pairs", *pairs],
         *(
             [group.partition(":")[2].replace("_", " "), f"{first['by'][group]['pairs']:,}"]
@@ -98,7 +98,7 @@ def _evaluation(found: dict[str, Any]) -> str:
         ),
     )
     trained, unigram = held_out[_MODELS[PRETRAINED]]["by_frequency"], held_out[_MODELS["unigram"]]["by_frequency"]
-    frequencies = _table(
+    frequencies = table(
         ["occurrences of the token in training", "predictions", "loss", "masked accuracy", "loss of the unigram model"],
         *(
             [group, f"{one['predictions']:,}", f"{one['loss']:.2f}", f"{one['masked_accuracy']:.1%}"]
@@ -144,7 +144,7 @@ def _finetuning(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
 "Random weights" is the same architecture trained on the same sentences without pretraining; naive Bayes knows which
 words a sentence has, and no more.
 
-{_table(header, *rows)}
+{table(header, *rows)}
 
 Pretrained less random weights: {100 * found.mean:+.1f} points ({_interval(found.interval)} at 95%, paired by seed);
 pretrained less naive Bayes: {_mean(above, sign="+")}. The intervals are about seeds of fine-tuning, for this one
@@ -172,6 +172,13 @@ def _interval(interval: Sequence[float] | None) -> str:
     return f"{interval[0]:.1%} to {interval[1]:.1%}" if interval else "one seed"
 
 
-def _table(header: Sequence[str], *rows: Iterable[str]) -> str:
+def table(header: Sequence[str], *rows: Iterable[str]) -> str:
+    """Markdown, the first column to the left and the others to the right."""
     ruler = ["---", *["---:"] * (len(header) - 1)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ruler, *rows))
+
+
+def held_out_losses(run: Path) -> dict[int, float]:
+    """By the step after which a run measured them, in nats."""
+    journal = read_journal(run / "journal.jsonl")
+    return {entry.step: entry.metrics["eval/loss"] for entry in journal if "eval/loss" in entry.metrics}

@@ -1,0 +1,160 @@
+"""What happens between the layers of a masked and of a causal model of one text, which differ in the objective alone.
+
+    python benchmarks/layers.py --input 'books/*.jsonl.zst'
+
+By maskwright's own commands: a tokenizer, a data set, two trainings, their exports, and `analyze layers` in natural
+text and in text whose words are shuffled. Each goes on where it was stopped. With the --work of books.py that text is
+used, and its model can be looked at besides: --also models/pretrained.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
+
+from benchmarks.books import maskwright, prepare  # noqa: E402
+from benchmarks.books_page import held_out_losses, table  # noqa: E402
+from benchmarks.machine import conditions  # noqa: E402
+from data_prep.errors import UserError  # noqa: E402
+from data_prep.files import atomic_writer  # noqa: E402
+
+SEQ_LEN = 128
+CONFIG: dict[str, Any] = {
+    "data": {"train": "data/train", "valid": "data/valid", "seq_len": SEQ_LEN},
+    "model": {"arch": "modernbert", "size": {"layers": 6, "hidden": 192, "heads": 3, "intermediate": 288}},
+    "optim": {"name": "muon", "lr": 2e-3, "betas": [0.9, 0.98], "weight_decay": 0.01},
+    "schedule": {"kind": "wsd", "warmup_steps": 50, "decay_fraction": 0.4},
+    "train": {"steps": 700, "global_batch_size": 32, "micro_batch_size": 16, "precision": "fp32"},
+    "checkpoint": {"every_steps": 100, "keep": 1},
+    "eval": {"every_steps": 100, "rows": 256},
+    "track": {"uri": "none"},
+}
+OBJECTIVES: dict[str, dict[str, Any]] = {"mlm": {"masking": {"rate": 0.15}}, "clm": {"objective": "clm"}}
+
+
+def main() -> None:
+    args = arguments()
+    args.work.mkdir(parents=True, exist_ok=True)
+    prepare(args)
+    for name, own in OBJECTIVES.items():
+        train(args, name, own)
+    models = [f"models/{name}" for name in OBJECTIVES] + args.also
+    text = ["--data", "data/valid", "--seq-len", str(SEQ_LEN), "--shuffled-ngrams", "1"]
+    maskwright(args, "analyze", "layers", *models, *text, "--out", "layers", "--json", "layers.json")
+    write_report(args)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", required=True, type=Path, help="a file of text, or a quoted glob")
+    parser.add_argument("--vocab-size", type=int, default=8192)
+    parser.add_argument("--also", nargs="*", default=[], help="models of the same tokenizer, as paths in --work")
+    parser.add_argument("--procs", type=int, default=1, help="processes of a thread each")
+    parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder for what was made")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/layers.md")
+    args = parser.parse_args()
+    args.input, args.work = args.input.absolute(), args.work.absolute()  # commands run in --work
+    return args
+
+
+def train(args: argparse.Namespace, name: str, own: dict[str, Any]) -> None:
+    if (args.work / "models" / name).exists():
+        return
+    config = args.work / f"{name}.yaml"
+    config.write_text(yaml.safe_dump({"run": {"dir": f"runs/{name}", "seed": 0}} | CONFIG | own))
+    maskwright(args, "train", config.name, "--procs", str(args.procs))
+    maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
+
+
+def write_report(args: argparse.Namespace) -> None:
+    found = json.loads((args.work / "layers.json").read_text(encoding="utf-8"))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    for kind in ("similarity", "information"):
+        shutil.copyfile(args.work / f"layers/{kind}.png", args.out.with_name(f"{args.out.stem}_{kind}.png"))
+    losses = {name: held_out_losses(args.work / "runs" / name) for name in OBJECTIVES}
+    curves = table(
+        ["held-out loss (nats) after step", *(f"{step:,}" for step in losses["mlm"])],
+        *([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in losses.items()),
+    )
+    size, steps = CONFIG["model"]["size"], CONFIG["train"]["steps"]
+    report = f"""# Layers of a masked and of a causal model
+
+ModernBERTs of {size["layers"]} layers x {size["hidden"]}, trained on books for {steps} steps of \
+{CONFIG["train"]["global_batch_size"]} rows of {SEQ_LEN} tokens, from one seed, with the masked
+and with the causal objective; all else is the same. The losses are of two tasks, and do not compare with each other.
+One training run each: what is said holds for these models, and for no objective.
+
+{curves}
+
+![Similarity of consecutive layers]({args.out.stem}_similarity.png)
+
+![What layers tell of tokens]({args.out.stem}_information.png)
+
+[docs/analysis.md](../../docs/analysis.md) says what is measured, what the intervals are of, and what it shows.
+
+## Consecutive layers
+
+{found["settings"]["positions"]:,} positions of each kind; ± half of the 95% interval.
+
+{similarities(found["models"])}
+
+## Share of the token's entropy that clusters of states tell
+
+Of the {found["settings"]["tokens"]} most frequent tokens, by {found["settings"]["clusters"]} clusters; layer 0 is the \
+embeddings.
+
+{information(found["models"])}
+
+{conditions("layers.py", ("torch", "deepspeed", "transformers"), os.getloadavg()[0])}"""
+    with atomic_writer(args.out) as file:
+        file.write(report.encode())
+
+
+def similarities(models: dict[str, Any]) -> str:
+    depth = max(model["layers"] for _, _, model in texts(models))
+    header = ["model", "text", "positions", "measure", *(f"{n} and {n + 1}" for n in range(depth)), "chance"]
+    rows = [
+        [name, text, one["kind"], one["measure"], *padded(one["between"], depth), f"{max(one['chance']):.3f}"]
+        for name, text, model in texts(models)
+        for one in model["similarities"]
+    ]
+    return table(header, *rows)
+
+
+def information(models: dict[str, Any]) -> str:
+    depth = max(model["layers"] for _, _, model in texts(models))
+    header = ["model", "text", "token, position", "positions", *map(str, range(depth + 1))]
+    rows = [
+        [name, text, f"{one['of']}, {one['kind']}", f"{one['positions']:,}", *padded(one["at"], depth + 1)]
+        for name, text, model in texts(models)
+        for one in model["information"]
+    ]
+    return table(header, *rows)
+
+
+def texts(models: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Each model in each text."""
+    for name, by_text in models.items():
+        for text, model in by_text.items():
+            yield Path(name).name, text, model
+
+
+def padded(estimates: list[dict[str, float]], width: int) -> list[str]:
+    cells = [f"{one['value']:.3f} ± {one['high'] - one['value']:.3f}" for one in estimates]
+    return cells + [""] * (width - len(cells))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
