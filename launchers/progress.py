@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from datetime import timedelta
 
 import typer
 from rich.console import Console
@@ -50,5 +51,5 @@ class ProgressLine:
         elif time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
             share = done / max(total, 1)
-            left = f", {self.seconds(self._stage) * (1 - share) / share:,.0f} s left" if share else ""
-            typer.echo(f"{share:4.0%} {line}{left}", err=True)
+            left = timedelta(seconds=round(self.seconds(self._stage) * (1 - share) / share)) if share else None
+            typer.echo(f"{share:4.0%} {line}{f', {left} left' if left else ''}", err=True)

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support import forked
+pytest.register_assert_rewrite("tests.support")  # what its asserts compared is told, too
+
+from tests.support import forked  # noqa: E402
 
 settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("no deadline")

@@ -17,8 +17,8 @@ from data_prep.prepare import do_tasks, finished, merge_tasks, plan_only
 from data_prep.reader import Dataset
 from data_prep.tokenizer import train
 from data_prep.verify import verify
-from tests.integration.test_prep import jsonl, maskwright, refused, texts
-from tests.support.prep import prepare_files, request, tree
+from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
+from tests.support.runs import maskwright
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,7 @@ import pytest
 
 from data_prep.plan import Settings
 from data_prep.tokenizer import train
-from tests.integration.test_prep import jsonl, texts
-from tests.support.prep import prepare_files, tree
+from tests.support.prep import jsonl, prepare_files, texts, tree
 
 SCRIPT = """
 import sys

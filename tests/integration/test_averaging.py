@@ -10,8 +10,8 @@ from pretrain import checkpoint
 from pretrain.export import export_run, native_state
 from pretrain.journal import read_journal
 from pretrain.model.build import build
-from tests.integration.test_train import held_out_loss
 from tests.support import runs, text_data
+from tests.support.held_out import held_out_loss
 
 STEPS, DECAY = 4, 0.6
 

@@ -13,30 +13,8 @@ from data_prep.plan import Settings
 from data_prep.reader import Dataset
 from data_prep.tokenizer import copy_files, load, train
 from data_prep.verify import verify
-from tests.support.prep import prepare_files, tree
+from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
-
-WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
-
-
-def texts(seed: int, count: int) -> list[str]:
-    rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, size=rng.integers(1, 60))) + f" {seed} {index}." for index in range(count)]
-
-
-def jsonl(documents) -> bytes:
-    return b"".join(json.dumps({"text": document}).encode() + b"\n" for document in documents)
-
-
-def refused(*arguments) -> str:
-    """The one sentence with which a command refuses bad input."""
-    result = maskwright(*arguments)
-    assert result.returncode == 1, result
-    assert "Traceback" not in result.stderr
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("error: ")
-    return lines[0]
 
 
 @pytest.fixture(scope="module")

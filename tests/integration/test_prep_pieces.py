@@ -11,8 +11,8 @@ from data_prep.prepare import incomplete
 from data_prep.reader import Dataset
 from data_prep.tokenizer import load, train
 from data_prep.verify import verify
-from tests.integration.test_prep import jsonl, maskwright, refused, texts
-from tests.support.prep import prepare_files, tree
+from tests.support.prep import jsonl, prepare_files, refused, texts, tree
+from tests.support.runs import maskwright
 
 
 @pytest.fixture(scope="module")

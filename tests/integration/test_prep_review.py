@@ -10,8 +10,8 @@ from data_prep.plan import Settings
 from data_prep.pool import Workers
 from data_prep.prepare import do_tasks, incomplete, merge_tasks, plan_only, resolve_tasks
 from data_prep.tokenizer import copy_files, train
-from tests.integration.test_prep import jsonl, maskwright, refused, texts
-from tests.support.prep import prepare_files, request, tree
+from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
+from tests.support.runs import maskwright
 
 
 @pytest.fixture(scope="module")

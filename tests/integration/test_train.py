@@ -25,8 +25,6 @@ from data_prep.errors import UserError
 from data_prep.reader import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config
-from pretrain.curriculum import stages_of
-from pretrain.data.sources import held_out_loader
 from pretrain.export import export_run, native_state
 from pretrain.journal import parse_entry, read_journal
 from pretrain.model.encoder import Encoder
@@ -35,6 +33,7 @@ from pretrain.replay import replay
 from pretrain.run_folder import RunFolder
 from tests.soak.soak import assert_same_checkpoint
 from tests.support import runs, text_data
+from tests.support.held_out import held_out_loss
 
 STEPS = 12
 METRICS = {
@@ -293,19 +292,6 @@ def test_fill_mask_loads_the_exported_model(exported):
     assert len(answers) == 5
     assert fill.tokenizer.model_max_length == 32
     assert f"| steps | {STEPS} of {STEPS} |" in (exported / "README.md").read_text()
-
-
-@torch.no_grad()
-def held_out_loss(encoder: Encoder, data: Path, **overrides: Any) -> float:
-    """The mean loss over the held-out rows of tiny_config, computed apart from the trainer."""
-    config = Config.model_validate(runs.tiny_config(data, data, **overrides))
-    loader = held_out_loader(config, Dataset(data / "valid"), stages_of(config, world_size=1), rank=0)
-    loss = predictions = 0.0
-    for batch in loader.held_out(steps_done=1, max_rows=50):
-        arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
-        found = encoder(*map(torch.from_numpy, arrays), seq_len=32, n_documents=batch.n_documents)
-        loss, predictions = loss + found.loss.item(), predictions + found.predictions.item()
-    return loss / predictions
 
 
 def test_checkpoint_holds_the_weights_that_training_evaluated(reference, data):

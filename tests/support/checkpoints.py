@@ -4,8 +4,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pretrain import checkpoint
 from pretrain.checkpoint.saver import Saver, Snapshot
-from pretrain.checkpoint.write import Parts, Sink
+from pretrain.checkpoint.write import Parts, Sink, write_parts
 from pretrain.config.run import CheckpointConfig
 
 MODEL = "deepspeed/model.pt"
@@ -21,6 +22,13 @@ def in_pieces(sink: Sink) -> None:
 def snapshot(folder: Path, copy: bool) -> Parts:
     """Two files."""
     return {MODEL: in_pieces, OPTIMIZER: in_pieces}
+
+
+def make_checkpoint(folder: Path, step: int) -> Path:
+    """A committed checkpoint in a folder of checkpoints."""
+    path = folder / f"step-{step:08d}"
+    checkpoint.write_manifest(path, step, {}, write_parts(path, snapshot(path, False)))
+    return path
 
 
 def saver(folder: Path, save: Snapshot = snapshot, told: list[Any] | None = None, **settings: Any) -> Saver:

@@ -1,14 +1,41 @@
 """Preparing files in tests, and comparing what came of it."""
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from data_prep.plan import Settings
 from data_prep.pool import Workers
 from data_prep.prepare import Prepared, Request, prepare
 from data_prep.sources import find_inputs
+from tests.support.runs import maskwright
+
+WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
+
+
+def texts(seed: int, count: int) -> list[str]:
+    """Documents of words, each with an end of its own."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, size=rng.integers(1, 60))) + f" {seed} {index}." for index in range(count)]
+
+
+def jsonl(documents: Iterable[str]) -> bytes:
+    return b"".join(json.dumps({"text": document}).encode() + b"\n" for document in documents)
+
+
+def refused(*arguments: object) -> str:
+    """The one sentence with which a command refuses bad input."""
+    result = maskwright(*arguments)
+    assert result.returncode == 1, result
+    assert "Traceback" not in result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
 
 
 def request(

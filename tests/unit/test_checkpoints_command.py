@@ -1,7 +1,6 @@
 """`maskwright checkpoints`, in this process, on checkpoints whose files are made by hand."""
 
 import json
-from pathlib import Path
 
 import fsspec
 import pytest
@@ -9,16 +8,8 @@ import yaml
 from typer.testing import CliRunner
 
 from launchers.app import app
-from pretrain import checkpoint
-from pretrain.checkpoint.write import write_parts
 from pretrain.run_folder import RunFolder
-from tests.support.checkpoints import MODEL, snapshot
-
-
-def make_checkpoint(folder: Path, step: int) -> Path:
-    path = folder / f"step-{step:08d}"
-    checkpoint.write_manifest(path, step, {}, write_parts(path, snapshot(path, False)))
-    return path
+from tests.support.checkpoints import MODEL, make_checkpoint
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tests.support.device_masks import (
     rows_with_ties,
     triton_process,
 )
-from tests.unit.test_philox import VECTORS
+from tests.support.philox_vectors import VECTORS
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 

@@ -9,8 +9,7 @@ from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.families import to_hugging_face
 from tests.support import masks
-from tests.support.encoders import native_encoder
-from tests.unit.test_model_parity import LENGTHS, SEQ_LEN, hugging_face, stream
+from tests.support.encoders import LENGTHS, SEQ_LEN, hugging_face, native_encoder, stream
 
 VOCABULARY = Vocabulary(size=101, pad=1, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
 CASES = ["causal bert", "causal modernbert"]

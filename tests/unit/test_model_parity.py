@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import BertConfig, ModernBertConfig, PreTrainedModel, RobertaConfig
@@ -14,60 +13,22 @@ from pretrain.model import attention
 from pretrain.model.attention import Documents
 from pretrain.model.encoder import Encoder
 from pretrain.model.families import (
-    MODELS,
     hugging_face_config,
     hugging_face_model,
     shape_of,
     to_hugging_face,
 )
-from pretrain.model.shape import EncoderShape
-from tests.support.encoders import native_encoder
+from tests.support.encoders import (
+    CASES,
+    LENGTHS,
+    SEQ_LEN,
+    hugging_face,
+    native_encoder,
+    shape,
+    stream,
+)
 
-SEQ_LEN = 24
-DOCUMENTS = [[24], [9, 12, 3], [10, 14]]  # lengths, row by row; each row is full
-LENGTHS = [length for row in DOCUMENTS for length in row]
-TINY = {"hidden": 32, "layers": 4, "heads": 4, "intermediate": 72}
-BASE = {"hidden": 768, "layers": 12, "heads": 12, "intermediate": 3072}
-CASES = {
-    "bert": {"arch": "bert", "norm_eps": 1e-12, **TINY},
-    "roberta": {"arch": "roberta", "norm_eps": 1e-5, **TINY},
-    "modernbert": {"arch": "modernbert", "norm_eps": 1e-5, "window": 8, **TINY},
-    "causal bert": {"arch": "bert", "causal": True, **TINY},
-    "causal roberta": {"arch": "roberta", "causal": True, **TINY},
-    "causal modernbert": {"arch": "modernbert", "causal": True, "norm_eps": 1e-5, "window": 8, **TINY},
-    "bert base": {"arch": "bert", **BASE},
-    "modernbert base": {"arch": "modernbert", "norm_eps": 1e-5, **BASE, "layers": 22, "intermediate": 1152},
-}
 SMALL = [case for case in CASES if not case.endswith(" base")]
-
-
-def shape(case: str) -> EncoderShape:
-    return EncoderShape(vocab_size=101, max_positions=40, pad_id=1, **CASES[case])
-
-
-def hugging_face(case: str) -> PreTrainedModel:
-    torch.manual_seed(0)
-    wanted = shape(case)
-    model = MODELS[wanted.arch][wanted.causal](hugging_face_config(wanted)).eval()
-    with torch.no_grad():  # biases and norms away from 0 and 1, so that a swapped one shows
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
-    return model
-
-
-def stream() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    n = sum(LENGTHS)
-    masked = torch.tensor([1, 5, 23, 25, 34, 46, 50, 71, 0])
-    labels = torch.randint(5, 101, masked.shape, generator=generator)
-    labels[-1] = IGNORED
-    return {
-        "tokens": torch.randint(5, 101, (n,), generator=generator),
-        "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
-        "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS), n, n], dtype=torch.int32),
-        "masked_positions": masked,
-        "labels": labels,
-    }
 
 
 def states(encoder: Encoder, tokens: torch.Tensor) -> torch.Tensor:

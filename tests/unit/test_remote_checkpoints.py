@@ -13,8 +13,7 @@ from pretrain import checkpoint
 from pretrain.checkpoint import remote
 from pretrain.config.run import CheckpointConfig
 from tests.support import kills
-from tests.support.checkpoints import MODEL, OPTIMIZER
-from tests.unit.test_checkpoints_command import make_checkpoint
+from tests.support.checkpoints import MODEL, OPTIMIZER, make_checkpoint
 
 FS = fsspec.filesystem("memory")
 

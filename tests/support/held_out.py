@@ -1,0 +1,26 @@
+"""Held-out losses computed apart from the trainer."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data_prep.reader import Dataset
+from pretrain.config import Config
+from pretrain.curriculum import stages_of
+from pretrain.data.sources import held_out_loader
+from pretrain.model.encoder import Encoder
+from tests.support import runs
+
+
+@torch.no_grad()
+def held_out_loss(encoder: Encoder, data: Path, **overrides: Any) -> float:
+    """The mean loss over the held-out rows of tiny_config."""
+    config = Config.model_validate(runs.tiny_config(data, data, **overrides))
+    loader = held_out_loader(config, Dataset(data / "valid"), stages_of(config, world_size=1), rank=0)
+    loss = predictions = 0.0
+    for batch in loader.held_out(steps_done=1, max_rows=50):
+        arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
+        found = encoder(*map(torch.from_numpy, arrays), seq_len=32, n_documents=batch.n_documents)
+        loss, predictions = loss + found.loss.item(), predictions + found.predictions.item()
+    return loss / predictions
