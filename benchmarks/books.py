@@ -52,6 +52,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
     parser.add_argument("--epochs", type=int, default=2, help="of fine-tuning")
     parser.add_argument("--lr", type=float, default=3e-4, help="of fine-tuning")
+    parser.add_argument("--dropout", type=float, default=0.1, help="of fine-tuning")
     parser.add_argument("--vocab-size", type=int, default=8192)
     parser.add_argument("--procs", type=int, default=2, help="processes of a thread each")
     parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder for what was made")
@@ -92,7 +93,8 @@ def evaluate(args: argparse.Namespace) -> None:
 
 def finetune(args: argparse.Namespace, init: str) -> None:
     task = ["--task", "classification", "--train", str(args.train), "--valid", str(args.valid), "--init", init]
-    settings = ["--seeds", str(args.seeds), "--epochs", str(args.epochs), "--lr", str(args.lr)]
+    names = ("seeds", "epochs", "lr", "dropout")
+    settings = [word for name in names for word in (f"--{name}", str(getattr(args, name)))]
     maskwright(args, "finetune", PRETRAINED, *task, *settings, "--json", f"sst2-{init}.json")
 
 

@@ -140,9 +140,9 @@ def _finetuning(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
 
 `maskwright finetune` on all training sentences of SST-2
 ([Socher et al., 2013](https://aclanthology.org/D13-1170), as in GLUE): {identity["epochs"]} epochs, batches of
-{identity["batch_size"]}, learning rate {identity["lr"]:g}; accuracy on its development set after the last epoch.
-"Random weights" is the same architecture trained on the same sentences without pretraining; naive Bayes knows which
-words a sentence has, and no more.
+{identity["batch_size"]}, learning rate {identity["lr"]:g}, dropout {identity["dropout"]:g}; accuracy on its development
+set after the last epoch. "Random weights" is the same architecture trained on the same sentences without pretraining;
+naive Bayes knows which words a sentence has, and no more.
 
 {table(header, *rows)}
 

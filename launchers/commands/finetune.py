@@ -41,6 +41,12 @@ def _above_zero(lr: float) -> float:
     return lr
 
 
+def _share(dropout: float | None) -> float | None:
+    if dropout is not None and not 0 <= dropout < 1:
+        raise UserError(f"--dropout {dropout:g}: a dropout is 0 or above, and below 1")
+    return dropout
+
+
 _LENGTHS = {TaskName.questions: 384}
 _LENGTH = 128
 
@@ -64,6 +70,9 @@ def finetune(
     batch_size: Annotated[int, typer.Option(min=1, help="examples of a step")] = 32,
     max_length: Annotated[
         int | None, typer.Option(min=8, help="tokens of a text  [default: 128; questions: 384]")
+    ] = None,
+    dropout: Annotated[
+        float | None, typer.Option(callback=_share, help="of the encoder and the head  [default: what the model has]")
     ] = None,
     init: Annotated[Init, typer.Option(help="random: the same architecture, untrained")] = Init.pretrained,
     metric: Annotated[str | None, typer.Option(help="the main one, instead of the task's own")] = None,
@@ -98,6 +107,7 @@ def finetune(
         lr=lr,
         batch_size=batch_size,
         max_length=max_length or _LENGTHS.get(task, _LENGTH),
+        dropout=dropout,
         init="random" if init == Init.random else "pretrained",
         columns=tuple(columns.split(",")) if columns else (),
         limit=limit,

@@ -55,7 +55,7 @@ class Learner:
         self.steps = -(-len(head.features) // settings.batch_size)  # of an epoch
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._seed_torch("init", 0)
-        self.model: Any = initial_model(folder, head, settings.init, pad_id).to(self._device)
+        self.model: Any = initial_model(folder, head, settings, pad_id).to(self._device)
         parameters = list(self.model.parameters())
         groups = [
             {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
@@ -113,14 +113,15 @@ class Learner:
         torch.manual_seed(high << 32 | low)
 
 
-def initial_model(folder: Path, head: Head, init: str, pad_id: int) -> Any:
+def initial_model(folder: Path, head: Head, settings: Settings, pad_id: int) -> Any:
     """A head's model in fp32, the weights of a head that the folder lacks being drawn by torch's generator.
 
     A causal model's tokens see both sides from now on, where its architecture can be an encoder's. Where its config
     names no token that fills batches, as those of causal models may, it is told of `pad_id`.
 
     Raises:
-        UserError: if transformers has no such head for it, or the folder lacks weights of the encoder.
+        UserError: if transformers has no such head for it, it has no dropout where one is wanted, or the folder lacks
+            weights of the encoder.
     """
     from transformers import AutoConfig
     from transformers.utils import logging
@@ -132,7 +133,9 @@ def initial_model(folder: Path, head: Head, init: str, pad_id: int) -> Any:
         options = head.options | ({"is_decoder": False} if getattr(config, "is_decoder", False) else {})
         if getattr(config, "pad_token_id", None) is None:
             options["pad_token_id"] = pad_id
-        if init == "pretrained":
+        if settings.dropout is not None:
+            options |= dict.fromkeys(_dropouts(config), settings.dropout)
+        if settings.init == "pretrained":
             return load_model(folder, head.auto_class, new_head=True, **options)
         for name, value in options.items():
             setattr(config, name, value)
@@ -143,3 +146,15 @@ def initial_model(folder: Path, head: Head, init: str, pad_id: int) -> Any:
         ) from error
     finally:
         logging.set_verbosity(verbosity)
+
+
+def _dropouts(config: Any) -> list[str]:
+    """Names under which a config has its dropout, as `hidden_dropout_prob` of BERT or `embd_pdrop` of GPT-2.
+
+    Raises:
+        UserError: if it has none.
+    """
+    found = [name for name in config.to_dict() if "dropout" in name or name.endswith("_pdrop")]
+    if not found:
+        raise UserError(f"--dropout: a {config.model_type} model has no dropout")
+    return found

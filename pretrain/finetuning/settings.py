@@ -15,6 +15,7 @@ class Settings:
     Attributes:
         batch_size: examples; of questions, windows.
         max_length: tokens with the special ones; longer texts are cut, or of questions laid out in windows.
+        dropout: of the encoder and the head, in the place of what the model's config says; None leaves that.
         init: "random" trains the same architecture from random weights.
         limit, limit_valid: examples that are used of each file, spread evenly over it; None for all.
         metric: the main one; None for the task's own.
@@ -25,6 +26,7 @@ class Settings:
     lr: float = 5e-5
     batch_size: int = 32
     max_length: int = 128
+    dropout: float | None = None
     init: Literal["pretrained", "random"] = "pretrained"
     columns: tuple[str, ...] = ()
     limit: int | None = None

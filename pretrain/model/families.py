@@ -134,7 +134,7 @@ def _modern_config(shape: EncoderShape, common: dict[str, Any]) -> PretrainedCon
         },
     }
     if not shape.causal:
-        return ModernBertConfig(**values)
+        return ModernBertConfig(**values, classifier_pooling="mean")  # as the published ones: no [CLS] was trained
     ids = dict.fromkeys(("bos_token_id", "cls_token_id", "sep_token_id"), shape.pad_id)  # they have to be some
     return ModernBertDecoderConfig(**values | ids | {"local_attention": shape.window + _OWN_SLOT})
 

@@ -8,7 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    ModernBertForMaskedLM,
+)
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
@@ -18,6 +25,8 @@ from pretrain.finetuning import learner as learner_module
 from pretrain.finetuning.batches import IGNORED, Feature, collate, shuffled
 from pretrain.finetuning.learner import Head, Learner, initial_model
 from pretrain.finetuning.settings import Settings
+from pretrain.model.families import hugging_face_config
+from pretrain.model.shape import EncoderShape
 from pretrain.model_folder import load_model
 from tests.support.finetuning import WORDS, tiny_model
 from tests.support.hostile_json import NESTED
@@ -164,7 +173,7 @@ def test_a_causal_model_sees_both_sides(model, tmp_path):
     (tmp_path / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
     for init in ("pretrained", "random"):
         ids = torch.tensor([[2, 5, 6, 3]]), torch.tensor([[2, 5, 7, 3]])
-        made = initial_model(tmp_path, head(), init, 0).eval()
+        made = initial_model(tmp_path, head(), replace(SETTINGS, init=init), 0).eval()
         assert (made.bert(ids[0])[0][0, 1] - made.bert(ids[1])[0][0, 1]).abs().max() > 1e-4
 
 
@@ -180,6 +189,36 @@ def test_a_causal_model_whose_config_names_no_padding_learns_where_texts_end(tmp
     both = learner.predict(features, lambda output: output.logits)
     alone = [learner.predict([feature], lambda output: output.logits)[0] for feature in features]
     np.testing.assert_allclose(both, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("init", ["pretrained", "random"])
+@pytest.mark.parametrize("wanted", [None, 0.3])
+def test_dropout_is_the_models_or_the_options(model, init, wanted):
+    made = initial_model(model, head(), replace(SETTINGS, init=init, dropout=wanted), 0)
+    rates = {module.p for name, module in made.named_modules() if isinstance(module, torch.nn.Dropout)}
+    assert rates == {0.1 if wanted is None else wanted}
+    assert made.config.attention_probs_dropout_prob == (0.1 if wanted is None else wanted)
+
+
+def test_a_modernbert_reads_the_mean_of_a_text_and_can_have_dropout(tmp_path):
+    config = hugging_face_config(EncoderShape(len(WORDS), 1, 32, 2, 64, 32, pad_id=0, arch="modernbert"))
+    ModernBertForMaskedLM(config).save_pretrained(tmp_path)
+    made = initial_model(tmp_path, head(), replace(SETTINGS, dropout=0.3), 0)
+    layers = [module for module in made.modules() if isinstance(module, torch.nn.Dropout)]
+    assert len(layers) >= 3
+    assert {module.p for module in layers} == {0.3}
+    assert made.config.attention_dropout == 0.3
+    made.eval()
+    text = torch.tensor([[2, 5, 6, 3]])
+    states = made.model(text)[0]
+    torch.testing.assert_close(made(text).logits, made.classifier(made.head(states.mean(1))))
+
+
+def test_a_model_without_dropout_is_a_sentence(tmp_path):
+    config = MambaConfig(vocab_size=len(WORDS), hidden_size=8, num_hidden_layers=1, state_size=4)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="--dropout: a mamba model has no dropout"):
+        initial_model(tmp_path, head(), replace(SETTINGS, dropout=0.1), 0)
 
 
 def call(model, files, *more, task="classification"):

@@ -90,6 +90,7 @@ def test_options_for_another_command_are_checked_before_anything_is_trained():
             "--lr 0: a learning rate is above 0",
         ),
         (["--finetune", "--task classification --train rows --valid rows --lr inf"], "--lr inf: a learning rate is"),
+        (["--finetune", "--task classification --train rows --valid rows --dropout 1"], "--dropout 1: a dropout is 0"),
     ],
 )
 def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config, tmp_path, monkeypatch, options, words):
