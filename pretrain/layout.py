@@ -11,6 +11,7 @@ does.
 
 import contextlib
 import math
+import os
 import pickle
 import re
 from collections import Counter, defaultdict
@@ -300,6 +301,8 @@ def load_file(path: Path, mmap: bool = False) -> Any:
     Raises:
         UserError: if it holds anything else.
     """
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed would warn that it looked for others in vain
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address

@@ -13,6 +13,7 @@ from pretrain.text_file import read_text
 
 Item = TypeVar("Item")
 _CONLLU_CELLS = 10
+_FORM_AND_UPOS = [2, 4]
 _CONLLU_ID = re.compile(r"[0-9]+([-.][0-9]+)?\t")  # of a word, of a range of words (3-4), of an empty node (5.1)
 
 
@@ -73,17 +74,20 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
     or stand below (https://universaldependencies.org/format.html).
 
     Args:
-        columns: numbers of the word's cell and the label's, from 1 on; by default the first and the last.
+        columns: numbers of the word's cell and the label's, from 1 on; by default the first and the last, or of CoNLL-U
+            those of forms and of universal parts of speech.
 
     Raises:
         UserError: if a line has too few cells, of CoNLL-U also too many, or no line has a word.
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UserError(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
-    numbers = [int(name) for name in columns]
+    lines = read_text(path).split("\n")
+    is_conllu = _is_conllu(lines)
+    numbers = [int(name) for name in columns] or (_FORM_AND_UPOS if is_conllu else [])
     sentences: list[Sentence] = []
     open_sentence = False
-    for place, cells in _word_lines(path, bool(numbers) and numbers[0] > 1):
+    for place, cells in _word_lines(path, lines, is_conllu, has_comments=bool(numbers) and numbers[0] > 1):
         if not cells:
             open_sentence = False
             continue
@@ -125,10 +129,8 @@ def _lines(text: str, path: str) -> list[tuple[str, str]]:
     return [(f"{shown(path)}, line {number}", line) for number, line in numbered if line.strip()]
 
 
-def _word_lines(path: str, has_comments: bool) -> Iterator[tuple[str, list[str]]]:
+def _word_lines(path: str, lines: list[str], is_conllu: bool, has_comments: bool) -> Iterator[tuple[str, list[str]]]:
     """Place and cells of each line with a word; no cells between sentences."""
-    lines = read_text(path).split("\n")
-    is_conllu = _is_conllu(lines)
     for number, line in enumerate(lines, 1):
         place = f"{shown(path)}, line {number}"
         cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"

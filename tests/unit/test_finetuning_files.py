@@ -161,6 +161,7 @@ def test_ranges_and_empty_nodes_of_conllu_are_no_words(tmp_path):
     found = [(one.place, one.words, one.labels) for one in read_columns(path, ("2", "4"))]
     labels = ["ADP", "DET", "NUM"]
     assert found == [(f"{path}, line 3", ["de", "le", "10 000"], labels), (f"{path}, line 9", ["#"], ["SYM"])]
+    assert read_columns(path) == read_columns(path, ("2", "4")) != read_columns(path, ("1", "4"))
     with pytest.raises(UserError, match="line 10: there are 9 cells, and 10 in the first line"):
         read_columns(write(tmp_path / "b.conllu", text + "2\ta" + "\t_" * 7), ("2", "4"))
 
