@@ -23,7 +23,9 @@ from pretrain.config import Config
 from pretrain.curriculum import stages_of
 from pretrain.data.sources import held_out_loader
 from pretrain.engine import slow_precision
+from pretrain.evaluation.unigram import Unigram, token_counts
 from pretrain.journal import read_journal
+from pretrain.masking.vocabulary import Vocabulary
 
 SEED, BETAS, EPS, WEIGHT_DECAY, GRAD_CLIP = 7, (0.9, 0.98), 1e-6, 0.01, 1.0
 _NEVER, _TRIAL_STEPS, _ALIKE = 10**9, 8, 0.01
@@ -78,6 +80,16 @@ def write_held_out(bench: Bench) -> None:
     tokens = [batch.tokens for batch in batches]
     with atomic_writer(bench.held_out) as file:
         np.savez(file, tokens=np.concatenate(tokens), labels=np.concatenate(labels), ends=np.concatenate(ends))
+
+
+def unigram_loss(bench: Bench) -> float:
+    """The held-out loss of a model that knows how frequent tokens are, and nothing else."""
+    train = Dataset(bench.work / "train")
+    with np.load(bench.held_out) as arrays:
+        labels = arrays["labels"][arrays["labels"] >= 0]
+    return -float(
+        Unigram(token_counts(train), Vocabulary.of(train.manifest.tokenizer)).log_probabilities[labels].mean()
+    )
 
 
 def shared_values(bench: Bench, folder: Path) -> dict[str, Any]:

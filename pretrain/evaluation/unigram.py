@@ -30,6 +30,9 @@ class Unigram:
 
     Args:
         counts: [vocab_size] of a text, see token_counts; those of special tokens do not count.
+
+    Attributes:
+        log_probabilities: float64 [vocab_size].
     """
 
     causal = True  # it sees nothing, so nothing is to be masked
@@ -37,8 +40,8 @@ class Unigram:
     def __init__(self, counts: NDArray[np.int64], vocabulary: Vocabulary):
         ordinary = vocabulary.is_ordinary
         smoothed = np.where(ordinary, counts + 1.0, 1.0)  # an unknown token in a sentence is as rare as can be
-        self._log_probabilities = np.log(smoothed) - np.log(smoothed[ordinary].sum())
+        self.log_probabilities = np.log(smoothed) - np.log(smoothed[ordinary].sum())
         self._likeliest = int(np.argmax(np.where(ordinary, counts, -1)))
 
     def __call__(self, stream: Stream) -> Answers:
-        return Answers(self._log_probabilities[stream.labels], stream.labels == self._likeliest)
+        return Answers(self.log_probabilities[stream.labels], stream.labels == self._likeliest)

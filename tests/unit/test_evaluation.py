@@ -164,7 +164,7 @@ def test_counts_and_the_unigram_baseline(corpus):
     ids = AutoTokenizer.from_pretrained(str(folder))(texts[0], add_special_tokens=False)["input_ids"]
     assert scores[0] == pytest.approx(sum(math.log((counts[id] + 1) / (n_tokens + n_ordinary)) for id in ids))
     assert scores[0] == scores[1] != scores[2]
-    every = Unigram(counts, vocabulary)._log_probabilities[vocabulary.ordinary_ids]
+    every = Unigram(counts, vocabulary).log_probabilities[vocabulary.ordinary_ids]
     assert np.exp(every).sum() == pytest.approx(1)
 
 
