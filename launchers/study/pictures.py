@@ -9,12 +9,14 @@ from launchers.study.results import Comparisons
 
 _INK, _GREY = "#222222", "#8b95a5"
 _COLOURS = ("#2266c8", "#d1600a", "#1d8348", "#7d3cb5", "#12808a", "#c0392b", "#b27700", "#8b95a5")
+_LEGEND_COLUMNS = 5
 _DASHES = ("-", "--", ":", "-.")
 
 
 def draw_losses(curves: Sequence[Curve], arms: Sequence[str], path: Path, title: str) -> None:
     """Write a PNG: the held-out loss of each arm by step and by time, with a band from lowest to highest seed."""
-    figure = new_figure(11, 4.6)
+    legend_rows = -(-len(arms) // _LEGEND_COLUMNS)
+    figure = new_figure(11, 4.4 + 0.22 * legend_rows)
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     by_step.set_title(title, loc="left", color=_INK, fontweight="bold")
     for curve in curves:
@@ -32,7 +34,10 @@ def draw_losses(curves: Sequence[Curve], arms: Sequence[str], path: Path, title:
         axes.grid(color="#e5e5e5", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
     if curves:
-        by_time.legend(frameon=False, loc="upper right", fontsize="small")
+        handles, names = by_step.get_legend_handles_labels()
+        figure.legend(
+            handles, names, loc="outside lower center", ncols=_LEGEND_COLUMNS, frameon=False, fontsize="small"
+        )
     save_png(figure, path)
 
 

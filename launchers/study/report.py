@@ -171,8 +171,8 @@ def _section(folder: Path, study: Study, budget: Budget, comparisons: list[Compa
         "title": words.BUDGET_TITLES[budget],
         "explanation": explanation(folder, study, budget),
         "conclusions": [
-            {"title": title, "text": " ".join(said), "primary": key == study.primary}
-            for key, title, said in conclusions(study, comparisons)
+            {"title": title, "text": text, "more": more, "primary": key == study.primary}
+            for key, title, (text, *more) in conclusions(study, comparisons)
         ],
         "means": words.means_table(study, comparisons),
         "differences": words.differences_table(study, comparisons),

@@ -91,6 +91,10 @@ def _do(
     """One run; why it failed, or None."""
     number, child, steps = work
     title, begun = f"run {number} of {account.runs}: {child.name}", time.monotonic()
+    if is_done(folder, study, child, steps):  # since this call began: elements of an array, or --only elsewhere
+        account.total -= steps
+        account.say(f"{title}: done meanwhile")
+        return None
     account.say(f"{title}, {steps:,} steps")
 
     def tell(doing: str, steps_done: int) -> None:

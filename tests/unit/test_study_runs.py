@@ -15,6 +15,7 @@ from launchers.study.child import overrides, train_words
 from launchers.study.commands import Stopped
 from launchers.study.definition import children
 from launchers.study.report import write_study_report
+from launchers.study.run import run_study
 from pretrain.config import Config, load_config
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
@@ -64,6 +65,21 @@ def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tm
     assert run(folder, study, commands) == ([], ["2 of 2 runs are done already"], [])
     assert study.primary == "downstream"
     assert set(study.contents) == {"data.train", "data.valid", "--pairs", "--finetune --train", "--finetune --valid"}
+
+
+def test_what_was_done_elsewhere_meanwhile_is_not_done_again(config):
+    folder, study = kept(config, seeds=1)
+    commands, said = Pretended(), []
+
+    def say(line):
+        said.append(line)
+        if len(said) == 1:
+            run(folder, study, only=[2])
+
+    assert run_study(folder, study, commands, say) == []
+    assert said[-1] == "run 2 of 2: span-0.15, seed 1: done meanwhile"
+    assert commands.commands()
+    assert "span" not in " ".join(commands.commands())
 
 
 def test_results_that_were_altered_or_lost_are_made_again(config, tmp_path):

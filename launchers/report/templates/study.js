@@ -7,8 +7,10 @@ function studyHead() {
   return found;
 }
 
-function verdict({ title, text, primary }) {
-  return make("div", { class: `card verdict${primary ? " primary" : ""}` }, make("h3", {}, title), make("p", {}, text));
+function verdict({ title, text, more, primary }) {
+  const parts = [make("h3", {}, title), make("p", {}, text)];
+  if (more.length) parts.push(make("details", {}, make("summary", {}, "by how much, and what it would take"), ...more.map(words => make("p", {}, words))));
+  return make("div", { class: `card verdict${primary ? " primary" : ""}` }, ...parts);
 }
 
 function numeric(title, [names, ...rows]) {
