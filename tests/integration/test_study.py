@@ -97,6 +97,10 @@ def test_a_browser_draws_the_page_of_a_study(config, width):
             assert all(len(line.split()) == 4 for line in lines)
             assert "NaN" not in dom
         assert len(re.findall(r'<polygon class="band', dom)) == 20
+        fold = browser.driver.find_element(By.CSS_SELECTOR, ".verdict details")
+        assert "[" not in fold.text, "a conclusion is a sentence, and its figures wait to be asked for"
+        fold.find_element(By.TAG_NAME, "summary").click()
+        assert re.search(r"\[[+-]\d", fold.text)
         assert "line points c1 d1" in dom
         assert browser.said == []
         browser.picture(folder / "page.png")
