@@ -53,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=2, help="of fine-tuning")
     parser.add_argument("--lr", type=float, default=3e-4, help="of fine-tuning")
     parser.add_argument("--dropout", type=float, default=0.1, help="of fine-tuning")
+    parser.add_argument("--steps", type=int, help="of pretraining; those of the config unless given")
     parser.add_argument("--vocab-size", type=int, default=8192)
     parser.add_argument("--procs", type=int, default=2, help="processes of a thread each")
     parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder for what was made")
@@ -77,7 +78,8 @@ def prepare(args: argparse.Namespace) -> None:
 def train(args: argparse.Namespace) -> None:
     data = ["data.train=data/train", "data.valid=data/valid", "track.uri=sqlite:///mlflow.db"]
     nothing = ["train.steps=1", "schedule.warmup_steps=0", f"optim.lr={_RATE_OF_NOTHING}", "track.models=none"]
-    for name, changes in (("pretrained", []), ("untrained", nothing)):
+    steps = [f"train.steps={args.steps}"] if args.steps else []
+    for name, changes in (("pretrained", steps), ("untrained", nothing)):
         if not (args.work / "models" / name).exists():
             run = f"run.dir=runs/{name}"
             maskwright(args, "train", str(CONFIG), *data, run, *changes, "--procs", str(args.procs))

@@ -15,6 +15,7 @@ from pretrain.journal import Entry, read_journal
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
 _MODELS = {PRETRAINED: "pretrained", UNTRAINED: "the same model, untrained", "unigram": "unigram model of the text"}
+_COLUMNS = 8
 
 
 def page(work: Path, picture: str) -> str:
@@ -37,7 +38,7 @@ def _training(work: Path, picture: str) -> str:
     run, train, valid = work / "runs/pretrained", Dataset(work / "data/train"), Dataset(work / "data/valid")
     config, journal = load_config(run / "config.yaml"), read_journal(run / "journal.jsonl")
     steps = [entry for entry in journal if "speed/step_seconds" in entry.metrics]
-    evaluated = [entry for entry in journal if "eval/loss" in entry.metrics]
+    evaluated = _thinned([entry for entry in journal if "eval/loss" in entry.metrics])
     seen, seconds = sum(map(_tokens, steps)), sum(entry.metrics["speed/step_seconds"] for entry in steps)
     curve = table(
         ["step", *(f"{entry.step:,}" for entry in evaluated)],
@@ -55,6 +56,11 @@ steps, {seen / seconds:,.0f} tokens a second.
 Under the masks of training, at 15%.
 
 ![Losses, learning rate and speed]({picture})"""
+
+
+def _thinned(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The last and those before it at even distances, as many as a line of a table holds."""
+    return entries[:: -math.ceil(len(entries) / _COLUMNS)][::-1]
 
 
 def _tokens(entry: Entry) -> float:
