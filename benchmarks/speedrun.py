@@ -106,7 +106,7 @@ def search(bench: Bench, target: float, lr: float, first: int, tries: int) -> di
 
 
 def ends(curves: list[Curve]) -> str:
-    return "; ".join(f"{curve.name}: {curve.end.loss:.3f}" for curve in curves)
+    return "; ".join(f"{curve.name}: {curve.end.loss:.3f} after {curve.end.seconds:,.0f} s" for curve in curves)
 
 
 def write_report(args: argparse.Namespace, curves: list[Curve], found: str, load: float) -> None:
@@ -134,6 +134,8 @@ The target is the loss that the usual recipe has at the end of its schedule in t
   process. Seconds are those of training steps and what lies between them, evaluation and start left out.
 - Held out: {args.rows} rows, 15% of their tokens masked, the same text and masks for all. What
   transformers.Trainer trains is read with and without [CLS] and [SEP] around each piece, and the lower loss counts.
+- Where a loss is reached is read off straight lines between {args.points} measured ones; a run may reach it before its
+  schedule ends.
 - The usual recipe: AdamW, linear schedule with {WARMUP:.0%} warm-up, batches of {size.batch_size} rows, 15% masked,
   rows concatenated and cut as in run_mlm.py, so that its rows are as full as ours: packing gives no tokens here.
 - Ours is the usual recipe with {", ".join(OURS)}; "without" one, the usual recipe's value stands in its place. Runs

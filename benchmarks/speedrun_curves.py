@@ -84,7 +84,7 @@ def draw(curves: Sequence[Curve], target: float, path: Path, title: str) -> None
             axes.plot(
                 xs,
                 [point.loss for point in curve.points],
-                "o-" if strong else "-",
+                "o-" if strong else "-" if number < 10 else "--",  # there are ten colours
                 markersize=3.5,
                 linewidth=2.0 if strong else 0.9,
                 label=curve.name,

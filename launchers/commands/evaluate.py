@@ -1,5 +1,6 @@
 """`maskwright evaluate`: what finished models know."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,6 +9,7 @@ import typer
 
 from data_prep.errors import UserError
 from launchers.json_output import check_json_output, write_json_output
+from launchers.mlflow_address import mlflow_address
 from launchers.progress import ProgressLine
 
 _ROWS, _MASK_RATE = 1000, 0.15
@@ -42,6 +44,11 @@ def evaluate(
         Literal["unigram"] | None, typer.Option(help="a model of the token counts of --counts alone")
     ] = None,
     out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all results there")] = None,
+    uri: Annotated[
+        str | None,
+        typer.Option(help="MLflow that gets the results; none sends nothing  [default: MLFLOW_TRACKING_URI, if set]"),
+    ] = None,
+    experiment: Annotated[str | None, typer.Option(help="of MLflow  [default: maskwright]")] = None,
 ) -> None:
     """Evaluate finished models: loss on held-out text, and which sentence of minimal pairs they find likelier.
 
@@ -55,6 +62,8 @@ def evaluate(
         maskwright evaluate runs/token runs/span --data data/books/valid --pairs blimp.jsonl.zst
 
         maskwright evaluate runs/books --baseline unigram --counts data/books/train --pairs blimp.jsonl.zst --limit 50
+
+        maskwright evaluate runs/books --data data/books/valid --uri sqlite:///mlflow.db
     """
     names = tuple(str(path) for path in models or ())
     if not names and not baseline:
@@ -76,10 +85,12 @@ def evaluate(
         raise UserError(f"--mask-rate is {mask_rate:g}; it must be above 0 and below 1")
     if out:
         check_json_output(out)
+    target = _target(uri, experiment)
 
     from launchers.evaluation_tables import print_results
     from pretrain.evaluation.evaluate import Task
     from pretrain.evaluation.evaluate import evaluate as run
+    from pretrain.evaluation.track import send
 
     rate = _MASK_RATE if mask_rate is None else mask_rate
     held_out = rows or _ROWS, seq_len, rate, strategy or "token"
@@ -97,8 +108,17 @@ def evaluate(
         if keep:
             keep.unlink(missing_ok=True)  # which has none of token counts
     print_results(found)
+    if target:
+        send(found, *target)
     if out:
         typer.echo(f"all figures: {out}")
+
+
+def _target(uri: str | None, experiment: str | None) -> tuple[str, str] | None:
+    """Address and experiment of MLflow; None where there is no word of it."""
+    if not (uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")):
+        return None
+    return mlflow_address(uri, experiment)
 
 
 def _refuse_unread(reader: str, given: str | None, options: Mapping[str, object]) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.remote import shown
+from launchers.mlflow_address import mlflow_address
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -114,23 +115,8 @@ def finetune(
         limit_valid=limit_valid,
         metric=metric,
     )
-    target = _target(uri, experiment)
+    target = mlflow_address(uri, experiment)
     _run(settings, model, {"train": train, "valid": valid}, seeds, out, json_path, target)
-
-
-def _target(uri: str | None, experiment: str | None) -> tuple[str, str]:
-    """Address and experiment: the options', else of the environment, else the usual ones."""
-    from pretrain.config.run import TrackConfig
-    from pretrain.redact import redact
-    from pretrain.tracking.target import absolute, resolve_target
-
-    if uri and redact(uri) != uri:
-        raise UserError(
-            "passwords do not belong on a command line, which all can read: set MLFLOW_TRACKING_URI instead"
-        )
-    usual = TrackConfig()
-    found = resolve_target(usual.uri, usual.experiment)
-    return absolute(uri) if uri else found[0], experiment or found[1]
 
 
 def _run(

@@ -9,6 +9,7 @@ import typer
 
 from data_prep.errors import UserError
 from launchers.commands.run import RunArgument
+from launchers.mlflow_address import refuse_password
 from launchers.progress import ProgressLine
 
 track_app = typer.Typer(help="Bring MLflow up to date with a run.", no_args_is_help=True)
@@ -45,12 +46,7 @@ def sync_command(
 
       maskwright track sync runs --uri http://tracking:5000 --json
     """
-    from pretrain.redact import redact
-
-    if uri and redact(uri) != uri:
-        raise UserError(
-            "passwords do not belong on a command line, which all can read: set MLFLOW_TRACKING_URI instead"
-        )
+    refuse_password(uri)
     outcomes = [_sync(run, uri, experiment) for folder in runs for run in _runs_in(folder)]
     if json_format:
         print(json.dumps(outcomes, indent=1))

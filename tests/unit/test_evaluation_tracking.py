@@ -1,0 +1,122 @@
+"""Evaluations in MLflow: a run for each model, below the run that trained it, and once however often they are sent."""
+
+import json
+import logging
+import sqlite3
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from launchers.app import app
+from pretrain.evaluation.track import send
+from pretrain.tracking import RECORD_NAME, RunRecord
+from pretrain.tracking.runs import open_run
+from pretrain.tracking.target import connect
+from tests.support.evaluated import corpora, save_model
+from tests.support.runs import write_config
+
+SETTINGS = {"held_out": {"data": "data/valid", "rows": 9}, "pairs": {"file": "pairs.jsonl", "limit": None}}
+RESULTS = {
+    "held_out": {"loss": 3.5, "rows": 9, "by_length": {"64-127": {"loss": 3.25}}},
+    "pairs": {
+        "score": "original",
+        "accuracy": 0.625,
+        "interval": [0.5, 0.75],
+        "by": {"field:syntax": {"accuracy": 0.25, "interval": None}},
+    },
+}
+
+
+@pytest.fixture
+def uri(tmp_path, monkeypatch) -> str:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    write_config(tmp_path / "config.yaml", {"track": {"uri": uri}})  # for its empty database
+    return uri
+
+
+def rows(folder: Path, query: str, *values: str) -> list[tuple[object, ...]]:
+    return sqlite3.connect(folder / "mlflow.db").execute(query, values).fetchall()
+
+
+def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp_path, uri):
+    client, experiment = connect(uri, "books")
+    trained = RunRecord(uri, "books", "token", {}, {})
+    parent = open_run(client, experiment, trained)
+    (tmp_path / RECORD_NAME).write_text(json.dumps(asdict(trained)))
+    found = {"settings": SETTINGS, "models": {str(tmp_path): RESULTS, "unigram": {"held_out": {"loss": 6.5}}}}
+    send(found, uri, "books")
+    send(found, uri, "books")
+
+    runs = dict(rows(tmp_path, "select name, run_uuid from runs where status = 'FINISHED'"))
+    assert sorted(runs) == [f"evaluate {tmp_path}", "evaluate unigram"]
+    assert len(rows(tmp_path, "select * from runs")) == 3
+    run = runs[f"evaluate {tmp_path}"]
+    assert rows(tmp_path, "select run_uuid, value from tags where key = 'mlflow.parentRunId'") == [(run, parent)]
+    assert dict(rows(tmp_path, "select key, value from metrics where run_uuid = ?", run)) == {
+        "held_out/loss": 3.5,
+        "held_out/rows": 9,
+        "held_out/by_length/64-127/loss": 3.25,
+        "pairs/accuracy": 0.625,
+        "pairs/lower": 0.5,
+        "pairs/upper": 0.75,
+        "pairs/by/field:syntax/accuracy": 0.25,
+    }
+    assert len(rows(tmp_path, "select * from metrics")) == 8
+    assert dict(rows(tmp_path, "select key, value from params where run_uuid = ?", run)) == {
+        "model": str(tmp_path),
+        "held_out.data": "data/valid",
+        "held_out.rows": "9",
+        "pairs.file": "pairs.jsonl",
+        "pairs.limit": "None",
+    }
+
+    found["models"]["unigram"]["held_out"]["loss"] = 6.25
+    send(found, uri, "books")
+    assert len(rows(tmp_path, "select * from runs")) == 4, "other figures are another evaluation"
+
+
+def test_what_was_begun_is_finished(tmp_path, uri, monkeypatch, caplog):
+    """A death before the figures leaves a run without them, which the same command completes."""
+    found = {"settings": SETTINGS, "models": {"a": RESULTS}}
+
+    def dies(*_):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pretrain.evaluation.track.log_points", dies)
+        send(found, uri, "books")
+    assert "did not take the results: no space left" in caplog.text
+    assert rows(tmp_path, "select status from runs") == [("RUNNING",)]
+    send(found, uri, "books")
+    assert rows(tmp_path, "select status from runs") == [("FINISHED",)]
+    assert len(rows(tmp_path, "select * from metrics")) == 7
+
+
+def test_the_command_sends_where_it_is_told_to(tmp_path, uri, monkeypatch, caplog):
+    corpus = corpora(tmp_path)["wordpiece"]
+    model = save_model("bert", corpus, tmp_path / "bert")
+    monkeypatch.chdir(tmp_path)
+
+    def evaluated(*options: str) -> int:
+        words = ["evaluate", str(model), "--data", str(corpus / "data/valid"), "--rows", "4", *options]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.exception
+        assert "masked accuracy" in done.stdout
+        return len(rows(tmp_path, "select * from runs"))
+
+    assert evaluated() == 0
+    assert evaluated("--uri", uri) == 1
+    assert evaluated("--uri", uri) == 1
+    assert evaluated("--experiment", "other") == 2  # to the usual file
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert evaluated("--experiment", "third") == 3
+    assert evaluated("--uri", "none", "--experiment", "fourth") == 3
+    with caplog.at_level(logging.WARNING):
+        assert evaluated("--uri", "http://127.0.0.1:9") == 3
+    assert "did not take the results" in caplog.text
+    refused = CliRunner().invoke(app, ["evaluate", str(model), "--data", "x", "--uri", "http://me:secret@host"])
+    assert "passwords do not belong" in str(refused.exception)
