@@ -8,8 +8,10 @@ SLURM := $(addprefix tests/cluster/test_,slurm.py launch.py page.py prep_array.p
 SUPERVISED := time_limits_and_a_run_that_finishes_all_the_same scancel_ends_the_job_for_good \
   'a_stopped_node_is_replaced_by_a_spare[True]'
 SLURM += $(addprefix tests/cluster/test_supervisor.py::test_,$(SUPERVISED))
+SLURM_SHORT := $(addprefix tests/cluster/test_,slurm.py::test_warned_job_saves_and_is_requeued \
+  'launch.py::test_nodes_train_like_processes_of_one_host[2-3]')
 
-.PHONY: install demo test test-slurm test-slow test-all soak check
+.PHONY: install demo test test-slurm test-slurm-short test-slow test-all soak check
 .PHONY: test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
@@ -26,6 +28,9 @@ test: install
 
 test-slurm: install
 	$(PYTEST) -m slow -n 3 --dist loadfile $(SLURM) --deselect tests/cluster/test_prep_array.py::test_two_thousand_tasks
+
+test-slurm-short: install
+	$(PYTEST) -m slow -n 2 $(SLURM_SHORT)
 
 test-slow: test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster
 
