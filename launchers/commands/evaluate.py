@@ -107,9 +107,9 @@ def evaluate(
         write_json_output(out, found)
         if keep:
             keep.unlink(missing_ok=True)  # which has none of token counts
-    print_results(found)
     if target:
         send(found, *target)
+    print_results(found)
     if out:
         typer.echo(f"all figures: {out}")
 
