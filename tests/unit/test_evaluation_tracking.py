@@ -120,3 +120,17 @@ def test_the_command_sends_where_it_is_told_to(tmp_path, uri, monkeypatch, caplo
     assert "did not take the results" in caplog.text
     refused = CliRunner().invoke(app, ["evaluate", str(model), "--data", "x", "--uri", "http://me:secret@host"])
     assert "passwords do not belong" in str(refused.exception)
+
+
+def test_what_is_printed_to_a_closed_pipe_was_sent(tmp_path, uri, monkeypatch):
+    """As of `maskwright evaluate ... | head`."""
+    corpus = corpora(tmp_path)["wordpiece"]
+    model = save_model("bert", corpus, tmp_path / "bert")
+
+    def closed(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("launchers.evaluation_tables.print_results", closed)
+    words = ["evaluate", str(model), "--data", str(corpus / "data/valid"), "--rows", "4", "--uri", uri]
+    assert CliRunner().invoke(app, words).exit_code
+    assert rows(tmp_path, "select status from runs") == [("FINISHED",)]
