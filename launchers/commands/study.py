@@ -70,7 +70,7 @@ def masking(
     """
     from launchers.local import gpu_count
     from launchers.study.define import define
-    from launchers.study.definition import keep_study
+    from launchers.study.definition import continued, keep_study
     from launchers.study.dry_run import describe
     from launchers.study.inputs import check_inputs
     from pretrain.config import load_config
@@ -81,9 +81,10 @@ def masking(
     words = shlex.split(finetune)
     finetuning = parse_options("finetune", words) if words else {}
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
-    study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
-    check_inputs(settings, pairs, finetuning)
     folder = settings.run.dir
+    study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
+    study = continued(folder, study)
+    check_inputs(settings, pairs, pairs_limit, finetuning)
     if dry_run:
         print("\n".join(describe(folder, study, settings)))
         return
@@ -134,8 +135,8 @@ def time_command(study: StudyArgument) -> None:
     try:
         with Commands() as maskwright:
             measure(study, found, maskwright, _say)
-    except Stopped:
-        _stopped(study)
+    except Stopped as stopped:
+        _stopped(study, stopped.run)
 
 
 @study_app.command()
@@ -170,8 +171,8 @@ def _run(folder: Path, study: "Study", only: list[int] | None) -> None:
     try:
         with Commands() as maskwright, ProgressLine() as line:
             failed = run_study(folder, study, maskwright, _say, line.show, only)
-    except Stopped:
-        _stopped(folder)
+    except Stopped as stopped:
+        _stopped(folder, stopped.run)
     if only is None:
         _report(folder, study)
     if failed:
@@ -191,9 +192,11 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _stopped(folder: Path) -> None:
+def _stopped(folder: Path, run: Path | None) -> None:
+    """Exit; the job is queued again where the study was asked to stop, as by Slurm, and not where a run of it was."""
     from launchers.study.slurm import queue_again
 
     print(f"stopped; `maskwright study run {folder}` goes on", file=sys.stderr)
-    queue_again()
+    if run is None:
+        queue_again()
     sys.exit(STOPPED)

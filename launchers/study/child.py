@@ -133,14 +133,14 @@ def overrides(values: dict[str, Any]) -> list[str]:
 
 
 def evaluate_words(study: Study, model: Path, out: Path) -> list[str]:
-    """`maskwright evaluate` of a model: the same held-out tokens and masks for every run."""
+    """`maskwright evaluate` of a model: the same held-out tokens and masks for every run; MLflow has the trainings."""
     pairs = ["--pairs", study.pairs] if study.pairs else []
     pairs += ["--limit", str(study.pairs_limit)] if study.pairs_limit else []
-    return ["evaluate", str(model), "--data", study.data, *pairs, "--json", str(out)]
+    return ["evaluate", str(model), "--data", study.data, *pairs, "--uri", "none", "--json", str(out)]
 
 
 def finetune_words(study: Study, model: Path, out: Path) -> list[str]:
-    """`maskwright finetune` of a model; MLflow has the trainings alone."""
+    """`maskwright finetune` of a model; MLflow has the trainings."""
     return ["finetune", str(model), *study.finetune, "--uri", "none", "--json", str(out)]
 
 
@@ -154,7 +154,7 @@ def _train(
     words = train_words(folder, study, child, steps)
     code = maskwright(words, place.log, lambda: tell("training", steps_done(place.run)))
     if code == EXIT_CODES["stopped"]:
-        raise Stopped
+        raise Stopped(place.run)
     _check(code, words, place)
     if not _is_trained(place.run, steps):
         raise UserError(f"{place.run}: the training ended before step {steps}; see {place.log}")

@@ -14,7 +14,15 @@ POLL_SECONDS = 1.0
 
 
 class Stopped(Exception):
-    """Somebody asked the study to stop; what was running has ended in good order."""
+    """Somebody asked the study, or one of its runs, to stop; what was running has ended in good order.
+
+    Args:
+        run: the run that was asked to; None if the study was.
+    """
+
+    def __init__(self, run: Path | None = None) -> None:
+        super().__init__()
+        self.run = run
 
 
 class Maskwright(Protocol):

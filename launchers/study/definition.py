@@ -130,22 +130,31 @@ def open_study(folder: Path) -> Study:
         raise UserError(f"{path}: cannot be read as a study ({str(error).splitlines()[0]})") from None
 
 
-def keep_study(folder: Path, study: Study, config: Config) -> None:
-    """Write study.json and config.yaml into a new study's folder; into an old one's, if it is the same study.
+def continued(folder: Path, study: Study) -> Study:
+    """A study as the folder has it, in the words of the version that began it, with seeds added; or as it is, if new.
 
-    Seeds may be added, and what decides no result may change.
+    What decides no result may change.
 
     Raises:
-        UserError: naming what differs from the study in the folder, or if a run is there, or nothing can be written.
+        UserError: naming what differs from the study in the folder, or if a run is there.
     """
     if (folder / "status.json").exists():
         raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
-    if (folder / "study.json").exists():
-        before = open_study(folder)
-        check_same(before, study, f"{folder} holds another study", "choose another run.dir, or ask for the same one")
-        if study.seeds < before.seeds:
-            raise UserError(f"{folder} holds a study of {before.seeds} seeds; seeds can be added, not taken away")
-        study = before.model_copy(update={"seeds": study.seeds})
+    if not (folder / "study.json").exists():
+        return study
+    before = open_study(folder)
+    check_same(before, study, f"{folder} holds another study", "choose another run.dir, or ask for the same one")
+    if study.seeds < before.seeds:
+        raise UserError(f"{folder} holds a study of {before.seeds} seeds; seeds can be added, not taken away")
+    return before.model_copy(update={"seeds": study.seeds})
+
+
+def keep_study(folder: Path, study: Study, config: Config) -> None:
+    """Write study.json, of a `continued` study, and config.yaml.
+
+    Raises:
+        UserError: if nothing can be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_config(config, folder / "config.yaml")

@@ -1,7 +1,9 @@
 """How long a step of each arm takes, and how many steps of it fit into the baseline's time."""
 
+import contextlib
+import fcntl
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +64,28 @@ def measure(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[
     Every second round goes through the arms backwards, so that a machine that slows down evenly favours none.
 
     Raises:
-        UserError: if a training fails. Stopped: if somebody asked to stop.
+        UserError: if a training fails, or another process measures. Stopped: if somebody asked to stop.
     """
-    found = _measured(folder, study)
-    for number in range(ROUNDS):
-        for arm in study.arms[:: -1 if number % 2 else 1]:
-            if len(found[arm.name]) > number:
-                continue
-            tell(f"measuring the time of {arm.name}, round {number + 1} of {ROUNDS}")
-            found[arm.name].append(_measure(folder, study, arm, maskwright))
-            write_json(folder / "timing.json", {"study": study.digest, "seconds": found})
+    with _alone(folder):
+        found = _measured(folder, study)
+        for number in range(ROUNDS):
+            for arm in study.arms[:: -1 if number % 2 else 1]:
+                if len(found[arm.name]) > number:
+                    continue
+                tell(f"measuring the time of {arm.name}, round {number + 1} of {ROUNDS}")
+                found[arm.name].append(_measure(folder, study, arm, maskwright))
+                write_json(folder / "timing.json", {"study": study.digest, "seconds": found})
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two that measure at once would train in the same folder, and take each other's time."""
+    with open(folder / ".timing.lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
+        yield
 
 
 def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:
@@ -83,6 +97,8 @@ def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> fl
         raise UserError(f"the training that measures the time of {arm.name} ended with exit code {code}; see {log}")
     seconds = read_measured(run / "journal.jsonl").series("speed/step_seconds").values
     shutil.rmtree(run)
+    if len(seconds) <= _WARM_UP:
+        raise UserError(f"the training that measures the time of {arm.name} tells of {len(seconds)} steps; see {log}")
     return float(np.median(seconds[_WARM_UP:]))
 
 

@@ -67,7 +67,9 @@ def _complete(values: Mapping[str, Seeds]) -> dict[str, dict[int, float]]:
     no value.
     """
     every = [frozenset(seeds) for seeds in values.values()]
-    choices = {frozenset.intersection(*some) for some in (*itertools.combinations(every, 2), every) if some}
+    choices: set[frozenset[int]] = set()
+    for own in every:  # all intersections of any of them
+        choices |= {own} | {own & others for others in choices}
 
     def arms_with(seeds: frozenset[int]) -> list[str]:
         return [name for name, own in values.items() if seeds <= own.keys()]

@@ -16,7 +16,7 @@ from pretrain.evaluation.intervals import paired_bootstrap
 from pretrain.evaluation.kept import KeptScores, model_identity
 from pretrain.evaluation.likelihood import Form, check_lengths, sentence_scores
 from pretrain.evaluation.models import open_model
-from pretrain.evaluation.pairs import Pair, credits, limited, pair_results, read_pairs, units
+from pretrain.evaluation.pairs import Pair, credits, limited, pair_results, read_pairs, sentences, units
 from pretrain.evaluation.streams import Predictor
 from pretrain.evaluation.text import SentenceTokenizer, open_tokenizer
 from pretrain.evaluation.unigram import Unigram, token_counts
@@ -77,7 +77,7 @@ def evaluate(task: Task, progress: Progress, keep: Path | None = None) -> dict[s
     held_out = _held_out(task, candidates)
     for one in candidates:
         if one.longest is not None:
-            check_lengths(one.name, one.tokenizer, one.longest, _sentences(pairs))
+            check_lengths(one.name, one.tokenizer, one.longest, sentences(pairs))
     counted = Dataset(task.counts) if task.counts else held_out.dataset if held_out else None
     counts = None
     if counted:
@@ -114,10 +114,6 @@ def _pairs(task: Task) -> list[Pair]:
         return []
     pairs = read_pairs(task.pairs)
     return limited(pairs, task.limit) if task.limit else pairs
-
-
-def _sentences(pairs: list[Pair]) -> list[str]:
-    return [text for pair in pairs for text in (pair.good, pair.bad)]
 
 
 def _opened(name: str) -> _Candidate:
@@ -159,7 +155,7 @@ def _credit(
 ) -> NDArray[np.float64]:
     named = _named(progress, f"{len(pairs):,} pairs: {one.name}")
     kept = KeptScores(keep, f"{form} {model_identity(one.folder)}") if keep and one.folder else KeptScores()
-    scores = sentence_scores(one.predictor, one.tokenizer, _sentences(pairs), form, named, kept)
+    scores = sentence_scores(one.predictor, one.tokenizer, sentences(pairs), form, named, kept)
     kept.close()
     return credits(scores[::2], scores[1::2])
 

@@ -69,6 +69,11 @@ def limited(pairs: Sequence[Pair], most: int) -> list[Pair]:
     return [pairs[number] for number in sorted(chosen)]
 
 
+def sentences(pairs: Sequence[Pair]) -> list[str]:
+    """Those of each pair, the right one first."""
+    return [text for pair in pairs for text in (pair.good, pair.bad)]
+
+
 def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.float64]:
     """For each pair 1 where the right sentence has the higher score, 0 where the wrong one has, 0.5 for a tie."""
     return np.where(good == bad, 0.5, (good > bad).astype(np.float64))

@@ -11,10 +11,11 @@ import yaml
 
 from launchers.study.commands import Stopped
 from launchers.study.define import define
-from launchers.study.definition import Study, keep_study, open_study
+from launchers.study.definition import Study, continued, keep_study, open_study
 from launchers.study.run import run_study
 from pretrain.config import load_config
 from pretrain.journal import Entry, format_entry
+from pretrain.run_folder import EXIT_CODES
 from tests.datasets import make_dataset
 
 SECONDS = {"token": 1.0, "whole_word": 1.1, "span": 0.8}
@@ -32,7 +33,9 @@ class Pretended:
         self.called: list[list[str]] = []
         self.losses = losses or {}
         self.fails: Callable[[list[str]], bool] = lambda words: False
-        self.stop_after: int | None = None
+        self.stop_after: int | None = None  # steps, as by a signal to the study
+        self.stop_itself_after: int | None = None  # as by `maskwright stop` of the run
+        self.journal_steps = 1000  # at most
 
     def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
         words = list(words)
@@ -63,9 +66,13 @@ class Pretended:
             self._status(run, "stopped", self.stop_after, steps)
             self.stop_after = None
             raise Stopped
+        if self.stop_itself_after is not None:
+            self._status(run, "stopped", self.stop_itself_after, steps)
+            self.stop_itself_after = None
+            return EXIT_CODES["stopped"]
         rng = np.random.default_rng(values.get("run.seed", 0))
         with open(run / "journal.jsonl", "wb") as file:
-            for step in range(1, steps + 1):
+            for step in range(1, min(steps, self.journal_steps) + 1):
                 speed = {"speed/step_seconds": SECONDS[masking["strategy"]], "speed/tokens_per_second": 1000.0}
                 metrics = {"train/loss": 5.0, **speed}
                 if step % max(1, steps // 4) == 0:
@@ -146,7 +153,7 @@ def kept(config: Path, *changes: str, **more: Any) -> tuple[Path, Study]:
     """(folder, study) of a study that is written."""
     loaded = load_config(config, list(changes))
     study = study_of(config, *changes, **more)
-    keep_study(loaded.run.dir, study, loaded)
+    keep_study(loaded.run.dir, continued(loaded.run.dir, study), loaded)
     return loaded.run.dir, open_study(loaded.run.dir)
 
 

@@ -1,5 +1,6 @@
 """`maskwright study masking` before anything is trained: its dry run, and options checked early."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from launchers.app import app
 from launchers.commands.study import parse_options
+from launchers.study.definition import open_study
 from launchers.study.dry_run import describe
 from pretrain.config import load_config
 from tests.support.finetuning import tiny_tokenizer
@@ -64,6 +66,31 @@ def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
     assert not (tmp_path / "study").exists()
 
 
+def asked(config, *options: str):
+    """What `study masking` says of a study of two arms at 9 steps."""
+    words = ["--strategies", "token,span", "--rates", "0.15", "--steps", "9", "--dry-run", *options]
+    return CliRunner().invoke(app, ["study", "masking", str(config), *words])
+
+
+def test_a_dry_run_refuses_what_the_study_would(config):
+    folder, study = kept(config, "train.steps=9", seeds=2)
+    run(folder, study)
+    done = asked(config, "--seeds", "3")
+    assert done.exit_code == 0, done.exception
+    assert "6 runs, 4 of them done" in done.output
+    assert "holds a study of 2 seeds" in str(asked(config, "--seeds", "1").exception)
+    assert "holds another study" in str(asked(config, "--budget", "time").exception)
+
+
+def test_the_command_goes_on_with_a_study_of_a_version_with_fewer_settings(config):
+    folder, _ = kept(config, "train.steps=9", seeds=2)
+    values = json.loads((folder / "study.json").read_text())
+    del values["config"]["train"]["z_loss"]
+    (folder / "study.json").write_text(json.dumps(values))
+    run(folder, open_study(folder))
+    assert "6 runs, 4 of them done" in asked(config, "--seeds", "3").output
+
+
 def test_options_for_another_command_are_checked_before_anything_is_trained():
     assert parse_options("export", ["--step", "3"])["step"] == 3
     with pytest.raises(Exception, match="No such option: --stp"):
@@ -77,6 +104,8 @@ def test_options_for_another_command_are_checked_before_anything_is_trained():
     [
         (["--pairs", "rows"], "rows, line 1 is not JSON"),
         (["--pairs", "pairs"], None),
+        (["--pairs", "long"], "long: a sentence has 42 tokens, and the model takes 32"),
+        (["--pairs", "long", "--pairs-limit", "1"], None),
         (["--finetune", "--task classification --train rows --valid rows"], None),
         (["--finetune", "--task classification --train rows --valid pairs"], "there is no column"),
         (["--finetune", "--task classification --train rows --valid rows --columns text"], "--columns text: write"),
@@ -98,6 +127,8 @@ def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config,
     tiny_tokenizer(Path(yaml.safe_load(config.read_text())["data"]["train"]) / "tokenizer")
     Path("rows").write_text("text\tlabel\nthe old ship\tgood\nthe new ship\tbad\n")
     Path("pairs").write_text('{"sentence_good": "the ship is red", "sentence_bad": "ship the is red"}\n')
+    long = f'{{"sentence_good": "the ship {"is red " * 19}", "sentence_bad": "ship", "UID": "a"}}\n'
+    Path("long").write_text(Path("pairs").read_text().replace("}", ', "UID": "a"}') + long)
     begin = ["study", "masking", str(config), "--strategies", "token", "--rates", "0.15", "--dry-run"]
     result = CliRunner().invoke(app, [*begin, *options])
     assert result.exception is None if words is None else words in str(result.exception)

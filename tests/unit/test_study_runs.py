@@ -131,6 +131,26 @@ def test_a_stopped_training_is_gone_on_with(config):
     assert settings(commands.called[1])["run.resume"] == "auto"
 
 
+def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config):
+    """The job of a study that was is queued again; that of a run would train on what somebody stopped."""
+    folder, study = kept(config, seeds=1)
+    commands = Pretended()
+    commands.stop_itself_after = 17
+    with pytest.raises(Stopped) as stopped:
+        run(folder, study, commands)
+    assert stopped.value.run == children(study)[0].run(folder)
+
+
+def test_a_study_sends_nothing_to_mlflow_but_its_trainings(config):
+    """Whatever MLFLOW_TRACKING_URI says."""
+    folder, study = kept(config, seeds=1, finetune=["--task", "classification"])
+    commands = Pretended()
+    run(folder, study, commands)
+    others = [words for words in commands.called if words[0] in ("evaluate", "finetune")]
+    assert len(others) == 4
+    assert all(words[words.index("--uri") + 1] == "none" for words in others)
+
+
 def test_a_run_that_fails_keeps_no_other_from_its_turn(config):
     folder, study = kept(config, seeds=2)
     commands = Pretended()

@@ -152,6 +152,14 @@ def test_an_arm_with_few_seeds_keeps_no_others_from_being_compared(own, left_out
     assert ("d" in found.differences["a"]) == (not left_out)
 
 
+def test_seeds_are_those_that_leave_the_most_degrees_of_freedom():
+    """Of runs that are made seed by seed, and not all of them yet."""
+    lacking = {"a": {7}, "b": {6}, "c": {5}, "d": set(), "e": {2, 3, 4, 5, 6, 7}}
+    values = {name: {seed: 1.0 * seed for seed in range(1, 8) if seed not in out} for name, out in lacking.items()}
+    found = verdict_of(values, higher_is_better=False)
+    assert (found.left_out, found.seeds) == (("e",), 4)  # 3 x 3; b, c and d alone would have 2 x 4
+
+
 def test_differences_are_told_from_both_sides():
     found = verdict_of(NOISE, higher_is_better=False).differences
     one, two = found["a"]["b"], found["b"]["a"]

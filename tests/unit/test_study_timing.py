@@ -45,6 +45,26 @@ def test_equal_time_is_measured_first_and_each_arm_has_its_own_steps(config):
     assert found["budgets"]["tokens"]["values"]["seconds"]["span-0.15"] == {"1": pytest.approx(32)}
 
 
+def test_two_do_not_measure_at_once(config):
+    folder, study = kept(config, budget="time", seeds=1)
+
+    def second(line: str) -> None:
+        with pytest.raises(UserError, match="another process measures the times of its arms"):
+            measure(folder, study, Pretended(), lambda line: None)
+
+    measure(folder, study, Pretended(), second)
+    assert read_timing(folder, study) == {"token-0.15": 1.0, "span-0.15": 0.8}
+
+
+def test_a_journal_without_steps_gives_no_time(config):
+    folder, study = kept(config, budget="time", seeds=1)
+    commands = Pretended()
+    commands.journal_steps = 10  # as where something else wrote to the folder
+    with pytest.raises(UserError, match=r"measures the time of token-0\.15 tells of 10 steps"):
+        measure(folder, study, commands, lambda line: None)
+    assert not (folder / "timing.json").exists()
+
+
 def test_times_that_are_measured_are_not_measured_again_after_a_stop(config):
     folder, study = kept(config, budget="time", seeds=1)
     commands = Pretended()
