@@ -1,10 +1,12 @@
 """Durable writes: a file exists under its final name only when all of its bytes are on disk."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import mmap
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -51,8 +53,34 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears at `path`, complete, when the block ends without an exception; an empty one gives way.
+
+    What writers that were killed left beside it is removed.
+
+    Raises:
+        OSError: if `path` cannot be made, or is by then something else than an empty folder.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        if is_abandoned(left):
+            shutil.rmtree(left, ignore_errors=True)
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def is_abandoned(temporary: Path) -> bool:
-    """Whether a file of atomic_writer has no writer any more: one of this host by its process, others by their age."""
+    """Whether a file of atomic_writer or a folder of atomic_folder has no writer any more.
+
+    One of this host is told by its process, others by their age.
+    """
     pid = temporary.name.split(".")[-2]
     if pid.isdecimal() and temporary.name.endswith(f".{socket.gethostname()}.{pid}.tmp"):
         try:

@@ -1,6 +1,6 @@
 """From a checkpoint to a folder that `transformers` loads: config, safetensors weights, tokenizer, model card."""
 
-import shutil
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from data_prep.errors import UserError
+from data_prep.files import atomic_folder
 from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
@@ -71,16 +72,13 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
     out = (out or folder.exports / f"{found.name}{'-ema' if averaged else ''}").absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an empty folder; remove it, or choose another --out")
-    temporary = out.with_name(f".{out.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     try:
-        _write(temporary, saved, folder, averaged)
-        if out.exists():
-            out.rmdir()
-        temporary.rename(out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with atomic_folder(out) as temporary:
+            _write(temporary, saved, folder, averaged)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise UserError(f"{out} was made by another process meanwhile") from error
+        raise
     return out
 
 

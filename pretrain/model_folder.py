@@ -33,9 +33,15 @@ def model_folder(path: Path) -> Path:
     if not folder.config.is_file():
         raise UserError(f"{path} is neither a Hugging Face model (no config.json) nor a run (no config.yaml)")
     newest = max(checkpoint.committed(folder.checkpoints), default=None)
-    if newest and (exported := folder.exports / newest[1].name / "config.json").is_file():
-        return exported.parent
-    return export_run(path, None, None)
+    exported = folder.exports / newest[1].name if newest else None
+    if exported and (exported / "config.json").is_file():
+        return exported
+    try:
+        return export_run(path, newest[0] if newest else None, None)
+    except UserError:
+        if exported and (exported / "config.json").is_file():  # by another process, meanwhile
+            return exported
+        raise
 
 
 def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options: Any) -> "PreTrainedModel":

@@ -43,7 +43,7 @@ def layers(
     shuffled_ngrams: Annotated[
         int, typer.Option(min=0, help="n: look at text with shuffled n-grams of words, too; see data.shuffled_ngrams")
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="of positions, masks and clusters")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="of positions, masks and clusters")] = 0,
 ) -> None:
     """Show how alike consecutive layers are, and what is left of input and target in each.
 
@@ -57,13 +57,16 @@ def layers(
 
         maskwright analyze layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
     """
-    from data_prep.files import refuse_file
+    from data_prep.files import check_writable, refuse_file
     from data_prep.reader import Dataset
     from pretrain.analysis.run import measure
     from pretrain.analysis.sample import Settings
 
+    if clusters <= tokens:
+        raise UserError(f"--clusters {clusters} cannot tell {tokens} tokens apart; give more than --tokens")
     if out:
         refuse_file(out)
+        check_writable(out)
     if as_json:
         check_json_output(as_json)
     if len(set(models)) < len(models):

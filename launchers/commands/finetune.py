@@ -151,7 +151,7 @@ def _run(
             raise
         score = result.metrics[report.metric]
         if out is not None and score > max(report.values(report.metric), default=-math.inf):
-            save(out, folder, task, learners)
+            save(out, folder, task, learners, report)
         report.results.append(result)
         if json_path is not None:
             report.write(json_path)

@@ -71,6 +71,8 @@ class Found:
 def analyze(model: PreTrainedModel, sample: Sample, pad: int, settings: Settings) -> Found:
     """Measure a model; a kind of which there are fewer than FEWEST positions is left out.
 
+    So is what a kind tells where it has no more positions than clusters: each would be a cluster of its own.
+
     Raises:
         UserError: as states_of, and if that leaves nothing.
     """
@@ -118,7 +120,7 @@ def _information(
     ids = places.seen if of == "seen" else places.target
     which = np.flatnonzero(np.isin(ids, frequent))
     tokens, group = ids[which], places.group[which]
-    if len(which) < FEWEST:
+    if len(which) < FEWEST or len(which) <= settings.clusters:
         return None
     at = [_told(layer[which], tokens, group, settings) for layer in states]
     whole = np.unique(tokens, return_counts=True)[1]

@@ -87,6 +87,8 @@ def held_out_rows(dataset: Dataset, settings: Settings, vocabulary: Vocabulary) 
         UserError: if there are too few, or the data set does not tell where words begin, to shuffle them.
         DamagedData: if a block is damaged.
     """
+    if not dataset.n_blocks:
+        raise UserError(f"{dataset.location} holds no document to look at")
     n = settings.shuffled_ngrams
     order = word_order(dataset, n, settings.seed) if n else None
     stream = RowStream(BlockReader(dataset, reorder=order), settings.seed, _WINDOW_BLOCKS, "none", look_ahead=False)

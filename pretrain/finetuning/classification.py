@@ -118,6 +118,9 @@ def _features(rows: list[Row], ids: dict[str, int], tokenizer: Any, max_length: 
     """Features, and how many were cut."""
     texts = [[row.cells[place] for row in rows] for place in range(len(rows[0].cells) - 1)]
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)
+    for row, ids_of in zip(rows, encoded["input_ids"], strict=True):
+        if not ids_of:  # the tokenizer puts nothing around a text
+            raise UserError(f"{row.place}: the text is empty")
     features = [
         Feature({name: encoded[name][number] for name in encoded}, {"labels": ids[_label(row)]})
         for number, row in enumerate(rows)

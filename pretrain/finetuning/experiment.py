@@ -1,6 +1,7 @@
 """A fine-tuning with several seeds, one after the other."""
 
 import hashlib
+import json
 import shutil
 import sys
 import time
@@ -9,9 +10,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from data_prep.errors import UserError
-from data_prep.files import check_writable, refuse_file, sha256_file
+from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_file, write_json
 from pretrain.finetuning.files import read_text
 from pretrain.finetuning.learner import Learner
 from pretrain.finetuning.report import Epoch, Report, SeedResult
@@ -19,6 +21,8 @@ from pretrain.finetuning.settings import Settings
 from pretrain.finetuning.task import Task, open_task
 from pretrain.model.padded import longest_text
 from pretrain.model_folder import load_tokenizer, model_folder
+
+_MARK = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores
 
 OnProgress = Callable[[int, int, str], None]
 """Called with the steps done, the steps of all of a seed, and what is going on."""
@@ -65,8 +69,9 @@ def open_report(
     if out is not None:
         refuse_file(out)
         check_writable(out)
+        _restore(out)
         used = out.exists() and any(out.iterdir())
-        if used and not report.results:
+        if used and not report.results and not (json_path and _is_own(out, report)):
             raise UserError(f"{out} exists and is not an empty folder; choose another --out")
         if report.results and not used:
             raise UserError(f"{out} is gone, and {json_path} has its seeds: remove that file to train them again")
@@ -96,23 +101,51 @@ def run_seed(
     return SeedResult(seed, time.monotonic() - begun, epochs), learners
 
 
-def save(out: Path, folder: Path, task: Task, learners: list[Learner]) -> None:
+def save(out: Path, folder: Path, task: Task, learners: list[Learner], report: Report) -> None:
     """Write the models as Hugging Face folders, in the place of those of a worse seed: `out`, or of several out/NAME.
 
     Args:
         folder: the pretrained model's, which has the tokenizer.
+
+    Raises:
+        UserError: if they cannot be written; those of a worse seed are still there then.
     """
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
     tokenizer = load_tokenizer(folder)
-    temporary = out.absolute().with_name(f".{out.absolute().name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    for head, learner in zip(task.heads, learners, strict=True):
-        learner.model.save_pretrained(temporary / head.name)
-        tokenizer.save_pretrained(temporary / head.name)
-    shutil.rmtree(out, ignore_errors=True)
-    temporary.rename(out)
+    try:
+        with atomic_folder(out) as temporary:
+            for head, learner in zip(task.heads, learners, strict=True):
+                learner.model.save_pretrained(temporary / head.name)
+                tokenizer.save_pretrained(temporary / head.name)
+            write_json(temporary / _MARK, report.identity)
+            shutil.rmtree(_aside(out), ignore_errors=True)
+            if out.exists():
+                out.rename(_aside(out))
+        shutil.rmtree(_aside(out), ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        _restore(out)
+        raise UserError(f"{out}: the model cannot be written ({error})") from error
+
+
+def _aside(out: Path) -> Path:
+    """Where the models of a worse seed are while those of a better one take their place."""
+    return out.absolute().with_name(f".{out.absolute().name}.before")
+
+
+def _restore(out: Path) -> None:
+    """What was put aside comes back where nothing took its place."""
+    if _aside(out).exists() and not (out.exists() and any(out.iterdir())):
+        _aside(out).rename(out)
+
+
+def _is_own(out: Path, report: Report) -> bool:
+    """Whether `out` was written by this fine-tuning."""
+    try:
+        return bool(json.loads((out / _MARK).read_bytes()) == report.identity)
+    except (OSError, ValueError):
+        return False
 
 
 def _longest(folder: Path) -> int:

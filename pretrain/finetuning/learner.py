@@ -47,6 +47,9 @@ class Learner:
         folder: of a Hugging Face model.
         pad_id: which token fills batches.
         seed: keys the head's initial weights, or all of them for init "random"; order; dropout.
+
+    Raises:
+        UserError: as initial_model, or if a feature has an id that the model does not know.
     """
 
     def __init__(self, folder: Path, head: Head, settings: Settings, pad_id: int, seed: int) -> None:
@@ -56,6 +59,8 @@ class Learner:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._seed_torch("init", 0)
         self.model: Any = initial_model(folder, head, settings, pad_id).to(self._device)
+        self._folder, self._ids = folder, self.model.get_input_embeddings().num_embeddings
+        self._check_ids(head.features)
         parameters = list(self.model.parameters())
         groups = [
             {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
@@ -94,7 +99,12 @@ class Learner:
 
     @torch.inference_mode()
     def predict(self, features: list[Feature], read: Read) -> list[np.ndarray]:
-        """What `read` takes of the model's output, [batch, ...], of each feature; tokens beyond its length are cut."""
+        """What `read` takes of the model's output, [batch, ...], of each feature; tokens beyond its length are cut.
+
+        Raises:
+            UserError: if a feature has an id that the model does not know.
+        """
+        self._check_ids(features)
         self.model.eval()
         found: list[np.ndarray] = [np.empty(0)] * len(features)
         for batch in by_length([len(feature) for feature in features], 2 * self._settings.batch_size):
@@ -104,6 +114,14 @@ class Learner:
             for n, value in zip(batch, values, strict=True):
                 found[n] = value[: len(features[n])] if value.ndim else value
         return found
+
+    def _check_ids(self, features: list[Feature]) -> None:
+        largest = max([self._pad_id, *(max(feature.inputs["input_ids"], default=0) for feature in features)])
+        if largest >= self._ids:
+            raise UserError(
+                f"{self._folder}: its tokenizer has an id of {largest}, and its model knows those below {self._ids}; "
+                "give it the tokenizer that it was trained with, or a model with embeddings for all tokens"
+            )
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda")

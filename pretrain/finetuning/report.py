@@ -61,7 +61,11 @@ class Report:
         return statistics.stdev(self.values(metric)) if len(self.results) > 1 else None
 
     def write(self, path: Path) -> None:
-        write_json(path, self.to_json())
+        """Raises UserError if it cannot be written."""
+        try:
+            write_json(path, self.to_json())
+        except OSError as error:
+            raise UserError(f"{path} cannot be written ({error.strerror}); the same command goes on") from error
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -33,6 +33,16 @@ def whole(run, tmp_path_factory) -> tuple[dict[str, bytes], float]:
     return contents(out), time.monotonic() - start
 
 
+def test_several_commands_export_one_run_at_once(run, whole, tmp_path):
+    """As evaluate and finetune do, started side by side on a run that is not exported yet."""
+    asked = [runs.start_maskwright(tmp_path / f"log{n}", "export", run, "--out", tmp_path / "model") for n in range(3)]
+    codes = [command.wait(120) for command in asked]
+    said = [(tmp_path / f"log{n}").read_text() for n, code in enumerate(codes) if code]
+    assert 0 in codes
+    assert all("by another process meanwhile" in one or "is not an empty folder" in one for one in said)
+    assert contents(tmp_path / "model") == whole[0]
+
+
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
 def test_an_export_is_whole_or_not_there(run, whole, tmp_path, kills):
     wanted, seconds = whole
@@ -42,7 +52,7 @@ def test_an_export_is_whole_or_not_there(run, whole, tmp_path, kills):
         command = runs.start_maskwright(tmp_path / "log", "export", run, "--out", out)
         assert isinstance(command, Forked), "on GPUs nothing is forked"
         if rng.random() < 0.5:  # most of the time goes by before the first file is written
-            while not (tmp_path / ".model.tmp").exists() and command.poll() is None:
+            while not any(tmp_path.glob(".model.*.tmp")) and command.poll() is None:
                 time.sleep(0.01)
             time.sleep(rng.uniform(0, 0.2 * seconds))
         else:

@@ -173,6 +173,8 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
     for arguments, message in [
         ([folder / "mlm", folder / "mlm", *data], "named twice"),
         ([tmp_path, *data], "neither a Hugging Face model"),
+        ([folder / "mlm", *data, "--clusters", 100], "--clusters 100 cannot tell 100 tokens apart"),
+        ([folder / "mlm", *data, "--out", "/proc/layers"], "cannot be written"),
         ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),
         ([folder / "mlm", "--data", tmp_path / "none"], "none"),
         ([folder / "mlm", *data, "--json", tmp_path], "is a folder; name a file"),

@@ -1,6 +1,8 @@
 """`maskwright finetune`: training, seeds, what is recorded, and going on."""
 
+import errno
 import json
+import os
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -24,6 +26,7 @@ from pretrain.finetuning import experiment
 from pretrain.finetuning import learner as learner_module
 from pretrain.finetuning.batches import IGNORED, Feature, collate, shuffled
 from pretrain.finetuning.learner import Head, Learner, initial_model
+from pretrain.finetuning.report import Report
 from pretrain.finetuning.settings import Settings
 from pretrain.model.families import hugging_face_config
 from pretrain.model.shape import EncoderShape
@@ -305,6 +308,70 @@ def test_a_rerun_goes_on_with_the_missing_seeds(model, files, monkeypatch):
     (files / "valid.tsv").write_text("sentence\tlabel\nthe ship good\t1\n")
     with pytest.raises(UserError, match="another valid"):
         call(model, files, *options)
+
+
+def test_a_kill_while_models_are_replaced_leaves_one(model, files, monkeypatch):
+    """Wherever it comes, the same command goes on: here in the first seed, before its result is recorded, and later."""
+    options = ("--seeds", 2, "--uri", "none", "--epochs", "1", "--out", files / "best")
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pretrain.finetuning.report.write_json", killed)
+        with pytest.raises(Killed):
+            call(model, files, *options)
+    assert not (files / "out.json").exists()
+    call(model, files, *options)
+    kept = {path.name: path.read_bytes() for path in (files / "best").iterdir()}
+    (files / "best").rename(files / ".best.before")  # killed between this and the next model's taking its place
+    call(model, files, *options)
+    assert {path.name: path.read_bytes() for path in (files / "best").iterdir()} == kept
+    (files / "out.json").unlink()
+    with pytest.raises(UserError, match="best exists and is not an empty folder"):
+        call(model, files, *options, "--lr", "1e-3")
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_the_model_of_the_seed_before(model, files, monkeypatch):
+    options = ("--uri", "none", "--epochs", "1", "--out", files / "best")
+    call(model, files, *options, "--seeds", 1)
+    kept = {path.name: path.read_bytes() for path in (files / "best").iterdir()}
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(experiment, "write_json", full)
+    monkeypatch.setattr(Report, "values", lambda *_: [-1.0])  # so that the second seed is better
+    with pytest.raises(UserError, match="best: the model cannot be written"):
+        call(model, files, *options, "--seeds", 2)
+    assert {path.name: path.read_bytes() for path in (files / "best").iterdir()} == kept
+    assert [path.name for path in files.iterdir() if path.name.startswith(".best")] == []
+
+
+def test_an_empty_text_that_stays_empty_is_a_sentence(model, files, tmp_path):
+    """As with GPT-2's tokenizer, which puts nothing around a text."""
+    folder = tmp_path / "bare"
+    shutil.copytree(model, folder)
+    settings = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(settings | {"post_processor": None}))
+    with open(files / "valid.tsv", "a") as rows:
+        rows.write("\t1\n")
+    with pytest.raises(UserError, match=r"valid\.tsv, line 22: the text is empty"):
+        call(folder, files, "--uri", "none")
+
+
+def test_an_id_that_the_model_does_not_know_is_a_sentence(model, files, tmp_path):
+    """As of GPT-2 with a padding token that was added to its tokenizer alone."""
+    folder = tmp_path / "added"
+    shutil.copytree(model, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["the ship"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(UserError, match=r"its tokenizer has an id of \d+, and its model knows those below \d+"):
+        call(folder, files, "--uri", "none")
 
 
 def test_what_is_in_use_is_not_written_over(model, files):
