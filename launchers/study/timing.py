@@ -85,6 +85,8 @@ def _alone(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
+        except OSError:  # a network file system without locks
+            pass
         yield
 
 
