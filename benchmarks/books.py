@@ -9,6 +9,7 @@ weights. Each of them goes on where it was stopped, and so does the whole: what 
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -18,12 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.books_page import PRETRAINED, UNTRAINED, page  # noqa: E402
+from benchmarks.books_page import HELD_OUT_FOLDER, PRETRAINED, UNTRAINED, page  # noqa: E402
+from benchmarks.held_out_sentences import split  # noqa: E402
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from benchmarks.train_vs_hf import side_environment  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
+from pretrain.finetuning.classification import find_columns  # noqa: E402
+from pretrain.finetuning.files import read_table  # noqa: E402
 
+HELD_OUT = (f"{HELD_OUT_FOLDER}/train.tsv", f"{HELD_OUT_FOLDER}/valid.tsv")
 CONFIG = ROOT / "configs/modernbert-mini.yaml"
 _RATE_OF_NOTHING = "1e-12"  # one step of it leaves the initial weights
 
@@ -34,6 +39,7 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     prepare(args)
     train(args)
+    hold_out(args)
     with ThreadPoolExecutor(args.procs) as pool:  # of processes with a thread each
         jobs = [pool.submit(finetune, args, init) for init in ("pretrained", "random")]
         jobs.append(pool.submit(evaluate, args))
@@ -50,8 +56,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--train", required=True, type=Path, help="SST-2's tsv, to fine-tune on")
     parser.add_argument("--valid", required=True, type=Path, help="SST-2's tsv, to measure on")
     parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
-    parser.add_argument("--epochs", type=int, default=2, help="of fine-tuning")
-    parser.add_argument("--lr", type=float, default=3e-4, help="of fine-tuning")
+    parser.add_argument("--epochs", type=int, default=3, help="of fine-tuning")
+    parser.add_argument("--lr", type=float, nargs="+", default=[1e-4, 3e-4], help="rates of fine-tuning to choose from")
+    parser.add_argument("--held-out", type=int, default=2000, help="training sentences to choose them by")
     parser.add_argument("--dropout", type=float, default=0.1, help="of fine-tuning")
     parser.add_argument("--steps", type=int, help="of pretraining; those of the config unless given")
     parser.add_argument("--vocab-size", type=int, default=8192)
@@ -94,10 +101,31 @@ def evaluate(args: argparse.Namespace) -> None:
 
 
 def finetune(args: argparse.Namespace, init: str) -> None:
-    task = ["--task", "classification", "--train", str(args.train), "--valid", str(args.valid), "--init", init]
-    names = ("seeds", "epochs", "lr", "dropout")
-    settings = [word for name in names for word in (f"--{name}", str(getattr(args, name)))]
-    maskwright(args, "finetune", PRETRAINED, *task, *settings, "--json", f"sst2-{init}.json")
+    """With the rate that serves this side best, by training sentences that are held out, and then all seeds."""
+    files = ["--train", *HELD_OUT[:1], "--valid", *HELD_OUT[1:]]
+    trials = {rate: f"{HELD_OUT_FOLDER}/{init}-{rate:g}.json" for rate in args.lr}
+    for rate, trial in trials.items():
+        tune(args, init, rate, *files, "--seeds", "1", "--json", trial)
+    scores = {rate: json.loads((args.work / trial).read_text())["mean"] for rate, trial in trials.items()}
+    best = max(scores, key=lambda rate: scores[rate])
+    files = ["--train", str(args.train), "--valid", str(args.valid)]
+    tune(args, init, best, *files, "--seeds", str(args.seeds), "--json", f"sst2-{init}.json")
+
+
+def tune(args: argparse.Namespace, init: str, rate: float, *words: str) -> None:
+    settings = ["--init", init, "--lr", str(rate), "--epochs", str(args.epochs), "--dropout", str(args.dropout)]
+    maskwright(args, "finetune", PRETRAINED, "--task", "classification", *settings, *words)
+
+
+def hold_out(args: argparse.Namespace) -> None:
+    """The training file in two, to choose rates by."""
+    if (args.work / HELD_OUT[1]).exists():
+        return
+    rows = [(row.cells[0], row.cells[1]) for row in read_table(str(args.train), find_columns(str(args.train)))]
+    (args.work / HELD_OUT_FOLDER).mkdir(exist_ok=True)
+    for name, part in zip(HELD_OUT, split(rows, args.held_out), strict=True):
+        with atomic_writer(args.work / name) as file:
+            file.write("".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *part]).encode())
 
 
 def maskwright(args: argparse.Namespace, *words: str) -> None:

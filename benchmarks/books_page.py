@@ -14,6 +14,7 @@ from pretrain.config import load_config
 from pretrain.journal import Entry, read_journal
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
+HELD_OUT_FOLDER = "held-out"  # of the fine-tunings by which rates were chosen
 _MODELS = {PRETRAINED: "pretrained", UNTRAINED: "the same model, untrained", "unigram": "unigram model of the text"}
 _COLUMNS = 8
 
@@ -31,6 +32,8 @@ def page(work: Path, picture: str) -> str:
 {_evaluation(evaluation)}
 
 {_finetuning(pretrained, random)}
+
+{_rates(work)}
 """
 
 
@@ -146,15 +149,33 @@ def _finetuning(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
 
 `maskwright finetune` on all training sentences of SST-2
 ([Socher et al., 2013](https://aclanthology.org/D13-1170), as in GLUE): {identity["epochs"]} epochs, batches of
-{identity["batch_size"]}, learning rate {identity["lr"]:g}, dropout {identity["dropout"]:g}; accuracy on its development
-set after the last epoch. "Random weights" is the same architecture trained on the same sentences without pretraining;
-naive Bayes knows which words a sentence has, and no more.
+{identity["batch_size"]}, dropout {identity["dropout"]:g}, learning rate {identity["lr"]:g}, of random weights
+{random["identity"]["lr"]:g}; accuracy on its development set after the last epoch. "Random weights" is the same
+architecture trained on the same sentences without pretraining; naive Bayes knows which words a sentence has, and no
+more.
 
 {table(header, *rows)}
 
 Pretrained less random weights: {100 * found.mean:+.1f} points ({_interval(found.interval)} at 95%, paired by seed);
 pretrained less naive Bayes: {_mean(above, sign="+")}. The intervals are about seeds of fine-tuning, for this one
 pretraining and these 872 sentences; other sentences would move all of these figures, by up to three points or so."""
+
+
+def _rates(work: Path) -> str:
+    trials = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((work / HELD_OUT_FOLDER).glob("*.json"))]
+    shown = (
+        [
+            "pretrained" if one["identity"]["init"] == "pretrained" else "random weights",
+            f"{one['identity']['lr']:g}",
+            _percent(one["mean"]),
+        ]
+        for one in sorted(trials, key=lambda one: (one["identity"]["init"], one["identity"]["lr"]))
+    )
+    baseline = _percent(trials[0]["baseline"]["accuracy"])
+    return f"""Of these learning rates each side has the one that served it best, with one seed, on whole sentences
+of the training set that were held out of it with all of their phrases. Naive Bayes has {baseline} there.
+
+{table(["", "learning rate", "accuracy"], *shown)}"""
 
 
 def _by_seed(side: dict[str, Any]) -> dict[int, float]:
