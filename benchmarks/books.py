@@ -57,7 +57,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--valid", required=True, type=Path, help="SST-2's tsv, to measure on")
     parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
     parser.add_argument("--epochs", type=int, default=3, help="of fine-tuning")
-    parser.add_argument("--lr", type=float, nargs="+", default=[1e-4, 3e-4], help="rates of fine-tuning to choose from")
+    parser.add_argument("--lr", type=float, nargs="+", default=[3e-4, 6e-4], help="rates of fine-tuning to choose from")
     parser.add_argument("--held-out", type=int, default=2000, help="training sentences to choose them by")
     parser.add_argument("--dropout", type=float, default=0.1, help="of fine-tuning")
     parser.add_argument("--steps", type=int, help="of pretraining; those of the config unless given")
