@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from data_prep.errors import UserError
+from launchers.commands.study import _stopped
 from launchers.study.child import overrides, train_words
 from launchers.study.commands import Stopped
 from launchers.study.definition import children
@@ -131,14 +132,19 @@ def test_a_stopped_training_is_gone_on_with(config):
     assert settings(commands.called[1])["run.resume"] == "auto"
 
 
-def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config):
+def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config, monkeypatch):
     """The job of a study that was is queued again; that of a run would train on what somebody stopped."""
     folder, study = kept(config, seeds=1)
     commands = Pretended()
-    commands.stop_itself_after = 17
-    with pytest.raises(Stopped) as stopped:
-        run(folder, study, commands)
-    assert stopped.value.run == children(study)[0].run(folder)
+    queued: list[str] = []
+    monkeypatch.setattr("launchers.study.slurm.queue_again", lambda: queued.append("again"))
+    for stop, wanted in (("stop_itself_after", []), ("stop_after", ["again"])):
+        setattr(commands, stop, 17)
+        with pytest.raises(Stopped) as stopped:
+            run(folder, study, commands)
+        with pytest.raises(SystemExit, match="75"):
+            _stopped(folder, stopped.value.run)
+        assert queued == wanted
 
 
 def test_a_study_sends_nothing_to_mlflow_but_its_trainings(config):
