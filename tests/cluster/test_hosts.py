@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from tests.cluster.hosts import Hosts, ssh_hosts, why_unavailable
 from tests.datasets import make_dataset
+from tests.support import runs
 from tests.support.secrets import SECRETS, CommandLines, leaks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train": {"steps": STEPS, "global_batch_size": 8, "precision": "fp32"},
         "track": {"uri": f"sqlite:///{path}/mlflow.db"},
     }
-    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    runs.write_config(path / "config.yaml", config)
     (path / "hostfile").write_text("h1 slots=1\nh2 slots=1\n")
     return path
 
@@ -63,8 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reference(folder: Path) -> dict[int, float]:
     """The losses of the same config trained by two processes on this host."""
-    command = [sys.executable, "-m", "launchers.cli", "train", str(folder / "config.yaml"), "--procs", "2"]
-    subprocess.run(command, cwd=ROOT, env=os.environ | ENVIRONMENT, stdin=subprocess.DEVNULL, check=True)
+    result = runs.maskwright("train", folder / "config.yaml", "--procs", "2")
+    assert result.returncode == 0, result.stdout + result.stderr
     return losses(folder / "local")
 
 

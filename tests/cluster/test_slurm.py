@@ -3,7 +3,6 @@
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -11,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from tests.cluster.cluster import Cluster
 from tests.datasets import make_dataset
+from tests.support import runs
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 200
@@ -36,16 +35,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train": {"steps": STEPS, "global_batch_size": 8, "precision": "fp32"},
         "track": {"uri": f"sqlite:///{path}/mlflow.db"},
     }
-    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    runs.write_config(path / "config.yaml", config)
     return path
 
 
 @pytest.fixture(scope="module")
 def reference(folder: Path) -> dict[int, float]:
     """The losses of the same config trained by two processes on this host."""
-    command = [sys.executable, "-m", "launchers.cli", "train", str(folder / "config.yaml"), "--procs", "2"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PATH": PATH}
-    subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=True)
+    result = runs.maskwright("train", folder / "config.yaml", "--procs", "2")
+    assert result.returncode == 0, result.stdout + result.stderr
     return losses(folder / "local")
 
 

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.datasets import make_dataset
 from tests.support import runs
@@ -36,7 +35,7 @@ def write_config(folder: Path) -> None:
         "train": {"steps": 3, "global_batch_size": 4, "precision": "fp32"},
         "track": {"uri": "sqlite:///mlflow.db"},
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    runs.write_config(folder / "config.yaml", values)
 
 
 def check(folder: Path, seen: CommandLines, *done: Completed) -> None:
