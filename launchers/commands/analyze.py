@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.places import local
 from launchers.json_output import check_json_output, write_json_output
 from launchers.progress import ProgressLine
 
@@ -29,9 +30,10 @@ def analyze() -> None:
 def layers(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hugging Face folders or runs")],
     data: Annotated[str, typer.Option(metavar="DIR", help="a held-out data set, a folder or a URL")],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="a folder for two pictures")] = None,
+    out: Annotated[Path | None, typer.Option(parser=local, metavar="DIR", help="a folder for two pictures")] = None,
     as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="write all figures, with intervals, to a file")
+        Path | None,
+        typer.Option("--json", parser=local, metavar="FILE", help="write all figures, with intervals, to a file"),
     ] = None,
     positions: Annotated[int, typer.Option(min=200, help="the most of a kind; more for wide models")] = 4000,
     tokens: Annotated[int, typer.Option(min=2, help="ask for the identity of so many, the most frequent ones")] = 100,

@@ -7,6 +7,7 @@ import typer
 
 from data_prep.errors import UserError
 from launchers.commands.dataset import DataSet
+from launchers.commands.places import local
 from launchers.progress import ProgressLine
 from launchers.spelling import printable
 
@@ -19,7 +20,7 @@ EXAMPLES = 3  # n-grams printed from the beginning and from the end of the list,
 
 def collocations(
     location: DataSet,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The list to write, a parquet table.")],
+    out: Annotated[Path, typer.Option(parser=local, metavar="FILE", help="The list to write, a parquet table.")],
     size: Annotated[
         int | None,
         typer.Option(min=8, help="Most n-grams to list; by default so many that they cover half of the words."),

@@ -6,10 +6,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from launchers.commands.places import local
+
 
 def demo(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=100 ...")] = None,
-    folder: Annotated[Path, typer.Option("--dir", help="where data/, runs/ and mlflow.db go")] = Path(),
+    folder: Annotated[
+        Path, typer.Option("--dir", parser=local, metavar="DIR", help="where data/, runs/ and mlflow.db go")
+    ] = Path(),
 ) -> None:
     """The whole path on a bundled text: shards, training, a Hugging Face model; minutes on a laptop CPU.
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.places import local
 from launchers.json_output import check_json_output, write_json_output
 from launchers.mlflow_address import mlflow_address
 from launchers.progress import ProgressLine
@@ -43,7 +44,9 @@ def evaluate(
     baseline: Annotated[
         Literal["unigram"] | None, typer.Option(help="a model of the token counts of --counts alone")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all results there")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--json", parser=local, metavar="FILE", help="write all results there")
+    ] = None,
     uri: Annotated[
         str | None,
         typer.Option(help="MLflow that gets the results; none sends nothing  [default: MLFLOW_TRACKING_URI, if set]"),

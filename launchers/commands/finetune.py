@@ -11,6 +11,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.remote import shown
+from launchers.commands.places import local
 from launchers.mlflow_address import mlflow_address
 from launchers.progress import ProgressLine
 
@@ -79,9 +80,12 @@ def finetune(
     metric: Annotated[str | None, typer.Option(help="the main one, instead of the task's own")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="use so many training examples, spread evenly")] = None,
     limit_valid: Annotated[int | None, typer.Option(min=1, help="the same of the held-out ones")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder for the best seed's model")] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=local, metavar="DIR", help="folder for the best seed's model")
+    ] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="write the results; go on with those there")
+        Path | None,
+        typer.Option("--json", parser=local, metavar="FILE", help="write the results; go on with those there"),
     ] = None,
     uri: Annotated[str | None, typer.Option(help="of MLflow, or none  [default: sqlite:///mlflow.db]")] = None,
     experiment: Annotated[str | None, typer.Option(help="of MLflow  [default: maskwright]")] = None,

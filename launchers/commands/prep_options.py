@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.places import local
 
 if TYPE_CHECKING:
     from data_prep.prepare import Request
@@ -58,7 +59,10 @@ def request(
     tokenizer: Annotated[
         str, typer.Option(metavar="T", help="Folder, tokenizer.json or hub id of a Hugging Face fast tokenizer.")
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the data set; train/ and valid/ in it if split.")],
+    out: Annotated[
+        Path,
+        typer.Option(parser=local, metavar="DIR", help="Folder of the data set; train/ and valid/ in it if split."),
+    ],
     more: MoreInputs = None,
     text_field: TextField = "text",
     id_field: Annotated[str | None, typer.Option(help="Keep the documents' ids, from this field.")] = None,

@@ -6,10 +6,14 @@ from typing import Annotated
 
 import typer
 
+from launchers.commands.places import local
+
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="the page; RUN/report.html by default")] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=local, metavar="FILE", help="the page; RUN/report.html by default")
+    ] = None,
     open_it: Annotated[bool, typer.Option("--open", help="show it in the browser")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print what the page shows as JSON, and write none")] = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.places import local
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
 
@@ -40,7 +41,9 @@ def train(
 
 def export(
     run: RunArgument,
-    out: Annotated[Path | None, typer.Option(help="folder to write; RUN/exports/step-N by default")] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=local, metavar="DIR", help="folder to write; RUN/exports/step-N by default")
+    ] = None,
     step: Annotated[int | None, typer.Option(help="the newest checkpoint by default")] = None,
     ema: Annotated[bool, typer.Option("--ema", help="the averaged weights of optim.ema")] = False,
 ) -> None:

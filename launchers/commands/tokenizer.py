@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.places import local
 from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, Separator, TextField
 
 tokenizer_app = typer.Typer(help="Train a tokenizer.", no_args_is_help=True)
@@ -25,7 +26,7 @@ def tokenizer() -> None:
 @tokenizer_app.command()
 def train(
     input: Inputs,
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    out: Annotated[Path, typer.Option(parser=local, metavar="DIR", help="Folder to write.")],
     more: MoreInputs = None,
     kind: Annotated[Kind, typer.Option(help="As BERT's (wordpiece) or RoBERTa's (byte-level bpe).")] = Kind.wordpiece,
     vocab_size: Annotated[int, typer.Option(min=1, help="Tokens, special ones included.")] = 30_522,

@@ -22,6 +22,13 @@ class RunConfig(Section):
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
     deterministic: bool = Field(False, description="on a GPU, only operations that give the same bits each time")
 
+    @field_validator("dir", mode="before")
+    @classmethod
+    def _local(cls, place: object) -> object:
+        if isinstance(place, str) and is_url(place):
+            raise ValueError(f"{redact(place)} is a URL; name a local folder, and copies go to checkpoint.remote")
+        return place
+
 
 class CheckpointConfig(Section):
     every_steps: int = Field(1000, ge=1)

@@ -55,6 +55,7 @@ def test_unknown_key_names_the_nearest(write, override, wanted):
         ("masking.rate=1", "masking.rate is 1, but it must be less than 1"),
         ("run.allow_changes=perhaps", "run.allow_changes is 'perhaps'"),
         ("run.seed=-1", "run.seed is -1"),
+        ("run.dir=s3://bucket/run", "run.dir: s3://bucket/run is a URL; name a local folder, and copies go to"),
         ("data.seq_len=4", "data.seq_len is 4"),
         ("model.size=huge", "size 'huge' is no preset; write one of tiny, mini, small, base, large, 1b"),
         ("model.size.layers=2", "model.size.hidden is missing"),

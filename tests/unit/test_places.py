@@ -1,0 +1,31 @@
+"""Options that say where to write refuse a URL, of which pathlib would make a folder s3: here."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from launchers.app import app
+from launchers.commands.places import local
+
+COMMANDS = ("prep run", "prep plan", "prep collocations", "tokenizer train", "export", "evaluate", "finetune", "report")
+OPTIONS = [
+    *((command, "--out") for command in COMMANDS if command != "evaluate"),
+    *((command, "--json") for command in ("evaluate", "finetune", "analyze layers")),
+    ("analyze layers", "--out"),
+    ("demo", "--dir"),
+]
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS)
+def test_a_url_is_refused_before_anything_is_read(command, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"s3://bucket/data is a URL; write to a local path"):
+        app([*command.split(), option, "s3://bucket/data"], standalone_mode=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_paths_are_taken_and_queries_are_not_shown():
+    assert local("runs/a") == local(Path("runs/a")) == Path("runs/a")
+    with pytest.raises(UserError, match=r"^https://host/ is a URL"):
+        local("https://host/?signature=secret")
