@@ -12,6 +12,7 @@ from data_prep.encoding.base import Arrays, Encoder, Unsupported, WordRule
 from data_prep.encoding.gigatoken import GigatokenEncoder
 from data_prep.encoding.huggingface import HuggingFaceEncoder
 from data_prep.encoding.nanotoken import NanotokenEncoder
+from data_prep.encoding.unicode import is_settled
 from data_prep.encoding.words import word_rule
 from data_prep.format import TokenizerInfo
 
@@ -91,14 +92,14 @@ class Encoders:
 
 
 class _Guarded:
-    """A young package's encoder until it fails, then the other."""
+    """A young package's encoder until it fails, then the other; which also has texts that are not settled."""
 
     def __init__(self, fast: Encoder, safe: Encoder, on_failure: Callable[[BaseException], None]) -> None:
         self.name = fast.name
         self._fast, self._safe, self._on_failure = fast, safe, on_failure
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
-        if self._fast is self._safe:
+        if self._fast is self._safe or not all(map(is_settled, texts)):
             return self._safe(texts)
         try:
             return self._fast(texts)

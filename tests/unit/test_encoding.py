@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from data_prep.encoding import base
 from data_prep.encoding.bytelevel import ByteLevelWords
 from data_prep.encoding.huggingface import HuggingFaceEncoder
+from data_prep.encoding.unicode import is_settled
 from data_prep.encoding.words import MarkedWords, word_rule
 from data_prep.tokenizer import describe
 from tests.support.small_tokenizers import (
@@ -126,12 +127,28 @@ def test_real_text(tokenizers, corpus, name):
         "a'rea",
     ]
 )
+@example(texts=["\U00016ea0're", "\ua7ce're", "\U0001f600're"])
 @example(texts=[MIXED, "  |||IP|||'s x|||IP|||", "'|||IP|||s", "\u3000\u3000a \u3000 \u3000", "東 京\u3000"])
 def test_any_text(tokenizers, name, texts):
     made = tokenizers[name]
     encoder, _ = made.encoders.choose([MIXED])
     check(made, encoder, texts, name in FOLLOW_WORD_IDS)
     check(made, made.encoders._library, texts, name in FOLLOW_WORD_IDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "bpe", "sentencepiece-bpe"])
+def test_all_characters(tokenizers, name):
+    """Also those that only the package or only the library knows to be letters or numbers."""
+    made = tokenizers[name]
+    encoder, _ = made.encoders.choose([MIXED])
+    assert encoder.name == FAST[name]
+    planes = [*range(0x20, 0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE0200)]  # others are empty
+    texts = [f"{chr(number)}'re1{chr(number)}" for number in planes]
+    settled = [text for text in texts if is_settled(text)]
+    assert len(settled) == len(texts) - 4657
+    assert encoder(settled)[0].tolist() == made.encoders._library(settled)[0].tolist()
+    check(made, encoder, sorted({*texts} - {*settled}), name in FOLLOW_WORD_IDS)
 
 
 @pytest.mark.parametrize("name", NAMES)
