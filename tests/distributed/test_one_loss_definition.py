@@ -37,7 +37,7 @@ def reference() -> dict[str, np.ndarray]:
     return found | norms | {"loss": np.array(loss.item()), "norm": whole}
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("world_size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_gradients_over_zero_stages_and_accumulation(world_size, reference, tmp_path):
     run_ranks("tests.distributed.gradients_worker", world_size, str(tmp_path))
     files = sorted(tmp_path.glob("*.npz"))

@@ -76,7 +76,7 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert not alive
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_kill_and_rerun_gives_identical_bytes(corpus, tmp_path, seed):
     reference, out = tree(corpus / "reference"), tmp_path / "out"
     rng = random.Random(seed)

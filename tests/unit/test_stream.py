@@ -115,7 +115,7 @@ def check_equals_reference(reference, parts) -> None:
             position = ranks[0].step(steps_done + number, position).after
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(parts=interrupted_runs())
 def test_any_ranks_micro_batches_and_resumes_yield_the_reference(reference, parts):
     check_equals_reference(reference, parts)
