@@ -128,6 +128,16 @@ outcomes = st.builds(
     warned=st.booleans(),
     ending=st.sampled_from(["no", "limit", "other"]),
 )
+crashes = st.builds(
+    Outcome,
+    state=st.sampled_from(["failed", None]),
+    reason=st.sampled_from(["a", "b"]),
+    retry=st.just(True),
+    step=st.integers(0, 1),
+    checkpoint=st.integers(-1, 0),
+    warned=st.just(False),
+    ending=st.just("no"),
+)
 ills = st.dictionaries(st.sampled_from(HOSTS), st.just("ill"))
 limits = st.builds(
     Limits,
@@ -140,11 +150,11 @@ limits = st.builds(
 
 
 @settings(max_examples=300, deadline=None)
-@given(limits, st.lists(st.tuples(outcomes, ills), min_size=1, max_size=8))
+@given(limits, st.lists(st.tuples(outcomes, ills) | st.tuples(crashes, st.just({})), min_size=1, max_size=8))
 def test_no_sequence_of_ends_goes_round_for_ever(limits: Limits, ends: list[tuple[Outcome, dict[str, str]]]) -> None:
     """The newest checkpoint can rise three times here (-1 to 2); all else is bounded by the limits."""
     history, starts = NEW, 0
-    for outcome, problems in islice(cycle(ends), 60):
+    for outcome, problems in islice(cycle(ends), 70):
         decision, history = next_after(outcome, HOSTS, problems, history, limits)
         assert isinstance(decision, Complete) == (outcome.state == "completed")
         assert history.restarts <= limits.max_restarts
