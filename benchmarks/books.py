@@ -19,16 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.books_page import HELD_OUT_FOLDER, PRETRAINED, UNTRAINED, page  # noqa: E402
+from benchmarks.answers import right_answers  # noqa: E402
+from benchmarks.books_page import FOLDS, HELD_OUT, PRETRAINED, SIDES, UNTRAINED, page  # noqa: E402
 from benchmarks.held_out_sentences import split  # noqa: E402
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from benchmarks.train_vs_hf import side_environment  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
+from data_prep.files import atomic_writer, write_json  # noqa: E402
 from pretrain.finetuning.classification import find_columns  # noqa: E402
 from pretrain.finetuning.files import read_table  # noqa: E402
 
-HELD_OUT = (f"{HELD_OUT_FOLDER}/train.tsv", f"{HELD_OUT_FOLDER}/valid.tsv")
 CONFIG = ROOT / "configs/modernbert-mini.yaml"
 _RATE_OF_NOTHING = "1e-12"  # one step of it leaves the initial weights
 
@@ -41,10 +41,11 @@ def main() -> None:
     train(args)
     hold_out(args)
     with ThreadPoolExecutor(args.procs) as pool:  # of processes with a thread each
-        jobs = [pool.submit(finetune, args, init) for init in ("pretrained", "random")]
+        jobs = [pool.submit(finetune, args, init) for init in SIDES]
         jobs.append(pool.submit(evaluate, args))
         for job in jobs:
             job.result()
+    answer(args)
     write_report(args, load)
 
 
@@ -58,7 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="of fine-tuning")
     parser.add_argument("--epochs", type=int, default=3, help="of fine-tuning")
     parser.add_argument("--lr", type=float, nargs="+", default=[3e-4, 6e-4], help="rates of fine-tuning to choose from")
-    parser.add_argument("--held-out", type=int, default=2000, help="training sentences to choose them by")
+    parser.add_argument("--held-out", type=int, default=2000, help="sentences of the training file to choose them by")
     parser.add_argument("--dropout", type=float, default=0.1, help="of fine-tuning")
     parser.add_argument("--steps", type=int, help="of pretraining; those of the config unless given")
     parser.add_argument("--vocab-size", type=int, default=8192)
@@ -101,13 +102,15 @@ def evaluate(args: argparse.Namespace) -> None:
 
 
 def finetune(args: argparse.Namespace, init: str) -> None:
-    """With the rate that serves this side best, by training sentences that are held out, and then all seeds."""
-    files = ["--train", *HELD_OUT[:1], "--valid", *HELD_OUT[1:]]
-    trials = {rate: f"{HELD_OUT_FOLDER}/{init}-{rate:g}.json" for rate in args.lr}
+    """With the rate that serves this side best on sentences of its own: on those of the folds, and with all seeds."""
+    trials = {rate: f"{HELD_OUT}/{init}-{rate:g}.json" for rate in args.lr}
     for rate, trial in trials.items():
-        tune(args, init, rate, *files, "--seeds", "1", "--json", trial)
+        tune(args, init, rate, *_files(HELD_OUT), "--seeds", "1", "--json", trial)
     scores = {rate: json.loads((args.work / trial).read_text())["mean"] for rate, trial in trials.items()}
     best = max(scores, key=lambda rate: scores[rate])
+    for fold in FOLDS:
+        kept = ("--json", f"{fold}/{init}.json", "--out", f"{fold}/{init}")
+        tune(args, init, best, *_files(fold), "--seeds", "1", *kept)
     files = ["--train", str(args.train), "--valid", str(args.valid)]
     tune(args, init, best, *files, "--seeds", str(args.seeds), "--json", f"sst2-{init}.json")
 
@@ -117,15 +120,32 @@ def tune(args: argparse.Namespace, init: str, rate: float, *words: str) -> None:
     maskwright(args, "finetune", PRETRAINED, "--task", "classification", *settings, *words)
 
 
+def _files(folder: str) -> tuple[str, ...]:
+    return "--train", f"{folder}/train.tsv", "--valid", f"{folder}/valid.tsv"
+
+
 def hold_out(args: argparse.Namespace) -> None:
-    """The training file in two, to choose rates by."""
-    if (args.work / HELD_OUT[1]).exists():
+    """Parts of the training file: some sentences to choose rates by, the others in folds to measure on."""
+    folders = (HELD_OUT, *FOLDS)
+    if all((args.work / folder / "valid.tsv").exists() for folder in folders):
         return
     rows = [(row.cells[0], row.cells[1]) for row in read_table(str(args.train), find_columns(str(args.train)))]
-    (args.work / HELD_OUT_FOLDER).mkdir(exist_ok=True)
-    for name, part in zip(HELD_OUT, split(rows, args.held_out), strict=True):
-        with atomic_writer(args.work / name) as file:
-            file.write("".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *part]).encode())
+    for folder, parts in zip(folders, split(rows, args.held_out, len(FOLDS)), strict=True):
+        (args.work / folder).mkdir(exist_ok=True)
+        for name, part in zip(("train", "valid"), parts, strict=True):
+            with atomic_writer(args.work / folder / f"{name}.tsv") as file:
+                file.write("".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *part]).encode())
+
+
+def answer(args: argparse.Namespace) -> None:
+    """Which sentences of the folds each side gets right: as often as it said when it was fine-tuned."""
+    for fold in FOLDS:
+        found = right_answers(args.work / fold, SIDES)
+        for side in SIDES:
+            said = json.loads((args.work / fold / f"{side}.json").read_text())["mean"]
+            if abs(found[side].mean() - said) > 0.001:  # padding rounds otherwise
+                raise UserError(f"{fold}/{side} gets {found[side].mean():.4f} right, and its report says {said:.4f}")
+        write_json(args.work / fold / "right.json", {side: right.tolist() for side, right in found.items()})
 
 
 def maskwright(args: argparse.Namespace, *words: str) -> None:

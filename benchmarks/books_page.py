@@ -6,15 +6,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import safe_open
 
+from benchmarks.answers import NAIVE_BAYES
 from data_prep.reader import Dataset
 from launchers.study.statistics import differences, mean_of
 from pretrain.config import load_config
+from pretrain.evaluation.intervals import paired_bootstrap
 from pretrain.journal import Entry, read_journal
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
-HELD_OUT_FOLDER = "held-out"  # of the fine-tunings by which rates were chosen
+HELD_OUT = "held-out"  # folder of the fine-tunings by which rates were chosen
+FOLDS = ("fold-1", "fold-2")  # and of those that are compared sentence by sentence
+SIDES = ("pretrained", "random")
 _MODELS = {PRETRAINED: "pretrained", UNTRAINED: "the same model, untrained", "unigram": "unigram model of the text"}
 _COLUMNS = 8
 
@@ -31,7 +36,11 @@ def page(work: Path, picture: str) -> str:
 
 {_evaluation(evaluation)}
 
+## SST-2
+
 {_finetuning(pretrained, random)}
+
+{_folds(work)}
 
 {_rates(work)}
 """
@@ -145,9 +154,7 @@ def _finetuning(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
     rows.append(["naive Bayes on words", _percent(pretrained["baseline"][metric]), *[""] * (len(header) - 2)])
     (found,) = differences([(_by_seed(pretrained), _by_seed(random))])
     above = [score - pretrained["baseline"][metric] for score in pretrained["scores"]]
-    return f"""## SST-2
-
-`maskwright finetune` on all training sentences of SST-2
+    return f"""`maskwright finetune` on all training sentences of SST-2
 ([Socher et al., 2013](https://aclanthology.org/D13-1170), as in GLUE): {identity["epochs"]} epochs, batches of
 {identity["batch_size"]}, dropout {identity["dropout"]:g}, learning rate {identity["lr"]:g}, of random weights
 {random["identity"]["lr"]:g}; accuracy on its development set after the last epoch. "Random weights" is the same
@@ -161,8 +168,32 @@ pretrained less naive Bayes: {_mean(above, sign="+")}. The intervals are about s
 pretraining and these 872 sentences; other sentences would move all of these figures, by up to three points or so."""
 
 
+def _folds(work: Path) -> str:
+    answers = [json.loads((work / fold / "right.json").read_text(encoding="utf-8")) for fold in FOLDS]
+    right = {side: np.concatenate([fold[side] for fold in answers]).astype(float) for side in answers[0]}
+    names = {"pretrained": "pretrained", "random": "random weights", NAIVE_BAYES: NAIVE_BAYES}
+    rows = []
+    for side, name in names.items():
+        shares = (_percent(np.mean(fold[side])) for fold in answers)
+        differences_of = right["pretrained"] - right[side]
+        interval = paired_bootstrap(differences_of, np.ones(len(differences_of)))
+        less = "" if side == "pretrained" else f"{100 * differences_of.mean():+.1f} points ({_points(interval)})"
+        rows.append([name, _percent(right[side].mean()), *shares, less])
+    header = ["", "accuracy", *(f"part {number}" for number in range(1, len(FOLDS) + 1)), "pretrained less this"]
+    count = len(right["pretrained"])
+    return f"""872 sentences are few. So {count:,} whole sentences of the training set were held out of it, too, each
+with all of its phrases: in {len(FOLDS)} parts, one fine-tuning a side and part, with seed 1. The intervals of 95% are
+those of a paired bootstrap over sentences.
+
+{table(header, *rows)}"""
+
+
+def _points(interval: tuple[float, float] | None) -> str:
+    return f"{100 * interval[0]:+.1f} to {100 * interval[1]:+.1f}" if interval else "too few sentences"
+
+
 def _rates(work: Path) -> str:
-    trials = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((work / HELD_OUT_FOLDER).glob("*.json"))]
+    trials = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((work / HELD_OUT).glob("*.json"))]
     shown = (
         [
             "pretrained" if one["identity"]["init"] == "pretrained" else "random weights",
@@ -172,8 +203,9 @@ def _rates(work: Path) -> str:
         for one in sorted(trials, key=lambda one: (one["identity"]["init"], one["identity"]["lr"]))
     )
     baseline = _percent(trials[0]["baseline"]["accuracy"])
-    return f"""Of these learning rates each side has the one that served it best, with one seed, on whole sentences
-of the training set that were held out of it with all of their phrases. Naive Bayes has {baseline} there.
+    count = len((work / HELD_OUT / "valid.tsv").read_text(encoding="utf-8").splitlines()) - 1
+    return f"""Of these learning rates each side has the one that served it best, with one seed, on {count:,} other
+whole sentences of the training set, held out in the same way. Naive Bayes has {baseline} there.
 
 {table(["", "learning rate", "accuracy"], *shown)}"""
 

@@ -14,12 +14,22 @@ ROWS = [
 
 
 def test_nothing_that_is_part_of_a_held_out_sentence_is_trained_on():
+    left = {"a fine old ship ": 4, "a dull film": 5, "fine film": 5, "ship old": 6}
     seen = set()
     for seed in range(20):
-        train, held_out = split(ROWS, 1, seed)
+        (train, held_out), *_ = split(ROWS, 1, 0, seed)
         ((text, _),) = held_out
         seen.add(text)
         assert [row for row in train if f" {row[0].strip()} " in f" {text.strip()} "] == []
-        assert len(train) == {"a fine old ship ": 4, "a dull film": 5, "fine film": 5, "ship old": 6}[text]
-    assert seen == {"a fine old ship ", "a dull film", "fine film", "ship old"}, "parts are no sentences"
-    assert split(ROWS, 2, 3) == split(ROWS, 2, 3)
+        assert len(train) == left[text]
+    assert seen == left.keys(), "parts are no sentences"
+
+
+def test_no_sentence_is_held_out_twice():
+    for seed in range(20):
+        parts = split(ROWS, 1, 2, seed)
+        assert parts == split(ROWS, 1, 2, seed)
+        assert [len(held_out) for _, held_out in parts] == [1, 2, 1]
+        assert len({text for _, held_out in parts for text, _ in held_out}) == 4
+        for train, held_out in parts:
+            assert not {*train} & {*held_out}
