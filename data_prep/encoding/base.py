@@ -23,6 +23,14 @@ class Encoder(Protocol):
     def __call__(self, texts: Sequence[str]) -> Arrays: ...
 
 
+class FastEncoder(Encoder, Protocol):
+    """One of a package that is younger than the tokenizers library."""
+
+    def takes(self, text: str) -> bool:
+        """Whether it gives the ids of the tokenizers library to a text with such characters."""
+        ...
+
+
 class Unsupported(Exception):
     """Why an encoder or a rule cannot serve a tokenizer."""
 

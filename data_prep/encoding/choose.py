@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_prep.encoding.base import Arrays, Encoder, Unsupported, WordRule
+from data_prep.encoding.base import Arrays, Encoder, FastEncoder, Unsupported, WordRule
 from data_prep.encoding.gigatoken import GigatokenEncoder
 from data_prep.encoding.huggingface import HuggingFaceEncoder
 from data_prep.encoding.nanotoken import NanotokenEncoder
-from data_prep.encoding.unicode import is_settled
 from data_prep.encoding.words import word_rule
 from data_prep.format import TokenizerInfo
 
@@ -45,7 +44,7 @@ class Encoders:
             tokenizer, None if self._prefixed else "word_ids" if follows_word_ids else self._rule
         )
         self._library = HuggingFaceEncoder(tokenizer, self._rule) if self._rule else self._reference
-        self._fast: Encoder | None = None
+        self._fast: FastEncoder | None = None
 
     def choose(self, sample: Sequence[str]) -> tuple[Encoder, str]:
         """The fastest encoder with the tokenizers library's ids, lengths and word starts on a probe of `sample`.
@@ -81,7 +80,7 @@ class Encoders:
             self._fail(error)
             return self._failure
 
-    def _build(self) -> Encoder:
+    def _build(self) -> FastEncoder:
         if self._package == "nanotoken":
             return NanotokenEncoder(self._settings)
         assert self._rule is not None
@@ -92,14 +91,15 @@ class Encoders:
 
 
 class _Guarded:
-    """A young package's encoder until it fails, then the other; which also has texts that are not settled."""
+    """A young package's encoder until it fails, then the other; which also has texts that the package does not take."""
 
-    def __init__(self, fast: Encoder, safe: Encoder, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(self, fast: FastEncoder, safe: Encoder, on_failure: Callable[[BaseException], None]) -> None:
         self.name = fast.name
         self._fast, self._safe, self._on_failure = fast, safe, on_failure
+        self._failed = False
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
-        if self._fast is self._safe or not all(map(is_settled, texts)):
+        if self._failed or not all(map(self._fast.takes, texts)):
             return self._safe(texts)
         try:
             return self._fast(texts)
@@ -107,7 +107,7 @@ class _Guarded:
             raise
         except BaseException as error:
             self._on_failure(error)
-            self._fast = self._safe
+            self._failed = True
             return self._safe(texts)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.encoding.base import Arrays, WordRule, cut_pattern, encode_in_chunks, without_specials
+from data_prep.encoding.unicode import is_settled
 
 CHUNK_CHARACTERS = 1 << 22
 MAX_WORDS = 1 << 21  # distinct words of several tokens before the cache is thrown away: it takes some 75 bytes a word
@@ -32,6 +33,9 @@ class GigatokenEncoder:
 
         self._tokenizer = Tokenizer.from_json(self._json)
         self._met = DistinctWords(MAX_WORDS)
+
+    def takes(self, text: str) -> bool:
+        return is_settled(text)
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
         return encode_in_chunks(texts, self._cut, self._encode_chunk, CHUNK_CHARACTERS)

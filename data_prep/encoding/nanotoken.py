@@ -22,6 +22,9 @@ class NanotokenEncoder:
         self._cut = cut_pattern(settings)
         self._encode = WordPieceTokenizer.from_json(json.dumps(without_specials(settings))).encode_batch
 
+    def takes(self, text: str) -> bool:
+        return True
+
     def __call__(self, texts: Sequence[str]) -> Arrays:
         return encode_in_chunks(texts, self._cut, self._encode_chunk, CHUNK_CHARACTERS)
 
