@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.answers import right_answers  # noqa: E402
-from benchmarks.books_page import FOLDS, HELD_OUT, PRETRAINED, SIDES, UNTRAINED, page  # noqa: E402
+from benchmarks.books_page import PARTS, PRETRAINED, SIDES, UNTRAINED, page  # noqa: E402
 from benchmarks.held_out_sentences import split  # noqa: E402
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from benchmarks.train_vs_hf import side_environment  # noqa: E402
@@ -102,15 +102,14 @@ def evaluate(args: argparse.Namespace) -> None:
 
 
 def finetune(args: argparse.Namespace, init: str) -> None:
-    """With the rate that serves this side best on sentences of its own: on those of the folds, and with all seeds."""
-    trials = {rate: f"{HELD_OUT}/{init}-{rate:g}.json" for rate in args.lr}
+    """With the rate that serves this side best on the first part of the sentences: on all parts, and with all seeds."""
+    trials = {rate: f"{PARTS[0]}/{init}-{rate:g}.json" for rate in args.lr}
     for rate, trial in trials.items():
-        tune(args, init, rate, *_files(HELD_OUT), "--seeds", "1", "--json", trial)
-    scores = {rate: json.loads((args.work / trial).read_text())["mean"] for rate, trial in trials.items()}
-    best = max(scores, key=lambda rate: scores[rate])
-    for fold in FOLDS:
-        kept = ("--json", f"{fold}/{init}.json", "--out", f"{fold}/{init}")
-        tune(args, init, best, *_files(fold), "--seeds", "1", *kept)
+        tune(args, init, rate, *_files(PARTS[0]), "--seeds", "1", "--json", trial)
+    best = max(trials, key=lambda rate: said(args, trials[rate]))
+    for part in PARTS:
+        kept = ("--json", f"{part}/{init}.json", "--out", f"{part}/{init}")
+        tune(args, init, best, *_files(part), "--seeds", "1", *kept)
     files = ["--train", str(args.train), "--valid", str(args.valid)]
     tune(args, init, best, *files, "--seeds", str(args.seeds), "--json", f"sst2-{init}.json")
 
@@ -120,32 +119,36 @@ def tune(args: argparse.Namespace, init: str, rate: float, *words: str) -> None:
     maskwright(args, "finetune", PRETRAINED, "--task", "classification", *settings, *words)
 
 
-def _files(folder: str) -> tuple[str, ...]:
-    return "--train", f"{folder}/train.tsv", "--valid", f"{folder}/valid.tsv"
+def _files(part: str) -> tuple[str, ...]:
+    return "--train", f"{part}/train.tsv", "--valid", f"{part}/valid.tsv"
+
+
+def said(args: argparse.Namespace, report: str) -> float:
+    """The accuracy in it."""
+    return float(json.loads((args.work / report).read_text(encoding="utf-8"))["mean"])
 
 
 def hold_out(args: argparse.Namespace) -> None:
-    """Parts of the training file: some sentences to choose rates by, the others in folds to measure on."""
-    folders = (HELD_OUT, *FOLDS)
-    if all((args.work / folder / "valid.tsv").exists() for folder in folders):
+    """The whole sentences of the training file in parts: to choose rates by the first, and to measure on all."""
+    if all((args.work / part / "valid.tsv").exists() for part in PARTS):
         return
     rows = [(row.cells[0], row.cells[1]) for row in read_table(str(args.train), find_columns(str(args.train)))]
-    for folder, parts in zip(folders, split(rows, args.held_out, len(FOLDS)), strict=True):
-        (args.work / folder).mkdir(exist_ok=True)
-        for name, part in zip(("train", "valid"), parts, strict=True):
-            with atomic_writer(args.work / folder / f"{name}.tsv") as file:
-                file.write("".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *part]).encode())
+    for part, tables in zip(PARTS, split(rows, args.held_out, len(PARTS) - 1), strict=True):
+        (args.work / part).mkdir(exist_ok=True)
+        for name, table in zip(("train", "valid"), tables, strict=True):
+            with atomic_writer(args.work / part / f"{name}.tsv") as file:
+                file.write("".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *table]).encode())
 
 
 def answer(args: argparse.Namespace) -> None:
-    """Which sentences of the folds each side gets right: as often as it said when it was fine-tuned."""
-    for fold in FOLDS:
-        found = right_answers(args.work / fold, SIDES)
+    """Which sentences each side gets right: as many as it said when it was fine-tuned."""
+    for part in PARTS:
+        found = right_answers(args.work / part, SIDES)
         for side in SIDES:
-            said = json.loads((args.work / fold / f"{side}.json").read_text())["mean"]
-            if abs(found[side].mean() - said) > 0.001:  # padding rounds otherwise
-                raise UserError(f"{fold}/{side} gets {found[side].mean():.4f} right, and its report says {said:.4f}")
-        write_json(args.work / fold / "right.json", {side: right.tolist() for side, right in found.items()})
+            share, wanted = found[side].mean(), said(args, f"{part}/{side}.json")
+            if abs(share - wanted) > 0.001:  # padding rounds otherwise
+                raise UserError(f"{part}/{side} gets {share:.4f} right, and its report says {wanted:.4f}")
+        write_json(args.work / part / "right.json", {side: right.tolist() for side, right in found.items()})
 
 
 def maskwright(args: argparse.Namespace, *words: str) -> None:

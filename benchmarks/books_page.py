@@ -17,8 +17,7 @@ from pretrain.evaluation.intervals import paired_bootstrap
 from pretrain.journal import Entry, read_journal
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
-HELD_OUT = "held-out"  # folder of the fine-tunings by which rates were chosen
-FOLDS = ("fold-1", "fold-2")  # and of those that are compared sentence by sentence
+PARTS = ("held-out", "fold-1", "fold-2")  # of the whole sentences; by the first, rates were chosen
 SIDES = ("pretrained", "random")
 _MODELS = {PRETRAINED: "pretrained", UNTRAINED: "the same model, untrained", "unigram": "unigram model of the text"}
 _COLUMNS = 8
@@ -40,7 +39,7 @@ def page(work: Path, picture: str) -> str:
 
 {_finetuning(pretrained, random)}
 
-{_folds(work)}
+{_parts(work)}
 
 {_rates(work)}
 """
@@ -168,21 +167,21 @@ pretrained less naive Bayes: {_mean(above, sign="+")}. The intervals are about s
 pretraining and these 872 sentences; other sentences would move all of these figures, by up to three points or so."""
 
 
-def _folds(work: Path) -> str:
-    answers = [json.loads((work / fold / "right.json").read_text(encoding="utf-8")) for fold in FOLDS]
-    right = {side: np.concatenate([fold[side] for fold in answers]).astype(float) for side in answers[0]}
+def _parts(work: Path) -> str:
+    answers = [json.loads((work / part / "right.json").read_text(encoding="utf-8")) for part in PARTS]
+    right = {side: np.concatenate([part[side] for part in answers]).astype(float) for side in answers[0]}
     names = {"pretrained": "pretrained", "random": "random weights", NAIVE_BAYES: NAIVE_BAYES}
     rows = []
     for side, name in names.items():
-        shares = (_percent(np.mean(fold[side])) for fold in answers)
+        shares = (_percent(np.mean(part[side])) for part in answers)
         differences_of = right["pretrained"] - right[side]
         interval = paired_bootstrap(differences_of, np.ones(len(differences_of)))
         less = "" if side == "pretrained" else f"{100 * differences_of.mean():+.1f} points ({_points(interval)})"
         rows.append([name, _percent(right[side].mean()), *shares, less])
-    header = ["", "accuracy", *(f"part {number}" for number in range(1, len(FOLDS) + 1)), "pretrained less this"]
+    header = ["", "accuracy", *(f"part {number}" for number in range(1, len(PARTS) + 1)), "pretrained less this"]
     count = len(right["pretrained"])
-    return f"""872 sentences are few. So {count:,} whole sentences of the training set were held out of it, too, each
-with all of its phrases: in {len(FOLDS)} parts, one fine-tuning a side and part, with seed 1. The intervals of 95% are
+    return f"""872 sentences are few. So the {count:,} whole sentences of the training set were held out of it, too,
+with all of their phrases: in {len(PARTS)} parts, one fine-tuning a side and part, with seed 1. The intervals of 95% are
 those of a paired bootstrap over sentences.
 
 {table(header, *rows)}"""
@@ -193,7 +192,7 @@ def _points(interval: tuple[float, float] | None) -> str:
 
 
 def _rates(work: Path) -> str:
-    trials = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((work / HELD_OUT).glob("*.json"))]
+    trials = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((work / PARTS[0]).glob("*-*.json"))]
     shown = (
         [
             "pretrained" if one["identity"]["init"] == "pretrained" else "random weights",
@@ -202,10 +201,7 @@ def _rates(work: Path) -> str:
         ]
         for one in sorted(trials, key=lambda one: (one["identity"]["init"], one["identity"]["lr"]))
     )
-    baseline = _percent(trials[0]["baseline"]["accuracy"])
-    count = len((work / HELD_OUT / "valid.tsv").read_text(encoding="utf-8").splitlines()) - 1
-    return f"""Of these learning rates each side has the one that served it best, with one seed, on {count:,} other
-whole sentences of the training set, held out in the same way. Naive Bayes has {baseline} there.
+    return f"""Of these learning rates each side has the one that served it best on the first of the parts.
 
 {table(["", "learning rate", "accuracy"], *shown)}"""
 
