@@ -182,7 +182,7 @@ def _parts(work: Path) -> str:
     count = len(right["pretrained"])
     return f"""872 sentences are few. So the {count:,} whole sentences of the training set were held out of it, too,
 with all of their phrases: in {len(PARTS)} parts, one fine-tuning a side and part, with seed 1. The intervals of 95% are
-those of a paired bootstrap over sentences.
+those of a paired bootstrap over sentences; other seeds would move these figures, too.
 
 {table(header, *rows)}"""
 
