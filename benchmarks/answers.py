@@ -41,9 +41,8 @@ def _labels(folder: Path, texts: list[str]) -> list[str]:
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     found: list[str] = []
     for first in range(0, len(texts), _BATCH):
-        batch = tokenizer(
-            texts[first : first + _BATCH], padding=True, truncation=True, max_length=128, return_tensors="pt"
-        )
+        some = texts[first : first + _BATCH]
+        batch = tokenizer(some, padding=True, truncation=True, max_length=_LONGEST, return_tensors="pt")
         found += [model.config.id2label[number] for number in model(**batch).logits.argmax(-1).tolist()]
     return found
 

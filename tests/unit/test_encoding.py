@@ -136,6 +136,13 @@ def test_any_text(tokenizers, name, texts):
     check(made, made.encoders._library, texts, name in FOLLOW_WORD_IDS)
 
 
+def test_a_letter_that_is_new_does_not_cost_a_task_its_encoder(tokenizers, corpus):
+    made, texts = tokenizers["bpe"], [*corpus[:20], "\U00016ea0're"]
+    encoder, note = made.encoders.choose(texts)
+    assert (encoder.name, note) == ("gigatoken", "")
+    check(made, encoder, texts, follows=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "bpe", "sentencepiece-bpe"])
 def test_all_characters(tokenizers, name):
