@@ -9,7 +9,8 @@ SUPERVISED := time_limits_and_a_run_that_finishes_all_the_same scancel_ends_the_
   'a_stopped_node_is_replaced_by_a_spare[True]'
 SLURM += $(addprefix tests/cluster/test_supervisor.py::test_,$(SUPERVISED))
 SLURM_SHORT := $(addprefix tests/cluster/test_,slurm.py::test_warned_job_saves_and_is_requeued \
-  'launch.py::test_nodes_train_like_processes_of_one_host[2-3]')
+  'launch.py::test_nodes_train_like_processes_of_one_host[2-3]' \
+  hosts.py::test_two_hosts_train_like_two_processes_and_tell_no_secret)
 
 .PHONY: install demo test test-slurm test-slurm-short test-slow test-all soak check
 .PHONY: test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster
@@ -23,8 +24,7 @@ demo: install
 	$(BIN)/maskwright demo
 
 test: install
-	$(PYTEST) -m 'not slow and not alone' $(SHARED_OUT)
-	$(PYTEST) -m 'not slow and alone' $$(grep -rl --include='*.py' mark.alone tests)
+	$(PYTEST) -m 'not slow' $(SHARED_OUT)
 
 test-slurm: install
 	$(PYTEST) -m slow -n 3 --dist loadfile $(SLURM) --deselect tests/cluster/test_prep_array.py::test_two_thousand_tasks

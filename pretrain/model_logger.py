@@ -28,7 +28,7 @@ class ModelLogger:
     def committed(self) -> None:
         """There is a new checkpoint: begin a pass, unless one is running, which looks again before it ends."""
         if self._which in ("all", "best") and (self._pass is None or self._pass.poll() is not None):
-            self._begin()
+            self._begin(niceness=10)  # training comes first, as long as it lasts
 
     def close(self, completed: bool) -> None:
         """Log what is left of a completed run, in a bounded time; of any other the next start of the run does that."""
@@ -52,8 +52,8 @@ class ModelLogger:
             said = _last_line(self._folder.models_log)
             print(f"warning: MLflow has not got every model ({said}): {hint}", file=sys.stderr, flush=True)
 
-    def _begin(self) -> None:
-        command = [sys.executable, "-m", "pretrain.model_logger", str(self._folder.path), self._which]
+    def _begin(self, niceness: int = 0) -> None:
+        command = [sys.executable, "-m", "pretrain.model_logger", str(self._folder.path), self._which, str(niceness)]
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
         try:
             with open(self._folder.models_log, "ab") as log:
@@ -78,10 +78,10 @@ def _last_line(log: Path) -> str:
 
 
 def main() -> int:
-    """One pass: `python -m pretrain.model_logger RUN WHICH`, until there is no more to log or the parent has gone."""
+    """`python -m pretrain.model_logger RUN WHICH NICENESS`: one pass, until all is logged or the parent has gone."""
     from pretrain.logged_models import log_models  # not in the training process, which has no use for transformers
 
-    os.nice(10)
+    os.nice(int(sys.argv[3]))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     run, which = Path(sys.argv[1]), sys.argv[2]
     try:

@@ -95,6 +95,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_two_hosts_train_like_two_processes_and_tell_no_secret(
     hosts: Hosts, folder: Path, reference: dict[int, float]
 ) -> None:

@@ -49,6 +49,7 @@ def check(folder: Path, seen: CommandLines, *done: Completed) -> None:
     assert not leaks(folder)
 
 
+@pytest.mark.slow
 def test_secrets_stay_secret(tmp_path: Path) -> None:
     """In command lines, the log, MLflow's database and artifacts, the run folder, its checkpoints and an export."""
     text_data(tmp_path)

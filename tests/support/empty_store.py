@@ -1,14 +1,23 @@
-"""An MLflow database without runs: `python -m tests.support.empty_store PATH` makes one, which takes seconds."""
+"""An MLflow database without runs, to be copied: making one takes seconds."""
 
-import sys
+import atexit
+import functools
+import shutil
+import tempfile
 from pathlib import Path
 
-from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+def copy_empty_store(path: Path) -> Path:
+    """Put an empty database at `path`."""
+    return Path(shutil.copy(_empty_store(), path))
 
 
-def main(path: Path) -> None:
-    SqlAlchemyStore(f"sqlite:///{path}", str(path.parent / "artifacts"))
+@functools.cache
+def _empty_store() -> Path:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = Path(folder.name) / "mlflow.db"
+    SqlAlchemyStore(f"sqlite:///{path}", f"{folder.name}/artifacts").engine.dispose()
+    return path

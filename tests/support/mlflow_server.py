@@ -22,6 +22,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.empty_store import copy_empty_store
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -39,6 +41,8 @@ class Server:
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--workers", "1", "--artifacts-destination", str(self.files)]
         command += ["--backend-store-uri", store or f"sqlite:///{self.database}"]
+        if store is None and not self.database.exists():
+            copy_empty_store(self.database)
         # Its processes for jobs, of which training knows nothing, take three times as long to start as it.
         environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         with open(folder / "server.log", "ab") as log:

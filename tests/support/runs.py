@@ -1,14 +1,10 @@
 """Real training runs on a tiny data set, through the command line."""
 
-import atexit
-import functools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +16,7 @@ import yaml
 
 from pretrain.journal import read_journal
 from tests.datasets import make_dataset
+from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Completed, Forked, fits, run_forked
 
 VOCAB_SIZE = 200
@@ -68,17 +65,7 @@ def write_config(path: Path, config: dict[str, Any]) -> Path:
     path.write_text(yaml.safe_dump(config))
     database = Path(config["track"]["uri"].removeprefix("sqlite:///"))
     if fits(environment()) and not database.exists():
-        shutil.copy(_empty_store(), database)
-    return path
-
-
-@functools.cache
-def _empty_store() -> Path:
-    folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    path = Path(folder.name) / "mlflow.db"
-    made = run_forked(["tests.support.empty_store", str(path)], environment(), ROOT, timeout=120)
-    assert made.returncode == 0, made.stderr
+        copy_empty_store(database)
     return path
 
 

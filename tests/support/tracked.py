@@ -57,19 +57,3 @@ def wait_for_step(run_dir: Path, step: int) -> None:
             return
         time.sleep(0.05)
     pytest.fail(f"step {step} was not sent")
-
-
-TRAINER = """
-import sys, time
-from pathlib import Path
-from pretrain.journal import Journal
-from pretrain.tracking import Tracker
-import pretrain.tracking.thread
-pretrain.tracking.thread.SECONDS_BETWEEN_SENDS = 0.01
-run, uri, first = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-Tracker(run, uri, "demo", "first", {}, {}, []).start()
-journal = Journal(run / "journal.jsonl")
-for step in range(first, 10**6):
-    journal.append(step, {"train/loss": 1 / step, "train/learning_rate": step / 7})
-    time.sleep(0.002)
-"""

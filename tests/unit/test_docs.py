@@ -1,6 +1,7 @@
 """The documentation names what exists: commands, options, config keys and defaults, files, tests, make targets."""
 
 import ast
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -56,12 +57,17 @@ def documented_commands() -> list[tuple[str, list[str], bool]]:
     return found
 
 
+@functools.cache
+def program() -> Any:
+    return typer.main.get_command(app)
+
+
 def check_command(words: list[str], complete: bool) -> dict[str, Any]:
     """Parse a command line with the program's own parser, without running it; the overrides' values by key.
 
     Raises what the parser raises for an unknown command or option, and for what a `complete` line lacks.
     """
-    command: Any = typer.main.get_command(app)
+    command = program()
     while hasattr(command, "commands"):
         if not words and not complete:
             return {}
@@ -97,7 +103,7 @@ def test_the_check_of_commands_can_fail():
 
 def test_options_that_are_named_alone_exist():
     known: set[str] = set()
-    commands: list[Any] = [typer.main.get_command(app)]
+    commands: list[Any] = [program()]
     while commands:
         command = commands.pop()
         commands += getattr(command, "commands", {}).values()

@@ -107,10 +107,12 @@ def test_last_begins_nothing_while_the_run_goes_on(logger: ModelLogger, tmp_path
 
 def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
     code = "import sys, time; from pretrain import model_logger; sys.modules['pretrain.logged_models'] = sys; "
-    code += "sys.log_models = lambda *_: time.sleep(60); sys.argv[1:] = ['run', 'all']; model_logger.main()"
-    process = subprocess.Popen([PYTHON, "-c", code], stdin=subprocess.PIPE)
+    code += "sys.log_models = lambda *_: print('begun', flush=True) or time.sleep(60); "
+    code += "sys.argv[1:] = ['run', 'all', '0']; model_logger.main()"
+    process = subprocess.Popen([PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
-    time.sleep(0.2)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
     assert process.poll() is None
     process.stdin.close()
     assert process.wait(20) == 1

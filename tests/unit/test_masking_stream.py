@@ -177,7 +177,7 @@ def test_each_epoch_masks_a_row_anew(strategy):
     mask = token_masking(VOCABULARY, 0.3, strategies=STRATEGIES[strategy])
     one = memory_loader([blocks], VOCABULARY, mask, one_stage(32, BatchShape(1, 1, 1)), rate=0.3, marks=every_other)
     hits, position = [], one.mixture.start()
-    for epoch in range(384):
+    for epoch in range(192):
         assert position.sources[0] == Position(epoch)
         step = one.step(0, position)
         assert (originals(step.batches[0])[0, 1:-1] == blocks.tokens(0)).all()
