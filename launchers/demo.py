@@ -25,7 +25,7 @@ SENTENCES = (
 
 
 def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
-    """Prepare, train, export and try out a small BERT; everything is written below `folder`.
+    """Prepare, train, export and try out a small ModernBERT; everything is written below `folder`.
 
     Args:
         overrides: `section.key=value` for the training run.
