@@ -12,7 +12,10 @@ from launchers.json_output import check_json_output, write_json_output
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pretrain.analysis.jackknife import Estimate
+    from pretrain.analysis.layers import Found
     from pretrain.analysis.run import Measured
     from pretrain.analysis.sample import Settings
 
@@ -66,6 +69,11 @@ def layers(
 
     if clusters <= tokens:
         raise UserError(f"--clusters {clusters} cannot tell {tokens} tokens apart; give more than --tokens")
+    if clusters >= positions:
+        raise UserError(
+            f"--clusters {clusters} of --positions {positions}: each position would be a cluster of its own; "
+            "give fewer clusters or more positions"
+        )
     if out:
         refuse_file(out)
         check_writable(out)
@@ -84,7 +92,7 @@ def layers(
     if as_json:
         write_json_output(as_json, _to_json(found, dataset.location, settings))
     for measured in found:
-        _print(measured)
+        _print(measured, clusters)
     if out:
         _draw(found, out)
 
@@ -104,9 +112,17 @@ def _draw(found: "list[Measured]", out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     short = _short_names([one.model for one in found])
     shown = [Shown(f"{short[one.model]} ({one.objective})", one.text, one.found) for one in found]
-    for name, draw in (("similarity.png", draw_similarity), ("information.png", draw_information)):
-        draw(shown, out / name)
-        typer.echo(str(out / name))
+    similar = any(one.found.similarities for one in shown)
+    informed = any(one.found.information for one in shown)
+    for path, draw, anything in (
+        (out / "similarity.png", draw_similarity, similar),
+        (out / "information.png", draw_information, informed),
+    ):
+        if anything:
+            draw(shown, path)
+            typer.echo(str(path))
+        else:
+            path.unlink(missing_ok=True)  # an older one would be taken for these models'
 
 
 def _short_names(names: list[str]) -> dict[str, str]:
@@ -115,29 +131,49 @@ def _short_names(names: list[str]) -> dict[str, str]:
     return {name: short if list(last.values()).count(short) == 1 else name for name, short in last.items()}
 
 
-def _print(measured: "Measured") -> None:
+def _print(measured: "Measured", clusters: int) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from pretrain.analysis.layers import FEWEST
 
     found = measured.found
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     head = f"\n{measured.model}, {measured.objective}, {found.layers} layers of {found.hidden}, {measured.text} text"
     console.print(Text(head, style="bold"))
-    alike = Table("between layers", box=None, padding=(0, 2, 0, 0))
+    if found.similarities:
+        console.print(_alike(found))
+    else:
+        console.print(f"How alike layers are is not shown: the text has no {FEWEST} positions of a kind")
+    if found.information:
+        console.print(_told(found))
+    else:
+        few = f"no kind has more of the --tokens' positions than --clusters {clusters} (and at least {FEWEST})"
+        console.print(f"What layers tell is not shown: {few}. Give fewer clusters, more positions or more text")
+
+
+def _alike(found: "Found") -> "Table":
+    from rich.table import Table
+
+    table = Table("between layers", box=None, padding=(0, 2, 0, 0))
     for similarity in found.similarities:
-        alike.add_column(f"{similarity.measure}, {similarity.kind}\n({similarity.positions:,})", justify="right")
+        table.add_column(f"{similarity.measure}, {similarity.kind}\n({similarity.positions:,})", justify="right")
     for layer in range(found.layers):
-        alike.add_row(f"{layer} and {layer + 1}", *(_written(one.between[layer]) for one in found.similarities))
+        table.add_row(f"{layer} and {layer + 1}", *(_written(one.between[layer]) for one in found.similarities))
     chance = (f"{sum(one.chance) / len(one.chance):.3f}" for one in found.similarities)
-    alike.add_row("by chance, on average", *chance, style="dim")
-    told = Table("share told at layer", box=None, padding=(0, 2, 0, 0))
+    table.add_row("by chance, on average", *chance, style="dim")
+    return table
+
+
+def _told(found: "Found") -> "Table":
+    from rich.table import Table
+
+    table = Table("share told at layer", box=None, padding=(0, 2, 0, 0))
     for information in found.information:
-        told.add_column(f"{information.of}, {information.kind}\n({information.positions:,})", justify="right")
+        table.add_column(f"{information.of}, {information.kind}\n({information.positions:,})", justify="right")
     for layer in range(found.layers + 1):
-        told.add_row(str(layer), *(_written(one.at[layer]) for one in found.information))
-    for table in (alike, told):
-        console.print(table)
+        table.add_row(str(layer), *(_written(one.at[layer]) for one in found.information))
+    return table
 
 
 def _written(estimate: "Estimate") -> str:

@@ -141,6 +141,16 @@ def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_pat
     assert causal["natural"]["similarities"] != causal["shuffled words"]["similarities"]
 
 
+def test_what_too_little_text_leaves_out_is_said_and_not_drawn(folder, tmp_path):
+    options = ["--data", folder / "data", "--positions", 200, "--tokens", 2, "--seq-len", 24, "--out", tmp_path]
+    (tmp_path / "information.png").write_text("of an older run")
+    result = run(folder / "mlm", *options, "--clusters", 199)
+    assert result.exit_code == 0, result.output
+    assert "What layers tell is not shown: no kind has more" in result.output
+    assert "share told" not in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["similarity.png"]
+
+
 def test_the_file_is_there_before_anything_is_printed(folder, tmp_path, monkeypatch):
     def broken(*_):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
@@ -174,6 +184,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([folder / "mlm", folder / "mlm", *data], "named twice"),
         ([tmp_path, *data], "neither a Hugging Face model"),
         ([folder / "mlm", *data, "--clusters", 100], "--clusters 100 cannot tell 100 tokens apart"),
+        ([folder / "mlm", *data, "--clusters", 200, "--positions", 200], "each position would be a cluster of its own"),
         ([folder / "mlm", *data, "--out", "/proc/layers"], "cannot be written"),
         ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),
         ([folder / "mlm", "--data", tmp_path / "none"], "none"),
