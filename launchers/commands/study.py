@@ -78,7 +78,7 @@ def masking(
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
     settings = load_config(config, changes)
     processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
-    words = shlex.split(finetune)
+    words = _words(finetune)
     finetuning = parse_options("finetune", words) if words else {}
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
     folder = settings.run.dir
@@ -150,6 +150,13 @@ def report(study: StudyArgument) -> None:
     from launchers.study.definition import open_study
 
     _report(study, open_study(study))
+
+
+def _words(finetune: str) -> list[str]:
+    try:
+        return shlex.split(finetune)
+    except ValueError as error:  # a quote that does not close, a backslash at the end
+        raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
 
 
 def parse_options(command: str, options: list[str]) -> dict[str, Any]:

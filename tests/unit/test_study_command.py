@@ -108,6 +108,7 @@ def test_options_for_another_command_are_checked_before_anything_is_trained():
         (["--pairs", "long", "--pairs-limit", "1"], None),
         (["--finetune", "--task classification --train rows --valid rows"], None),
         (["--finetune", "--task classification --train rows --valid pairs"], "there is no column"),
+        (["--finetune", "--task classification --train 'rows"], "cannot be split into options (No closing quotation)"),
         (["--finetune", "--task classification --train rows --valid rows --columns text"], "--columns text: write"),
         (
             ["--finetune", "--task classification --train rows --valid rows --metric f"],
