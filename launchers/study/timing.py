@@ -94,7 +94,7 @@ def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> fl
     """Seconds of a step: the median of a short training, which is then removed."""
     run, log = folder / "timing" / arm.name, folder / "timing" / f"{arm.name}.log"
     shutil.rmtree(run, ignore_errors=True)
-    words = ["train", str(folder / "config.yaml"), *overrides(_settings(run, arm)), "--procs", str(study.processes)]
+    words = ["train", str(folder / "config.yaml"), *overrides(settings_of(run, arm)), "--procs", str(study.processes)]
     if code := maskwright(words, log):
         raise UserError(f"the training that measures the time of {arm.name} ended with exit code {code}; see {log}")
     seconds = read_measured(run / "journal.jsonl").series("speed/step_seconds").values
@@ -104,8 +104,8 @@ def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> fl
     return float(np.median(seconds[_WARM_UP:]))
 
 
-def _settings(run: Path, arm: Arm) -> dict[str, Any]:
-    """A mask rate that changes goes through its whole course."""
+def settings_of(run: Path, arm: Arm) -> dict[str, Any]:
+    """What such a training changes in the study's config. A mask rate that changes goes through its whole course."""
     return {
         "run.dir": str(run),
         "train.steps": STEPS,
@@ -114,4 +114,5 @@ def _settings(run: Path, arm: Arm) -> dict[str, Any]:
         "train.profile": None,
         "data.valid": None,
         "track.uri": "none",
+        "track.models": "none",
     }

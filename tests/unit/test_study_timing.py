@@ -1,14 +1,21 @@
 """Equal time in a study: what is measured, when, and the steps that come of it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from data_prep.errors import UserError
+from launchers.study.arms import grid
+from launchers.study.child import overrides
 from launchers.study.report import write_study_report
 from launchers.study.run import needs_timing
-from launchers.study.timing import measure, read_timing, steps_in_time
+from launchers.study.timing import STEPS, measure, read_timing, settings_of, steps_in_time
+from pretrain.config import load_config
+from pretrain.config.masking import MaskingConfig
 from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +50,15 @@ def test_equal_time_is_measured_first_and_each_arm_has_its_own_steps(config):
     seconds = found["budgets"]["time"]["values"]["seconds"]
     assert seconds["token-0.15"]["1"] == pytest.approx(seconds["span-0.15"]["1"]) == pytest.approx(40)
     assert found["budgets"]["tokens"]["values"]["seconds"]["span-0.15"] == {"1": pytest.approx(32)}
+
+
+def test_every_recipe_whose_time_can_be_measured_is_a_config_then(tmp_path):
+    (arm,) = grid(["token"], ["0.3:0.15"], ["80/10/10"], MaskingConfig())
+    recipes = {path: load_config(path) for path in CONFIGS.glob("*.yaml")}
+    timed = [path for path, recipe in recipes.items() if not (recipe.curriculum or recipe.train.batch_ramp)]
+    assert {"demo.yaml", "bert-base.yaml"} < {path.name for path in timed}  # the first logs models in MLflow
+    for path in timed:
+        assert load_config(path, overrides(settings_of(tmp_path, arm))).train.steps == STEPS
 
 
 def test_two_do_not_measure_at_once(config):
