@@ -187,10 +187,13 @@ def steps_done(run: Path) -> int:
 
 def _check(code: int, words: list[str], place: Place) -> None:
     if code:
-        said = (
-            " / ".join(place.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]) if place.log.exists() else ""
-        )
-        raise UserError(f"`maskwright {words[0]}` ended with exit code {code}: {said} (all of it: {place.log})")
+        raise UserError(f"`maskwright {words[0]}` ended with exit code {code}: {said_last(place.log)}")
+
+
+def said_last(log: Path) -> str:
+    """The last lines of the log of a command that failed, and where the rest is."""
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
+    return f"{' / '.join(lines)} (all of it: {log})"
 
 
 def _on_one_line(value: Any) -> str:

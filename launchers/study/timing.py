@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.errors import UserError
 from data_prep.files import write_json
 from launchers.study.arms import Arm
-from launchers.study.child import overrides, read_json
+from launchers.study.child import overrides, read_json, said_last
 from launchers.study.commands import Maskwright
 from launchers.study.definition import Child, Study
 from pretrain.measured import read_measured
@@ -96,7 +96,8 @@ def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> fl
     shutil.rmtree(run, ignore_errors=True)
     words = ["train", str(folder / "config.yaml"), *overrides(settings_of(run, arm)), "--procs", str(study.processes)]
     if code := maskwright(words, log):
-        raise UserError(f"the training that measures the time of {arm.name} ended with exit code {code}; see {log}")
+        failed = f"the training that measures the time of {arm.name} ended with exit code {code}"
+        raise UserError(f"{failed}: {said_last(log)}")
     seconds = read_measured(run / "journal.jsonl").series("speed/step_seconds").values
     shutil.rmtree(run)
     if len(seconds) <= _WARM_UP:

@@ -85,7 +85,9 @@ def test_times_that_are_measured_are_not_measured_again_after_a_stop(config):
     folder, study = kept(config, budget="time", seeds=1)
     commands = Pretended()
     commands.fails = lambda words: len(commands.called) == 3
-    with pytest.raises(UserError, match=r"the training that measures the time of span-0\.15 ended with exit code 1"):
+    with pytest.raises(
+        UserError, match=r"the training that measures the time of span-0\.15 ended with exit code 1: first line"
+    ):
         measure(folder, study, commands, lambda line: None)
     assert needs_timing(folder, study)
     assert read_timing(folder, study) is None
