@@ -220,8 +220,7 @@ def _model(config: Config, description: Description, data: Sources, init: Path |
     if not isinstance(model, Encoder):
         model.check_length(config.longest_row)
     if init and isinstance(model, Encoder):
-        tokenizer = data.datasets[0].tokenizer_path if data.tokenizer.files else None
-        model.load_state_dict(initial_state(init, model.shape, tokenizer, _say_once))
+        model.load_state_dict(initial_state(init, model.shape, data.tokenizer_path, _say_once))
         model.neutralize_padding()
     choose_ways(model, config)
     return model

@@ -62,10 +62,10 @@ def slurm(
       maskwright launch slurm run.yaml --nodes 2 --cpu
     """
     from pretrain.config import load_config
-    from pretrain.data.sources import check_run
+    from pretrain.preflight import check_start
 
     settings = load_config(config, overrides, profile, options)
-    check_run(settings, settings.cluster.nodes * settings.cluster.gpus_per_node)
+    check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node)
     submission = prepare(settings, Seeds.parse(seeds, max_array_size()) if seeds else None)
     script = render(submission)
     if dry_run:

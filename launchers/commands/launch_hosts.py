@@ -57,12 +57,12 @@ def hosts(
     from launchers.hosts.remote import ssh_command
     from launchers.local import supervise
     from pretrain.config import load_config
-    from pretrain.data.sources import check_run
+    from pretrain.preflight import check_start
     from pretrain.run_folder import RunFolder
 
     chosen = read_hostfile(hostfile, nodes, gpus_per_node)
     settings = load_config(config, overrides)
-    check_run(settings, nodes * gpus_per_node)
+    check_start(settings, nodes * gpus_per_node)
     job = HostsJob(
         config=config.absolute(),
         overrides=overrides or [],

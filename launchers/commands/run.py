@@ -29,13 +29,13 @@ def train(
     """
     from launchers.local import gpu_count, train_locally
     from pretrain.config import load_config
-    from pretrain.data.sources import check_run
+    from pretrain.preflight import check_start
 
     parsed = load_config(config, overrides)
     processes = procs or max(1, gpu_count())
     if 0 < gpu_count() < processes:
         raise UserError(f"--procs {processes} needs as many GPUs, and {gpu_count()} are visible; lower --procs")
-    check_run(parsed, processes)  # what is wrong is best said before any process starts
+    check_start(parsed, processes)  # what is wrong is best said before any process starts
     sys.exit(train_locally(config, parsed, overrides or [], processes))
 
 

@@ -63,11 +63,11 @@ def judge_problems(name: str, location: str, problems: list[str]) -> Finding:
 
 
 def _run(config: Config) -> Iterator[Finding]:
-    from pretrain.data.sources import check_run
+    from pretrain.preflight import check_start
 
     try:
-        check_run(config, 1)
+        check_start(config, 1)
     except UserError as error:
         yield Finding("run", "fail", str(error))
         return
-    yield Finding("run", "ok", "the data sets and the config go together")
+    yield Finding("run", "ok", "data sets, model and config go together")

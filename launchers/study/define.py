@@ -9,7 +9,9 @@ from data_prep.files import sha256_file
 from launchers.study.arms import Arm, grid
 from launchers.study.definition import Measure, Study, check_same, deciding, open_study
 from pretrain.config import Config, load_config
-from pretrain.data.sources import check_run, open_held_out, open_sources
+from pretrain.data.sources import open_held_out, open_sources
+from pretrain.model.initial import digest_of
+from pretrain.preflight import check_start
 
 
 def define(
@@ -41,7 +43,7 @@ def define(
     if baseline is not None and baseline not in names:
         raise UserError(f"--baseline {baseline} is none of the arms, which are {', '.join(names)}")
     for arm in arms:
-        check_run(_masked(config, arm), processes)
+        check_start(_masked(config, arm), processes)
     held_out = config.data.valid
     assert held_out is not None  # it was checked
     primary: Measure = "downstream" if finetune else "pairs" if pairs else "held_out"
@@ -103,6 +105,8 @@ def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[st
     held_out = open_held_out(config.data, sources)
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
+    if config.model.init:
+        found["model.init"] = digest_of(config.model.init)
     files = {"--pairs": pairs, **{f"--finetune {option}": file for option, file in files_of(finetune).items()}}
     return found | {option: _digest(option, file) for option, file in files.items() if file}
 

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from data_prep.errors import DamagedData, UserError
@@ -39,6 +40,11 @@ class Sources:
     def tokenizer(self) -> TokenizerInfo:
         """The tokenizer that all of them were made with."""
         return self.datasets[0].manifest.tokenizer
+
+    @property
+    def tokenizer_path(self) -> Path | None:
+        """The folder of that tokenizer; None if the data sets hold ids alone."""
+        return self.datasets[0].tokenizer_path if self.tokenizer.files else None
 
     @property
     def fingerprint(self) -> str:

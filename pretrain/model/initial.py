@@ -46,6 +46,26 @@ def digest_of(folder: Path) -> str:
         raise UserError(f"model.init: {weights_file(folder)} cannot be read ({error.strerror})") from error
 
 
+def check_folder(folder: Path, shape: EncoderShape, tokenizer: Path | None = None) -> EncoderShape:
+    """The own shape of a Hugging Face model that a run can begin with; its weights are not read.
+
+    Args:
+        shape: that of the run. tokenizer: as for initial_state.
+
+    Raises:
+        UserError: as initial_state.
+    """
+    theirs = _checked_shape(folder, _read_config(folder, shape.arch), shape)
+    if tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
+        _check_vocabulary(folder, tokenizer)
+    if not weights_file(folder).is_file():
+        raise UserError(
+            f"model.init: {folder} has no model.safetensors, the only file of weights that is read; save it again with "
+            "save_pretrained of transformers, in one file"
+        )
+    return theirs
+
+
 def initial_state(
     folder: Path, shape: EncoderShape, tokenizer: Path | None = None, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Tensor]:
@@ -62,12 +82,10 @@ def initial_state(
     """
     from pretrain.model.families import from_hugging_face
 
-    theirs = _checked_shape(folder, _read_config(folder, shape.arch), shape)
+    theirs = check_folder(folder, shape, tokenizer)
     for name, key in _FREE.items():
         if (was := getattr(theirs, name)) != (now := getattr(shape, name)):
             say(f"model.init: {folder} was trained with {key} {was:g}, and goes on with {now:g}")
-    if tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
-        _check_vocabulary(folder, tokenizer)
     state = {_modern(name): tensor.float() for name, tensor in _read_weights(folder).items()}
     try:
         if not shape.rotary:
@@ -162,11 +180,6 @@ def _vocabulary(folder: Path) -> dict[str, int]:
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     path = weights_file(folder)
-    if not path.is_file():
-        raise UserError(
-            f"model.init: {folder} has no model.safetensors, the only file of weights that is read; save it again with "
-            "save_pretrained of transformers, in one file"
-        )
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:

@@ -1,0 +1,39 @@
+"""What would end a run before its first step, found before any process starts, or a job waits in a queue."""
+
+from pretrain.checkpoint.folder import committed
+from pretrain.config import Config
+from pretrain.data.sources import Sources, check_run, open_sources
+from pretrain.run_folder import RunFolder
+
+
+def check_start(config: Config, world_size: int) -> None:
+    """Find bad data, a batch that does not divide over the processes, and a model that cannot be made, or begun with.
+
+    Raises:
+        UserError: saying what is wrong.
+    """
+    check_run(config, world_size)
+    begins_with_weights = config.model.init is not None and not _has_begun(config)
+    if config.model.arch == "auto" or begins_with_weights:
+        _check_model(config, open_sources(config.data))
+
+
+def _check_model(config: Config, data: Sources) -> None:
+    """Find what is wrong with model.config or the folder model.init. The run itself finds damage within weights."""
+    from pretrain.model.build import describe  # imports torch, which takes seconds
+    from pretrain.model.initial import check_folder
+    from pretrain.model.shape import EncoderShape
+
+    description = describe(config, data.tokenizer)
+    if config.model.init is not None:
+        check_folder(config.model.init, EncoderShape(**description), data.tokenizer_path)
+
+
+def _has_begun(config: Config) -> bool:
+    """Whether the run, or one of its seeds, goes on from a checkpoint, or may from a copy elsewhere."""
+    runs = [config.run.dir, *config.run.dir.glob("seed-*")]
+    return (
+        config.run.resume not in ("auto", "never")
+        or config.checkpoint.remote is not None
+        or any(committed(RunFolder(run).checkpoints) for run in runs)
+    )

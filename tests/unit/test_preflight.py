@@ -1,0 +1,100 @@
+"""A model that a run cannot begin with: said by every command that starts one, before it waits in a queue."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from transformers import BertConfig, BertForMaskedLM
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from launchers.doctor.datasets import checks
+from pretrain.checkpoint.folder import name_of
+from pretrain.config import load_config
+from pretrain.preflight import check_start
+from pretrain.run_folder import RunFolder
+from tests.support.study_runs import kept, study_config, study_data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return study_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def config(data, tmp_path) -> Path:
+    return study_config(tmp_path, data)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    """A model of the size that the config says."""
+    folder = tmp_path_factory.mktemp("bert")
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 128}
+    BertForMaskedLM(BertConfig(vocab_size=1000, max_position_embeddings=32, **size)).save_pretrained(folder)
+    return folder
+
+
+def refusal(config: Path, *changes: str) -> str | None:
+    try:
+        check_start(load_config(config, list(changes)), 1)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def test_weights_to_begin_with_are_looked_at_without_reading_them(config, weights, tmp_path):
+    assert refusal(config, f"model.init={weights}") is None
+    assert "is no folder" in refusal(config, f"model.init={tmp_path / 'none'}")
+    assert "its num_hidden_layers is 1 and model.size.layers is 2" in refusal(
+        config, f"model.init={weights}", "model.size={layers: 2, hidden: 32, heads: 2}"
+    )
+    shutil.copy(weights / "config.json", tmp_path)
+    assert "has no model.safetensors" in refusal(config, f"model.init={tmp_path}")
+    (tmp_path / "model.safetensors").write_text("not looked into")
+    assert refusal(config, f"model.init={tmp_path}") is None
+    missing = tmp_path / "none"
+    assert str(missing) in refusal(config, f"model={{arch: auto, config: {missing}}}")
+
+
+@pytest.mark.parametrize("run", [".", "seed-2"])
+def test_a_run_that_has_begun_needs_its_weights_no_more(config, tmp_path, run):
+    gone = f"model.init={tmp_path / 'none'}"
+    folder = RunFolder(load_config(config).run.dir / run)
+    folder.create()
+    assert "is no folder" in refusal(config, gone)
+    (folder.checkpoints / name_of(3)).mkdir()
+    assert refusal(config, gone) is None
+
+
+def test_weights_are_not_asked_for_where_the_run_goes_on_from_elsewhere(config, tmp_path):
+    gone = f"model.init={tmp_path / 'none'}"
+    assert "is no folder" in refusal(config, gone, "run.resume=never")
+    for change in ("run.resume=required", "run.resume=other/checkpoints/step-00000003", "checkpoint.remote=s3://b/run"):
+        assert refusal(config, gone, change) is None
+
+
+def test_every_command_that_starts_runs_refuses(config, tmp_path):
+    gone = f"model.init={tmp_path / 'none'}"
+    hosts = tmp_path / "hosts"
+    hosts.write_text("one slots=1\n")
+    for words in (
+        ["train", str(config), gone, "--procs", "1"],
+        ["launch", "slurm", str(config), gone, "--cpu", "--dry-run"],
+        ["launch", "hosts", str(config), gone, "--hostfile", str(hosts), "--nodes", "1"],
+        ["study", "masking", str(config), gone, "--dry-run"],
+    ):
+        assert "model.init" in str(CliRunner().invoke(app, words).exception), words
+    (found,) = checks(load_config(config, [gone]), deep=False)[-1].look()
+    assert (found.status, "is no folder" in found.value) == ("fail", True)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_study_is_of_the_weights_that_it_was_begun_with(config, weights, tmp_path):
+    own = shutil.copytree(weights, tmp_path / "own")
+    kept(config, f"model.init={own}")
+    with (own / "model.safetensors").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(UserError, match=r"holds another study: contents\.model\.init was"):
+        kept(config, f"model.init={own}")
