@@ -8,12 +8,11 @@ import contextlib
 import gc
 import multiprocessing
 import os
-import time
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import astuple, replace
-from multiprocessing import connection
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -56,26 +55,34 @@ class Workers:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if self._pool is not None:
-            self._counters[-1] = kind is not None  # then the workers stop after their batch
-            # Without an error the pool's thread is waited for: Python's exit would write to the pipe that it closes.
-            self._pool.shutdown(wait=kind is None, cancel_futures=True)
-            if kind is not None:
-                self._stop()
+        if self._pool is None:
+            return
+        if kind is None:
+            self._pool.shutdown()
+        else:
+            self._stop(self._pool)
 
-    def _stop(self) -> None:
-        """Wait for the workers, and kill those that take long, for a download perhaps; at a second Ctrl-C all of them.
+    def _stop(self, pool: ProcessPoolExecutor) -> None:
+        """Let the workers stop after their batch, and kill those that take long, for a download perhaps; at a second
+        Ctrl-C all of them. What is unfinished is never taken for finished.
 
-        What is unfinished is never taken for finished.
+        The pool's thread is waited for in any case: Python's exit would write to the pipe that it closes.
         """
-        running = {process.sentinel: process for process in set(multiprocessing.active_children()) - self._others}
-        give_up = time.monotonic() + _STOP_SECONDS
+        self._counters[-1] = True
+        running = set(multiprocessing.active_children()) - self._others
+        ended = threading.Event()
+
+        def shut_down() -> None:
+            pool.shutdown(cancel_futures=True)
+            ended.set()
+
+        threading.Thread(target=shut_down, daemon=True).start()  # a join here would not survive a second Ctrl-C
         with contextlib.suppress(KeyboardInterrupt):
-            while running and (left := give_up - time.monotonic()) > 0:
-                for sentinel in connection.wait(list(running), left):
-                    del running[sentinel]  # type: ignore[arg-type]
-        for process in running.values():
-            process.kill()
+            ended.wait(_STOP_SECONDS)
+        if not ended.is_set():
+            for process in running:
+                process.kill()
+        ended.wait()
 
     def run(self, work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
         """The results of `work` for these tasks of OUT's plan, which are started in the order given.

@@ -15,6 +15,7 @@ from data_prep.encoding.nanotoken import NanotokenEncoder
 from data_prep.encoding.unicode import is_settled
 from data_prep.encoding.words import word_rule
 from data_prep.format import TokenizerInfo
+from data_prep.processes import uninterrupted
 
 PROBE_CHARACTERS = 1 << 15  # some 10 ms with the tokenizers library, at the beginning of every task
 PROBE_TEXTS = 32
@@ -73,8 +74,10 @@ class Encoders:
 
     def _unproven(self, texts: Sequence[str], expected: Arrays) -> str:
         try:
-            self._fast = self._fast or self._build()
-            return _difference(self._fast(texts), expected)
+            with uninterrupted():
+                self._fast = self._fast or self._build()
+                found = self._fast(texts)
+            return _difference(found, expected)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic of Rust code is no Exception
@@ -103,7 +106,8 @@ class _Guarded:
         if self._failed or not all(map(self._fast.takes, texts)):
             return self._safe(texts)
         try:
-            return self._fast(texts)
+            with uninterrupted():
+                return self._fast(texts)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:

@@ -1,6 +1,7 @@
 """Packages that encode faster: one that is wrong or fails is left out, and what one keeps in memory is bounded."""
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -89,6 +90,29 @@ def test_a_package_that_fails_later_is_replaced(bpe, corpus, monkeypatch):
     check(bpe, encoder, corpus[:5], True)
     assert calls == [5]
     assert encoders.choose(corpus[:5]) == (encoders._library, "gigatoken is not used: out of luck")
+
+
+def test_ctrl_c_is_not_a_failure_of_a_package(bpe, corpus, monkeypatch):
+    """Rust code that calls Python takes KeyboardInterrupt for an error of its own, and goes on."""
+    import gigatoken
+
+    real = gigatoken.Tokenizer.from_json
+
+    def swallow(text):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise RuntimeError("it cannot be loaded") from error
+        return real(text)
+
+    encoders = Encoders(bpe.tokenizer, bpe.info)
+    with monkeypatch.context() as patched:
+        patched.setattr("gigatoken.Tokenizer.from_json", swallow)
+        with pytest.raises(KeyboardInterrupt):
+            encoders.choose(corpus[:5])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    encoder, note = encoders.choose(corpus[:5])
+    assert (encoder.name, note) == ("gigatoken", "")
 
 
 def test_a_wrong_rule_is_found(bpe, corpus):

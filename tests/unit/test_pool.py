@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+from data_prep.pool import Workers
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -87,3 +90,18 @@ def test_workers_that_are_just_starting_do_not_hear_ctrl_c(start):
     _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (0, "")
     assert len(heard) == 2
+
+
+def test_the_thread_of_a_pool_that_failed_is_waited_for():
+    """Python's exit would write to the pipe that it closes."""
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if "Executor" in type(thread).__name__]
+
+    def fail() -> None:
+        assert threads()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), Workers(2):
+        fail()
+    assert not threads()

@@ -1,0 +1,40 @@
+"""Temporary files: whose writer is gone, and whose is not."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from data_prep.files import is_abandoned
+
+
+def left_by(pid: int, folder: Path) -> Path:
+    path = folder / f".00000-00000.tar.{socket.gethostname()}.{pid}.tmp"
+    path.touch()
+    return path
+
+
+def test_a_file_is_abandoned_when_its_process_is_gone_or_a_zombie(tmp_path):
+    """A killed orphan stays a zombie where no init process waits for it, as in many containers."""
+    assert not is_abandoned(left_by(os.getpid(), tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    path = left_by(process.pid, tmp_path)
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert is_abandoned(path)
+    process.wait()
+    assert is_abandoned(path)
+
+
+def test_a_file_of_another_host_is_abandoned_when_it_is_old(tmp_path):
+    path = tmp_path / f".00000-00000.tar.elsewhere.{os.getpid()}.tmp"
+    path.touch()
+    assert not is_abandoned(path)
+    os.utime(path, (0, 0))
+    assert is_abandoned(path)
+    path.unlink()
+    assert not is_abandoned(path)
