@@ -167,12 +167,13 @@ def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[s
     inputs = _outside(request.inputs, out)
     examined = [examine(one, cache, settings.reading) for one in inputs]
     plan, locations = extend(plan, inputs, examined, request.task_bytes)
+    # First: by it OUT is known as a preparation that was begun.
+    write_place(Place(locations, request.strict, str(request.cache), request.cache_bytes), out)
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
     if settings.evaluation_sha256:
         os.replace(new_evaluation_path(out), evaluation_path(out))
         fsync_folder(out / "prep")
-    write_place(Place(locations, request.strict, str(request.cache), request.cache_bytes), out)
     for split in plan.splits:
         copy_files(request.tokenizer, out / split / "tokenizer")
         (out / split / "shards").mkdir(exist_ok=True)
