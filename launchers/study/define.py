@@ -10,7 +10,6 @@ from launchers.study.arms import Arm, grid
 from launchers.study.definition import Measure, Study, check_same, deciding, open_study
 from pretrain.config import Config, load_config
 from pretrain.data.sources import open_held_out, open_sources
-from pretrain.model.initial import digest_of
 from pretrain.preflight import check_start
 
 
@@ -106,6 +105,8 @@ def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[st
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
     if config.model.init:
+        from pretrain.model.initial import digest_of  # imports torch, which takes seconds
+
         found["model.init"] = digest_of(config.model.init)
     files = {"--pairs": pairs, **{f"--finetune {option}": file for option, file in files_of(finetune).items()}}
     return found | {option: _digest(option, file) for option, file in files.items() if file}
