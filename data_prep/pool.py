@@ -73,8 +73,10 @@ class Workers:
         ended = threading.Event()
 
         def shut_down() -> None:
-            pool.shutdown(cancel_futures=True)
-            ended.set()
+            try:
+                pool.shutdown(cancel_futures=True)
+            finally:
+                ended.set()
 
         threading.Thread(target=shut_down, daemon=True).start()  # a join here would not survive a second Ctrl-C
         with contextlib.suppress(KeyboardInterrupt):

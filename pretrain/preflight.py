@@ -2,7 +2,7 @@
 
 from pretrain.checkpoint.folder import committed
 from pretrain.config import Config
-from pretrain.data.sources import Sources, check_run, open_sources
+from pretrain.data.sources import check_run, open_sources
 from pretrain.run_folder import RunFolder
 
 
@@ -13,17 +13,25 @@ def check_start(config: Config, world_size: int) -> None:
         UserError: saying what is wrong.
     """
     check_run(config, world_size)
+    check_model(config)
+
+
+def check_model(config: Config) -> None:
+    """Find what is wrong with model.config, or with the folder model.init where the run still has to begin with it.
+
+    Weights are not read: the run itself finds damage within them.
+
+    Raises:
+        UserError: saying what is wrong.
+    """
     begins_with_weights = config.model.init is not None and not _has_begun(config)
-    if config.model.arch == "auto" or begins_with_weights:
-        _check_model(config, open_sources(config.data))
-
-
-def _check_model(config: Config, data: Sources) -> None:
-    """Find what is wrong with model.config or the folder model.init. The run itself finds damage within weights."""
+    if config.model.arch != "auto" and not begins_with_weights:
+        return
     from pretrain.model.build import describe  # imports torch, which takes seconds
     from pretrain.model.initial import check_folder
     from pretrain.model.shape import EncoderShape
 
+    data = open_sources(config.data)
     description = describe(config, data.tokenizer)
     if config.model.init is not None:
         check_folder(config.model.init, EncoderShape(**description), data.tokenizer_path)
