@@ -31,7 +31,7 @@ from pretrain.clipping import Clipping
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.deepspeed_config import deepspeed_config, flat_gradients, refusal
-from pretrain.extensions import build_extensions, prepare_swapping
+from pretrain.extensions import disable_cpu_extensions, prepare_swapping
 from pretrain.flat_gradients import FlatGradients
 from pretrain.group_norms import GroupNorms
 from pretrain.guards.own_time import OwnTime
@@ -65,7 +65,7 @@ def init_distributed() -> None:
         UserError: if it describes none, or this host has no GPU for this process.
     """
     rendezvous.complete(os.environ)
-    build_extensions()
+    disable_cpu_extensions()
     accelerator = get_accelerator()
     if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
         accelerator.set_device(_own_gpu(accelerator.device_count()))
