@@ -257,7 +257,7 @@ def test_torch_extensions_and_tokenizers_work(tmp_path):
     config = written_config(data, tmp_path)
     _, findings, _ = run_doctor(config, "--full", OMP_NUM_THREADS="1")
     assert findings["torch runs"]["status"] == "ok"
-    assert findings["deepspeed builds"]["status"] in ("ok", "skipped")
+    assert findings["deepspeed imports"]["status"] == "ok"
     encoder = "nanotoken" if importlib.util.find_spec("nanotoken") else "tokenizers"
     assert findings["data.train: tokenizer"]["status"] == "ok"
     assert findings["data.train: tokenizer"]["value"].startswith(encoder)
