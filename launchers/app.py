@@ -1,5 +1,10 @@
 """All commands of `maskwright`, assembled."""
 
+import inspect
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated, Any
+
 import typer
 
 from launchers.commands import (
@@ -29,12 +34,35 @@ from launchers.commands import (
     track,
 )
 
+_HELP = """Pretrain masked-language-model encoders, from raw text to a Hugging Face model.
+
+Begin with `maskwright demo`: it runs all steps on a small text that comes with the program. docs/quickstart.md
+explains each step.
+
+The usual order of commands:
+
+    maskwright tokenizer train --input 'text/*.txt' --out data/tokenizer
+
+    maskwright prep run --input 'text/*.txt' --tokenizer data/tokenizer --out data/books --valid-fraction 0.01
+
+    maskwright doctor configs/bert-mini.yaml
+
+    maskwright train configs/bert-mini.yaml
+
+    maskwright status runs/bert-mini
+
+    maskwright export runs/bert-mini
+
+`maskwright COMMAND -h` shows the options and examples of a command.
+"""
+
 app = typer.Typer(
     name="maskwright",
-    help="Pretrain masked-language-model encoders, from raw text to a Hugging Face model.",
+    help=_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
 for finished in (dataset.info, dataset.show, dataset.verify, collocations.collocations):
@@ -52,3 +80,45 @@ launch.launch_app.command()(launch_prep.prep)
 launch.launch_app.command("list")(launch_list.list_runs)
 launch.launch_app.command()(launch_hosts.hosts)
 app.add_typer(launch.launch_app, name="launch")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"maskwright {version('maskwright')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+]
+
+
+def _with_version(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that has the option --version, too."""
+    signature = inspect.signature(command)
+    option = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Version)
+
+    def run(version: bool = False, **options: Any) -> None:
+        command(**options)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature([*signature.parameters.values(), option])  # type: ignore[attr-defined]
+    return run
+
+
+def _group(version: Version = False) -> None:
+    """What a group of commands does before its command: nothing."""
+
+
+def _add_version(group: typer.Typer) -> None:
+    """Give a group, its commands and the groups in it the option --version."""
+    group.callback()(_group)
+    for command in group.registered_commands:
+        if command.callback is not None:
+            command.callback = _with_version(command.callback)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _add_version(inner.typer_instance)
+
+
+_add_version(app)

@@ -1,24 +1,44 @@
-"""The `maskwright` command: turns a UserError into one sentence."""
+"""The `maskwright` command: what a user did wrong is told in one line."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; exit 1 with one sentence on bad input, 130 on Ctrl-C."""
+    """Run the command line.
+
+    Exit code: 0 done, 1 failed, 2 for a command line that cannot be parsed, 130 after Ctrl-C; `train` and others have
+    more.
+    """
     # Imported here, since each worker process that a command spawns imports this module anew.
+    import typer
+
     from data_prep.errors import UserError
+    from launchers import usage
     from launchers.app import app
 
     try:
-        app()
+        code = app(prog_name="maskwright", standalone_mode=False)
     except UserError as error:
-        from rich.console import Console
-        from rich.markup import escape
-
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
-        sys.exit(1)
-    except KeyboardInterrupt:
+        _fail(str(error), 1)
+    except usage.ShowHelp as error:  # a group of commands without a command
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    except usage.UsageError as error:
+        _fail(usage.explain(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+    sys.exit(code or 0)
+
+
+def _fail(message: str, code: int) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from launchers.spelling import printable
+
+    console = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
+    console.print(f"[bold red]error:[/] {escape(printable(message))}")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

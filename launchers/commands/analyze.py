@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 _WIDTH = 140  # of the tables in a file
 
-analyze_app = typer.Typer(help="Look into trained models.", no_args_is_help=True)
+_HELP = """Look into trained models.
 
+Example:
 
-@analyze_app.callback()
-def analyze() -> None:
-    """Look into trained models."""
+    maskwright analyze layers runs/books --data data/books/valid --out layers
+"""
+
+analyze_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @analyze_app.command()

@@ -12,12 +12,16 @@ from launchers.slurm.script import render
 from launchers.slurm.seeds import Seeds
 from launchers.slurm.submission import Submission, prepare
 
-launch_app = typer.Typer(help="Submit a run to a cluster.", no_args_is_help=True)
+_HELP = """Submit a run to a cluster.
 
+Examples:
 
-@launch_app.callback()
-def launch() -> None:
-    """Submit a run to a cluster."""
+    maskwright launch slurm configs/bert-base.yaml --nodes 4 --gpus-per-node 8 --time 24:00:00
+
+    maskwright launch hosts configs/bert-base.yaml --hostfile hosts --nodes 2 --gpus-per-node 8
+"""
+
+launch_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 @launch_app.command()

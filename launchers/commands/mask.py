@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from pretrain.config import Config
     from pretrain.data.inspect import Kind
 
-mask_app = typer.Typer(help="See what masking does.", no_args_is_help=True)
+_HELP = """See what masking does.
+
+Example:
+
+    maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer
+"""
+
+mask_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 MOST_CHARACTERS = 1 << 20  # read of a file or of standard input, which may have no end
 _FATES: "dict[Kind, str]" = {"mask": "[MASK]", "random": "random", "kept": "kept"}
 _OVERRIDE = re.compile(r"(objective|[\w-]+(\.[\w-]+)+)=")
-
-
-@mask_app.callback()
-def mask() -> None:
-    """See what masking does."""
 
 
 @mask_app.command()

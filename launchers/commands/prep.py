@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from data_prep.prepare import Prepared, Request
     from data_prep.progress import Progress as Totals
 
-prep_app = typer.Typer(help="Turn raw text into verified, pre-tokenized shards.", no_args_is_help=True)
+_HELP = """Turn raw text into verified, pre-tokenized shards.
+
+Examples:
+
+    maskwright prep run --input 'text/*.txt' --tokenizer data/tokenizer --out data/books --valid-fraction 0.01
+
+    maskwright prep info data/books/train
+
+    maskwright prep show data/books/train 0
+"""
+
+prep_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a planned data set.", show_default=False)]

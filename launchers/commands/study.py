@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from launchers.study.definition import Study
 
 STOPPED = 75
-study_app = typer.Typer(help="Compare ways to mask on your own data, with several seeds.", no_args_is_help=True)
+_HELP = """Compare ways to mask on your own data, with several seeds.
+
+Examples:
+
+    maskwright study masking configs/bert-mini.yaml --dry-run
+
+    maskwright study masking configs/bert-mini.yaml --seeds 5
+"""
+
+study_app = typer.Typer(help=_HELP, no_args_is_help=True)
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="a study's folder (run.dir of its config)")]
 
 
@@ -162,11 +171,15 @@ def _words(finetune: str) -> list[str]:
 def parse_options(command: str, options: list[str]) -> dict[str, Any]:
     """The parameters of another command by name; refuses what that would refuse, and what the study sets itself."""
     from launchers.app import app
+    from launchers.usage import UsageError, explain
 
     commands: Any = typer.main.get_command(app)
     if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
         raise UserError(f"--{command}: {min(own)} is set by the study; leave it out")
-    found: dict[str, Any] = commands.commands[command].make_context(command, ["MODEL", *options]).params
+    try:
+        found: dict[str, Any] = commands.commands[command].make_context(command, ["MODEL", *options]).params
+    except UsageError as error:
+        raise UserError(f"--{command}: {explain(error)}") from None
     return found
 
 

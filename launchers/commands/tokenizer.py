@@ -10,17 +10,19 @@ from data_prep.errors import UserError
 from launchers.commands.places import local
 from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, Separator, TextField
 
-tokenizer_app = typer.Typer(help="Train a tokenizer.", no_args_is_help=True)
+_HELP = """Train a tokenizer.
+
+Example:
+
+    maskwright tokenizer train --input 'text/*.txt' --vocab-size 30522 --out data/tokenizer
+"""
+
+tokenizer_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 class Kind(str, Enum):
     wordpiece = "wordpiece"
     bpe = "bpe"
-
-
-@tokenizer_app.callback()
-def tokenizer() -> None:
-    """Train a tokenizer."""
 
 
 @tokenizer_app.command()

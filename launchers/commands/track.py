@@ -12,7 +12,16 @@ from launchers.commands.run import RunArgument
 from launchers.mlflow_address import refuse_password
 from launchers.progress import ProgressLine
 
-track_app = typer.Typer(help="Bring MLflow up to date with a run.", no_args_is_help=True)
+_HELP = """Bring MLflow up to date with a run.
+
+Examples:
+
+    maskwright track sync runs/demo
+
+    maskwright track register runs/demo --name demo-bert --alias champion
+"""
+
+track_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 class Which(str, Enum):

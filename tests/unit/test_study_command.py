@@ -93,7 +93,7 @@ def test_the_command_goes_on_with_a_study_of_a_version_with_fewer_settings(confi
 
 def test_options_for_another_command_are_checked_before_anything_is_trained():
     assert parse_options("export", ["--step", "3"])["step"] == 3
-    with pytest.raises(Exception, match="No such option: --stp"):
+    with pytest.raises(UserError, match=r"--export: Unknown option .--stp. of maskwright export\. Did you mean --step"):
         parse_options("export", ["--stp", "3"])
     with pytest.raises(UserError, match="--export: --out is set by the study; leave it out"):
         parse_options("export", ["--out=there"])

@@ -1,0 +1,161 @@
+"""Sentences for values that pydantic refuses, without its own words, and with the value that was probably meant."""
+
+import difflib
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_KINDS = {
+    "whole number": ("int_parsing", "int_type", "int_from_float", "int_parsing_size"),
+    "number": ("float_parsing", "float_type", "bool_as_number"),
+    "finite number": ("finite_number",),
+    "text": ("string_type", "path_type", "string_unicode"),
+    "list": ("list_type", "tuple_type", "set_type"),
+    "section of keys": ("dict_type", "model_type", "model_attributes_type"),
+}
+_KIND_OF = {problem: kind for kind, problems in _KINDS.items() for problem in problems}
+_NUMBERS = ("whole number", "number", "finite number")
+_BOUNDS = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "multiple_of": "a multiple of {multiple_of}",
+}
+_LENGTHS = {
+    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "at most {max_length} characters",
+}
+_THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+_LONGEST = 60  # characters of a value that a message shows
+
+
+def value_refusal(name: str, problem: Mapping[str, Any]) -> str:
+    """One or two sentences for one of pydantic's problems: what `name` must be, what it is, and what to write.
+
+    `problem` is an item of `ValidationError.errors()`.
+    """
+    context, value = problem.get("ctx") or {}, problem["input"]
+    if problem["type"] in ("too_short", "too_long"):
+        least, most = context.get("min_length"), context.get("max_length")
+        bound = f"at least {least}" if problem["type"] == "too_short" else f"at most {most}"
+        return f"{name} has {context['actual_length']} values, but it must have {bound}."
+    if problem["type"] == "string_too_short" and context["min_length"] == 1:
+        return f"{name} must not be empty."
+    if problem["type"] in _BOUNDS and isinstance(value, str):  # of a number on a command line
+        value = float(value)
+    hint = _suggestion(problem["type"], context, value)
+    return f"{name} must be {_wanted(problem, context)}, {_not(value)}.{f' {hint}' if hint else ''}"
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: text in quotes and shortened, YAML's words for the others."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return reprlib.repr(value) if len(value) > _LONGEST else repr(value)
+    if isinstance(value, Mapping):
+        return "a section of keys"
+    if isinstance(value, Sequence | set):
+        return "a list"
+    return _plain(value)
+
+
+def nearest(word: str, names: Sequence[str], cutoff: float = 0.5) -> str | None:
+    """The name that a misspelt word was probably meant to be."""
+    lower = {name.lower(): name for name in names}
+    found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
+    return lower[found[0]] if found else None
+
+
+def _not(value: Any) -> str:
+    return "but it is empty" if value is None else f"not {shown(value)}"
+
+
+def _wanted(problem: Mapping[str, Any], context: Mapping[str, Any]) -> str:
+    """What a value must be: `a whole number`, `1 or more`, `bf16, fp16 or fp32`."""
+    kind = problem["type"]
+    if kind in _KIND_OF:
+        return f"a {_KIND_OF[kind]}".replace("a text", "text")
+    if kind in ("bool_parsing", "bool_type"):
+        return "true or false"
+    if kind in ("literal_error", "enum"):
+        return str(context["expected"]).replace("'", "")
+    if kind in _BOUNDS or kind in _LENGTHS:
+        return (_BOUNDS | _LENGTHS)[kind].format(**{name: _plain(bound) for name, bound in context.items()})
+    message = str(problem["msg"])
+    for start in ("Input should be ", "Value error, ", "it must be "):
+        message = message.removeprefix(start)
+    return message
+
+
+def _suggestion(kind: str, context: Mapping[str, Any], value: Any) -> str:
+    """What to write instead, where that can be guessed."""
+    wanted = _KIND_OF.get(kind, "")
+    if isinstance(value, list | tuple) and len(value) == 1 and wanted != "list" and not isinstance(value[0], list):
+        return f"Write {_plain(value[0])} without brackets."
+    if wanted in _NUMBERS and isinstance(value, str):
+        meant = _number(value, whole=wanted == "whole number")
+        return "" if meant is None else f"Write {_plain(meant)}."
+    if kind in ("less_than", "less_than_equal") and context.get("lt", context.get("le")) <= 1:
+        return _percent(value)
+    if wanted == "list" and isinstance(value, str | int | float) and not isinstance(value, bool):
+        return f"Write it in brackets: [{_plain(value)}]."
+    if wanted == "text" and isinstance(value, int | float) and not isinstance(value, bool):
+        return f"Put it in quotes: '{_plain(value)}'."
+    if wanted == "text" and isinstance(value, bool):
+        return "YAML reads yes, no, on and off as true and false: put the word in quotes."
+    if kind in ("literal_error", "enum"):
+        return _choice(str(context["expected"]), value)
+    if kind in ("bool_parsing", "bool_type") and isinstance(value, str):
+        return f"Did you mean {word}?" if (word := nearest(value, ("true", "false"))) else ""
+    return ""
+
+
+def _choice(expected: str, value: Any) -> str:
+    names = re.split(r", | or ", expected.replace("'", ""))
+    if value is False:  # YAML's no, off and false
+        value = "none"
+    if value is None or isinstance(value, bool | list | Mapping):
+        return ""
+    word = nearest(str(value), names)
+    return f"Did you mean {word}?" if word else ""
+
+
+def _percent(value: Any) -> str:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return ""
+    return f"For {_plain(value)} percent, write {_plain(number / 100)}." if 1 < number < 100 else ""
+
+
+def _number(text: str, whole: bool) -> int | float | None:
+    """The number that a text was meant to be: 15%, 1,000, 1 000, 0,15, 1k, 1e3, '5'."""
+    text = text.strip().strip("'\"").strip()
+    if re.fullmatch(r"[-+]?\d{1,3}([,' ]\d{3})+", text):
+        text = re.sub(r"[,' ]", "", text)
+    elif re.fullmatch(r"[-+]?\d+,\d+", text):
+        text = text.replace(",", ".")
+    match = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,2})?) ?(%|[a-z]*)", text, re.IGNORECASE)
+    if not match:
+        return None
+    number, unit = float(match[1]), match[2].lower()
+    if unit == "%":
+        number /= 100
+    else:
+        number *= _THOUSANDS.get(unit, 1)
+    number = round(number, 12)
+    if whole:
+        return int(number) if number == int(number) else None
+    return number
+
+
+def _plain(value: Any) -> str:
+    """A number without a needless `.0` or exponent, text as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.12g}"
+    return str(value) if len(str(value)) <= _LONGEST else reprlib.repr(value)
