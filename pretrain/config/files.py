@@ -1,7 +1,9 @@
-"""Config files: read, with what is wrong in one sentence, and written."""
+"""Read and write config files, with one clear message for a config that is wrong."""
 
 import difflib
 import re
+import reprlib
+import textwrap
 import typing
 from pathlib import Path
 from typing import Any
@@ -68,11 +70,34 @@ def save_config(config: Config, path: Path) -> None:
         file.write(text.encode())
 
 
+class _RepeatedKeyError(yaml.YAMLError):
+    """A mapping has a key twice."""
+
+    def __init__(self, key: str, first: int, second: int) -> None:
+        super().__init__(f"key {reprlib.repr(key)} is given twice, in lines {first} and {second}. Remove one of them")
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads `5e-4` as a string, and `24:00:00` as the number 86400; people mean a number, and a time."""
+    """YAML as people mean it: `5e-4` is a number, `24:00:00` is text, and no key of a mapping is given twice.
+
+    YAML 1.1 reads the first as a string and the second as the number 86400. PyYAML keeps the last of two equal keys.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            name, line = (key.tag, key.value), key.start_mark.line + 1
+            if name in lines:
+                raise _RepeatedKeyError(key.value, lines[name], line)
+            lines[name] = line
+        return node
 
 
 _INT = "tag:yaml.org,2002:int"
+_MERGE = "tag:yaml.org,2002:merge"  # `<<: *anchor`, which a mapping may have more than once
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag != _INT]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -94,6 +119,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such config file") from None
     except (OSError, ValueError, RecursionError) as error:  # values may be no number or date, and nested without end
         raise UserError(f"{path}: cannot be read ({error})") from None
+    except _RepeatedKeyError as error:
+        raise UserError(f"{path}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
@@ -110,6 +137,8 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         raise UserError(f"override {override!r} is not of the form section.key=value")
     try:
         value = yaml.load(text, Loader=_Loader)
+    except _RepeatedKeyError as error:
+        raise UserError(f"override {override!r}: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise UserError(f"override {override!r}: {text!r} is not valid YAML") from None
     for part in parts[:-1]:
@@ -121,13 +150,16 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 
 
 def _explain(error: ValidationError, *section: str) -> str:
-    """The first problem, as one sentence; `section` is what was validated, if not the whole."""
-    problem = error.errors()[0]
+    """The message for the first problem; `section` names what was validated, if not the whole config.
+
+    Unknown keys come first: a misspelt key is often the reason why another one is missing.
+    """
+    problem = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     inner = tuple(part for part in problem["loc"] if not str(part).startswith("<"))  # the kinds a value may be of
     location = (*section, *inner)
-    where = ".".join(str(part) for part in location)
+    where = ".".join(_printable(part) for part in location)
     if problem["type"] == "extra_forbidden":
-        return f"{where} is not a key{_nearest(location)}"
+        return f"Unknown key {where}. {_known_keys(location)}"
     if problem["type"] == "missing":
         return f"{where} is missing; add it to the config"
     message = problem["msg"].removeprefix("Value error, ")
@@ -139,18 +171,26 @@ def _explain(error: ValidationError, *section: str) -> str:
     return f"{where} is {problem['input']!r}, but {message}"
 
 
-def _nearest(location: tuple[int | str, ...]) -> str:
+def _printable(part: int | str) -> str:
+    """A part of a key for a message, quoted and shortened if it is long or has control characters."""
+    text = str(part)
+    return text if text.isprintable() and len(text) <= 60 else reprlib.repr(text)
+
+
+def _known_keys(location: tuple[int | str, ...]) -> str:
+    """A hint for an unknown key: the nearest known key, or else all keys of its section."""
     section: Any = Config
     for part in location[:-1]:
         if isinstance(part, int):  # a place in a list, whose section has been found
             continue
         section = _section_of(section.model_fields[part].annotation) if part in section.model_fields else None
         if section is None:
-            return ""
-    names = difflib.get_close_matches(str(location[-1]), section.model_fields, n=1, cutoff=0.5)
-    if names:
-        return f"; did you mean {'.'.join([*map(str, location[:-1]), names[0]])}?"
-    return f"; the keys there are {', '.join(section.model_fields)}"
+            return "Remove it"
+    *parents, key = map(str, location)
+    if names := difflib.get_close_matches(key, section.model_fields, n=1, cutoff=0.5):
+        return f"Did you mean {'.'.join([*parents, names[0]])}?"
+    known = textwrap.shorten(", ".join(section.model_fields), 160, placeholder=" ...")
+    return f"The keys of {'.'.join(parents) or 'the config'} are {known}"
 
 
 def _section_of(annotation: Any) -> type[Section] | None:

@@ -48,7 +48,7 @@ def test_missing_config(tmp_path):
 
 
 def test_unknown_key(write):
-    assert "train.step is not a key; did you mean train.steps?" in refused("train", write(train__step=5), real=True)
+    assert "Unknown key train.step. Did you mean train.steps?" in refused("train", write(train__step=5), real=True)
 
 
 def test_wrong_type(write, tmp_path):

@@ -36,7 +36,7 @@ def test_a_mixture_is_a_list_of_paths_with_shares(write):
         ("[{path: a, weight: 1}, b]", "give every source a weight, or none"),
         ("[{path: a, weight: 0}]", "greater than 0"),
         ("[{path: a, weight: true}]", "data.train.0.weight is True, but it must be a number"),
-        ("[{path: a, wieght: 1}]", "data.train.0.wieght is not a key; did you mean data.train.0.weight?"),
+        ("[{path: a, wieght: 1}]", "Unknown key data.train.0.wieght. Did you mean data.train.0.weight?"),
     ],
 )
 def test_mixtures_that_cannot_be(write, sources, wanted):

@@ -38,6 +38,38 @@ def test_unusable_file(write, content, wanted):
     assert wanted in refusal(write(content))
 
 
+@pytest.mark.parametrize(
+    ("content", "key", "lines"),
+    [
+        ("run: {dir: a}\ndata: {train: x}\ntrain:\n  steps: 1\n  precision: fp32\n  steps: 2\n", "steps", (4, 6)),
+        ('train: {steps: 1}\nrun: {dir: a}\ndata: {train: x}\n"train": {steps: 2}\n', "train", (1, 4)),
+        ("run: {dir: a}\ndata: {train: [{path: x,\n path: y}]}\ntrain: {steps: 1}\n", "path", (2, 3)),
+        ("run: {dir: a, dir: b}\ndata: {train: x}\ntrain: {steps: 1}\n", "dir", (1, 1)),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused_with_both_lines(write, content, key, lines):
+    message = refusal(write(content))
+    assert f"config.yaml: key {key!r} is given twice, in lines {lines[0]} and {lines[1]}. Remove one of them" in message
+
+
+def test_a_key_that_is_given_twice_in_a_profile_or_an_override(write, tmp_path):
+    profile = tmp_path / "site.yaml"
+    profile.write_text("partition: a\nenvironment:\n  X: 1\n  X: 2\n")
+    with pytest.raises(UserError, match=r"site.yaml: key 'X' is given twice, in lines 3 and 4\."):
+        load_config(write(LEAST), [], profile)
+    assert "override 'train={steps: 1, steps: 2}': key 'steps' is given twice" in refusal(
+        write(LEAST), "train={steps: 1, steps: 2}"
+    )
+
+
+def test_yaml_merge_keys_are_no_repeated_keys(write):
+    path = write(
+        "run: {dir: x}\ndata: {train: x}\ntrain: {steps: 1}\n"
+        "deepspeed: {a: {inner: &base {x: 1, y: 1}}, b: &more {<<: *base, y: 2}, c: {<<: *more, y: 3}}\n"
+    )
+    assert load_config(path).deepspeed["c"] == {"x": 1, "y": 3}
+
+
 def test_missing_file_and_folder(tmp_path):
     assert "no such config file" in refusal(tmp_path / "none.yaml")
     assert "cannot be read" in refusal(tmp_path)

@@ -16,20 +16,23 @@ def write(tmp_path):
 @pytest.mark.parametrize(
     ("override", "wanted"),
     [
-        ("trian.steps=5", "trian is not a key; did you mean train?"),
-        ("cluster.containr.image=x", "cluster.containr is not a key; did you mean cluster.container?"),
-        ("train.step=5", "train.step is not a key; did you mean train.steps?"),
-        ("optim.learning_rate=1", "optim.learning_rate is not a key; the keys there are name, lr, betas, eps,"),
-        ("masking.replacement.masks=0.5", "did you mean masking.replacement.mask?"),
-        ("model.size={layers: 2, hidden: 32, head: 2, heads: 2}", "did you mean model.size.heads?"),
-        ("checkpoint.evry_steps=5", "did you mean checkpoint.every_steps?"),
-        ("optim={name: muon, muon: {momentun: 0.9}}", "did you mean optim.muon.momentum?"),
+        ("trian.steps=5", "Unknown key trian. Did you mean train?"),
+        ("cluster.containr.image=x", "Unknown key cluster.containr. Did you mean cluster.container?"),
+        ("train.step=5", "Unknown key train.step. Did you mean train.steps?"),
+        ("optim.learning_rate=1", "Unknown key optim.learning_rate. The keys of optim are name, lr, betas, eps,"),
+        ("masking.replacement.masks=0.5", "Did you mean masking.replacement.mask?"),
+        ("model.size={layers: 2, hidden: 32, head: 2, heads: 2}", "Did you mean model.size.heads?"),
+        ("checkpoint.evry_steps=5", "Did you mean checkpoint.every_steps?"),
+        ("optim={name: muon, muon: {momentun: 0.9}}", "Did you mean optim.muon.momentum?"),
+        ("wandb=x", "Unknown key wandb. The keys of the config are run, data, objective,"),
+        ("cluster.zz=x", "Unknown key cluster.zz. The keys of cluster are nodes, gpus_per_node,"),
     ],
 )
 def test_unknown_key_names_the_nearest(write, override, wanted):
     message = refusal(write(LEAST), override)
     assert "config.yaml: " in message
     assert wanted in message
+    assert len(message) <= 300 + len(str(write(LEAST)))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,29 @@ def test_missing_required_key_is_named(write, name):
     section, key = name.split(".")
     values = {**LEAST, section: {k: v for k, v in LEAST[section].items() if k != key}}
     assert f"{name} is missing; add it to the config" in refusal(write(values))
+
+
+def test_an_unknown_key_of_any_form_gives_one_short_line(write):
+    assert r"Unknown key 'a\x1b\nb'. The keys of the config are" in refusal(write(LEAST | {"a\x1b\nb": 1}))
+    assert len(refusal(write(LEAST | {"x" * 500: 1}))) <= 300 + len(str(write(LEAST)))
+    repeated = "x" * 500
+    assert len(refusal(write(f"{repeated}: 1\n{repeated}: 2\n"))) <= 300 + len(str(write(LEAST)))
+
+
+@pytest.mark.parametrize(
+    ("change", "overrides", "wanted"),
+    [
+        ({"train": {"stpes": 5}}, [], "Unknown key train.stpes. Did you mean train.steps?"),
+        ({"train": {}}, ["train.stpes=5"], "Unknown key train.stpes. Did you mean train.steps?"),
+        ({"trian": {"steps": 5}}, [], "Unknown key trian. Did you mean train?"),
+        ({}, ["trian.steps=5"], "Unknown key trian. Did you mean train?"),
+        ({"run": {"dri": "x"}, "train": {"steps": "ten"}}, [], "Unknown key run.dri. Did you mean run.dir?"),
+        ({"train": {"steps": 5, "bacth_ramp": {}}, "run": {}}, [], "Unknown key train.bacth_ramp. Did you mean"),
+    ],
+)
+def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overrides, wanted):
+    least = {section: keys for section, keys in LEAST.items() if section != "train"}
+    assert wanted in refusal(write(least | change), *overrides)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +193,7 @@ def test_cross_checks(write, overrides, wanted):
             "masking.rate.schedule is 'line', but it must be 'linear' or 'cosine'",
         ),
         ("{schedule: linear, start: 1.3, end: 0.1}", "masking.rate.start is 1.3, but it must be less than 1"),
-        ("{schedule: linear, start: 0.3, end: 0.1, ends: 1}", "masking.rate.ends is not a key; did you mean"),
+        ("{schedule: linear, start: 0.3, end: 0.1, ends: 1}", "Unknown key masking.rate.ends. Did you mean"),
         ("high", "masking.rate is 'high', but it must be a valid number"),
     ],
 )

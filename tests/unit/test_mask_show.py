@@ -266,7 +266,7 @@ def test_refusals(wordpiece, tmp_path):
         (("--file", tmp_path / "latin", *known), "is not a text in UTF-8"),
         (("a", "--tokenizer", tmp_path / "none.json"), "There is no tokenizer folder or file"),
         (("a", "--tokenizer", tmp_path / "bare"), "has no mask token"),
-        (("a", "masking.strateg=span", *known), "masking.strateg is not a key; did you mean masking.strategy?"),
+        (("a", "masking.strateg=span", *known), "Unknown key masking.strateg. Did you mean masking.strategy?"),
         (("a", "masking.rate=2", *known), "masking.rate is 2, but it must be less than 1"),
         (("a", "objective=clm", *known), "not masked language modelling"),
         (("a", "--config", tmp_path / "none.yaml", *known), "none.yaml: no such config file"),

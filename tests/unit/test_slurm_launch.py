@@ -98,7 +98,7 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["--container-mount", "x", "--container-image", "x"], "/FROM:/TO"),
         (["--container-python", "x"], "cluster.container.image is missing"),
         (["--signal-seconds", "5"], "cluster.signal_seconds"),
-        (["cluster.node=3"], "did you mean cluster.nodes?"),
+        (["cluster.node=3"], "Did you mean cluster.nodes?"),
     ],
 )
 def test_bad_input_is_one_sentence_and_submits_nothing(config: Path, arguments: list[str], words: str) -> None:
@@ -119,7 +119,7 @@ def test_the_command_line_says_it_in_one_sentence(config: Path) -> None:
 
 def test_wrong_key_of_a_profile_names_the_profile(config: Path, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text("partitoin: gpu")
-    with pytest.raises(UserError, match=r"site.yaml: cluster.partitoin is not a key; .* cluster.partition\?"):
+    with pytest.raises(UserError, match=r"site.yaml: Unknown key cluster.partitoin. Did you mean cluster.partition\?"):
         launch(config, "--profile", tmp_path / "site.yaml")
 
 
