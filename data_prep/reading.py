@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_prep.checks import typed
-from data_prep.errors import MissingFile, UserError, one_line
+from data_prep.errors import MAX_MESSAGE, MissingFile, UserError, one_line
 
 MAX_JSON_BYTES = 64 << 20
 MAX_DEPTH = 100
 _MAX_DIGITS = 40  # of an integer: 128 bits
-_MAX_PATH = 100  # characters of a path in a message
+_MAX_PATH = 160  # characters of a path in a message
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -124,7 +124,9 @@ def parse_json(data: bytes | str, kind: Any, nan: bool = False) -> Any:
 
 def unusable(place: Path | str, reason: str, hint: str = "") -> UserError:
     """The error for a file that cannot be used: its name, why, and what to do, in one line."""
-    return UserError(_with_hint(f"{shown_path(place)} cannot be used: {one_line(reason, 110)}.", hint))
+    name = shown_path(place)
+    room = max(60, MAX_MESSAGE - len(name) - len(hint) - 25)
+    return UserError(_with_hint(f"{name} cannot be used: {one_line(reason, room)}.", hint))
 
 
 def cannot_read(path: Path | str, error: OSError | ValueError, hint: str = "") -> UserError:

@@ -18,6 +18,7 @@ from pretrain.model.build import build, exported
 from pretrain.model.padded import longest_text, named_ids
 from pretrain.optim import AVERAGE, optimizer_order
 from pretrain.run_folder import RunFolder
+from pretrain.saved_state import state_problem
 
 _FILL_MASK = """```python
 from transformers import pipeline
@@ -63,7 +64,8 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
     """
     folder = RunFolder(run)
     found = _choose(folder, step)
-    if problem := checkpoint.verify(found):
+    problem = checkpoint.verify(found) or state_problem(checkpoint.read(found))
+    if problem:
         raise UserError(f"{found} is damaged and cannot be exported: {problem}")
     saved = checkpoint.read(found)
     files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []

@@ -22,6 +22,7 @@ from pretrain.layout import layout_of
 from pretrain.model.build import describe, in_full
 from pretrain.model.initial import digest_of, weights_file
 from pretrain.run_folder import RunFolder
+from pretrain.saved_state import state_problem
 
 # What decides which rows there are: a position says nothing once one of these has changed.
 _ROW_SETTINGS = {
@@ -78,7 +79,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
     named = resume not in ("auto", "required")
     if not named:
         on_main(lambda: _fetch(config, folder))
-    found = newest_verified(folder.checkpoints, _warn)
+    found = newest_verified(folder.checkpoints, _warn, state_problem)
     if found is None and resume == "required":
         raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
     if named and (found is None or found.state["config"]["run"]["resume"] != resume):
@@ -125,7 +126,9 @@ def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoi
             f"{path} belongs to another run, and this one would build on weights of whoever made it; "
             "pass run.trust_checkpoint=true if you trust them"
         )
-    if problem := verify_together(path):
+    path = path.resolve()  # it may be named by a link
+    problem = verify_together(path) or state_problem(checkpoint.read(path))
+    if problem:
         raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
     return checkpoint.read(path)
 

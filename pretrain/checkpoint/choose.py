@@ -11,10 +11,13 @@ from pretrain.checkpoint.folder import committed
 from pretrain.checkpoint.manifest import Checkpoint, read, verify
 
 
-def newest_verified(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
+def newest_verified(
+    folder: Path, report: Callable[[str], None], check: Callable[[Checkpoint], str | None] = lambda found: None
+) -> Checkpoint | None:
     """The newest checkpoint that every rank finds intact; a collective. None if there is no checkpoint at all.
 
     Args:
+        check: says what is wrong with the state of one whose files are intact, or None.
         report: is told, on rank 0, of each damaged checkpoint that was passed over.
 
     Raises:
@@ -24,8 +27,9 @@ def newest_verified(folder: Path, report: Callable[[str], None]) -> Checkpoint |
     dist.broadcast_object_list(agreed)
     problems: list[str] = []
     for _, path in agreed[0]:
-        if (problem := verify_together(path)) is None:
-            return read(path)
+        problem = verify_together(path)
+        if problem is None and (problem := check(found := read(path))) is None:
+            return found
         problems.append(problem)
         if dist.get_rank() == 0:
             report(f"checkpoint {path.name} is damaged and passed over: {problem}")

@@ -1,18 +1,25 @@
 """What a checkpoint holds, by its manifest, and whether that is what is on disk."""
 
 import json
+import os
+import re
+import reprlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
 
 import xxhash
 
+from data_prep.checks import typed
 from data_prep.errors import UserError
 from data_prep.files import write_json
+from data_prep.reading import open_regular, parse_json, read_bytes, unusable
 
 NAME = "manifest.json"
+MAX_MANIFEST_BYTES = 256 << 20
+_NAMED = re.compile(r"step-(\d{8})")  # with whatever follows: a folder may be set aside, or not be committed yet
 Files = dict[str, dict[str, Any]]
 
 
@@ -32,28 +39,63 @@ class Checkpoint:
         return sum(entry["bytes"] for entry in self.files.values())
 
 
+@dataclass(frozen=True)
+class _File:
+    bytes: int
+    xxh3_128: str
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """The contents of manifest.json."""
+
+    format: Literal["maskwright-checkpoint"]
+    version: Literal[1]
+    step: int
+    state: dict[str, Any]
+    files: dict[str, _File]
+    checksum: str
+    time: float = 0.0
+
+
 def read(path: Path) -> Checkpoint:
     """Read a checkpoint's manifest.
 
     Raises:
-        UserError: if it is missing or altered, or names files outside the folder.
+        UserError: if it is missing or altered, is of another step, or names files outside the folder.
     """
+    if path.is_symlink():
+        raise unusable(path, "it is a symbolic link, which a checkpoint may not be")
+    content = read_bytes(path / NAME, MAX_MANIFEST_BYTES, follow=False)
     try:
-        return parse((path / NAME).read_bytes(), path)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path / NAME} cannot be used: {error}") from None
+        return parse(content, path)
+    except ValueError as error:
+        raise unusable(path / NAME, str(error)) from None
 
 
 def parse(content: bytes, path: Path) -> Checkpoint:
-    """The checkpoint at `path` whose manifest has this content; ValueError, TypeError... if it has not."""
-    manifest = json.loads(content)
-    checksum = manifest.pop("checksum")
-    if checksum != _checksum_of(manifest):
+    """The checkpoint at `path` whose manifest has this content; ValueError saying what is wrong if it has not."""
+    raw = parse_json(content, dict[str, Any], nan=True)
+    manifest: _Manifest = typed(_Manifest, raw)
+    if manifest.checksum != _checksum_of({name: value for name, value in raw.items() if name != "checksum"}):
         raise ValueError("its checksum does not match its content")
-    for name in manifest["files"]:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise ValueError(f"it names the file {name!r}, which is outside the folder")
-    return Checkpoint(path, manifest["step"], manifest["state"], manifest["files"], manifest.get("time", 0.0))
+    named = _NAMED.match(path.name)
+    if named and int(named[1]) != manifest.step:
+        raise ValueError(f"it is of step {manifest.step}, and its folder of step {int(named[1])}")
+    if not manifest.files:
+        raise ValueError("it names no files")
+    for name in manifest.files:
+        _check_name(name)
+    return Checkpoint(path, manifest.step, manifest.state, raw["files"], manifest.time)
+
+
+def _check_name(name: str) -> None:
+    """Raise ValueError unless it is the plain relative name of a file in the checkpoint's folder."""
+    parts = name.split("/")
+    if name.startswith("/") or ".." in parts:
+        raise ValueError(f"it names the file {reprlib.repr(name)}, which is outside the folder")
+    if not all(part not in ("", ".") and part.isprintable() for part in parts) or name == NAME:
+        raise ValueError(f"it names the file {reprlib.repr(name)}, which is no name of a checkpoint's file")
 
 
 def write_manifest(folder: Path, step: int, state: dict[str, Any], files: Files) -> None:
@@ -83,25 +125,43 @@ def verify(
     except UserError as error:
         return str(error)
     for name in sorted(checkpoint.files)[part::parts]:
-        file, entry = path / name, checkpoint.files[name]
-        try:
-            if file.stat().st_size != entry["bytes"] or not (
-                sizes_only or hash_file(file, progress) == entry["xxh3_128"]
-            ):
-                return f"{file} differs from its checksum"
-        except OSError as error:
-            return f"{file} cannot be read ({error.strerror})"
+        if problem := _problem_of(path, name, checkpoint.files[name], sizes_only, progress):
+            return problem
     return None
 
 
-def hash_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
+def _problem_of(
+    path: Path, name: str, entry: dict[str, Any], sizes_only: bool, progress: Callable[[int], None] | None
+) -> str | None:
+    """What is wrong with a file of a checkpoint, or None."""
+    file = path / name
+    links = [parent for parent in Path(name).parents if (path / parent).is_symlink()]
+    if links:
+        return f"{path / links[0]} is a symbolic link, which a checkpoint's folder may not be"
+    try:
+        with open_regular(file, follow=False) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            if size == entry["bytes"] and (sizes_only or _hash(opened, progress) == entry["xxh3_128"]):
+                return None
+        return f"{file} differs from its checksum"
+    except OSError as error:
+        return f"{file} cannot be read ({error.strerror})"
+    except UserError as error:
+        return str(error)
+
+
+def hash_file(path: Path) -> str:
     """XXH3 of a file's bytes, 128 bits, hexadecimal."""
-    digest = xxhash.xxh3_128()
     with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-            if progress:
-                progress(len(chunk))
+        return _hash(file, None)
+
+
+def _hash(file: BinaryIO, progress: Callable[[int], None] | None) -> str:
+    digest = xxhash.xxh3_128()
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+        if progress:
+            progress(len(chunk))
     return digest.hexdigest()
 
 

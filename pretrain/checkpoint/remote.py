@@ -16,7 +16,7 @@ from data_prep.errors import UserError
 from data_prep.files import fsync_folder
 from data_prep.remote import Remote, open_remote, shown
 from pretrain.checkpoint.folder import name_of, retained, step_of
-from pretrain.checkpoint.manifest import NAME, Checkpoint, parse, verify
+from pretrain.checkpoint.manifest import MAX_MANIFEST_BYTES, NAME, Checkpoint, parse, read, verify
 from pretrain.config.run import CheckpointConfig
 from pretrain.redact import redact
 
@@ -162,7 +162,7 @@ def _path(remote: Remote, step: int) -> str:
 
 
 def _upload(remote: Remote, path: Path) -> None:
-    checkpoint = parse((path / NAME).read_bytes(), path)
+    checkpoint = read(path)
     target = _path(remote, checkpoint.step)
     if remote.fs.exists(target):  # cut short, or of an earlier attempt
         _remove(remote, target)
@@ -209,9 +209,11 @@ def _download(remote: Remote, step: int, temporary: Path) -> str | None:
     """What is wrong with the copy, or None."""
     source = _path(remote, step)
     try:
+        if (remote.fs.size(f"{source}/{NAME}") or 0) > MAX_MANIFEST_BYTES:
+            raise ValueError(f"it has more than {MAX_MANIFEST_BYTES} bytes")
         content = remote.fs.cat_file(f"{source}/{NAME}")
         checkpoint: Checkpoint = parse(content, temporary)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except ValueError as error:
         return f"{source}/{NAME} cannot be used: {error}"
     temporary.mkdir()
     for name in checkpoint.files:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.checks import typed
 from pretrain.data.order import permute
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.philox import derive_key
@@ -30,7 +31,9 @@ class MixturePosition:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "MixturePosition":
-        return cls(values["dealt"], tuple(Position.from_json(source) for source in values["sources"]))
+        """What `to_json` gave, as JSON brings it back; raises ValueError for anything else."""
+        found: MixturePosition = typed(cls, values)
+        return found
 
     def after_seq_len(self, seq_len: int) -> "MixturePosition":
         """The same place, for rows of another length than the `seq_len` read so far."""

@@ -8,7 +8,6 @@ computes the same rows and reads only the blocks it trains on.
 import contextlib
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +32,6 @@ class Position:
     window: int = 0
     row: int = 0
     past: Past = ()
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Position":
-        """The position of dataclasses.asdict, as JSON brings it back."""
-        return cls(**values | {"past": tuple((seq_len, row) for seq_len, row in values["past"])})
 
     def after_seq_len(self, seq_len: int) -> "Position":
         """The same place, for rows of another length than the `seq_len` read so far."""

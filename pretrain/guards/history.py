@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from data_prep.checks import typed
 from pretrain.data.mixture import MixturePosition
 
 
@@ -53,16 +54,9 @@ class History:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "History":
-        """What `to_json` gave, as JSON brings it back."""
-        return cls(
-            skipped=values["skipped"],
-            skipped_in_row=tuple(_place(place) for place in values["skipped_in_row"]),
-            losses=tuple(values["losses"]),
-            shape=(values["shape"][0], values["shape"][1]),
-            spike=_place(values["spike"]) if values["spike"] else None,
-            above=values["above"],
-            rollbacks=tuple(Rollback(**rollback) for rollback in values["rollbacks"]),
-        )
+        """What `to_json` gave, as JSON brings it back; raises ValueError for anything else."""
+        found: History = typed(cls, values)
+        return found
 
     def __str__(self) -> str:
         """For people: "; 2 steps skipped; 1 rollback, the last one from ..."; empty if nothing happened."""
@@ -71,7 +65,3 @@ class History:
             number = len(self.rollbacks)
             said.append(f"{number} rollback{'s' if number > 1 else ''}, the last one {self.rollbacks[-1]} left out")
         return "".join(f"; {text}" for text in said)
-
-
-def _place(values: dict[str, Any]) -> Place:
-    return Place(values["step"], MixturePosition.from_json(values["position"]))

@@ -18,6 +18,7 @@ from pretrain.checkpoint.choose import verify_together
 from pretrain.data.loader import Loader
 from pretrain.guards.history import History, Rollback
 from pretrain.resume import Progress
+from pretrain.saved_state import state_problem
 
 
 def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint | None:
@@ -30,8 +31,8 @@ def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint |
     dist.broadcast_object_list(agreed)
     before = [entry for entry in agreed[0] if entry[0] < history.spike.step - 1]
     for _, path in before + agreed[0][: len(agreed[0]) - len(before)][::-1]:
-        if verify_together(path) is None:
-            return checkpoint.read(path)
+        if verify_together(path) is None and state_problem(found := checkpoint.read(path)) is None:
+            return found
     return None
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from pretrain import checkpoint
 from tests.support import runs
+from tests.support.hostile_json import NESTED
 
 STEPS = (8, 16, 24)
 
@@ -60,6 +61,21 @@ def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, run,
     assert runs.losses(run) == runs.losses(whole), "the steps that are done again are the same"
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
     assert (run / "checkpoints/step-00000024.aside-1").is_dir(), "nobody's bytes are deleted"
+
+
+def test_damaged_manifests_make_a_run_fall_back(data, run, whole):
+    """One cannot be parsed, and one is sealed with a state that no run has written."""
+    first, second = (run / f"checkpoints/step-{step:08d}" for step in (24, 16))
+    (first / "manifest.json").write_text(NESTED)
+    saved = checkpoint.read(second)
+    checkpoint.write_manifest(second, 16, saved.state | {"position": {"dealt": "many", "sources": []}}, saved.files)
+    done = train(data, run)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"is damaged and passed over: {first / 'manifest.json'} cannot be used" in done.stderr
+    assert f"{second}: the state in its manifest is not valid: dealt is 'many'" in done.stderr
+    assert "resumed after step 8" in done.stderr
+    assert runs.losses(run) == runs.losses(whole)
 
 
 @pytest.mark.parametrize("resume", ["auto", "required"])

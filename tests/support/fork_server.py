@@ -195,7 +195,6 @@ def main() -> None:
     ctypes.CDLL(None).prctl(become_subreaper, 1)
     for name in MODULES:
         importlib.import_module(name)
-    importlib.import_module("pretrain.engine").build_extensions()
     del sys.modules["pretrain.train"]  # what runs as __main__ has not been imported before
     for name in ("launchers.demo", "launchers.local"):
         importlib.import_module(name).subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]

@@ -1,0 +1,56 @@
+"""Check what a checkpoint stores beside weights and optimizer, before anything is built from it."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pydantic import ValidationError
+
+from data_prep.checks import typed
+from pretrain.checkpoint import Checkpoint
+from pretrain.config import Config
+from pretrain.data.mixture import MixturePosition
+from pretrain.data.stream import PLAN_VERSION
+from pretrain.guards.history import History
+from pretrain.model.shape import EncoderShape
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a run resumes from."""
+
+    position: dict[str, Any]
+    replaced_tokens: int
+    guards: dict[str, Any]
+    identity: dict[str, Any]
+    layout: dict[str, Any]
+    shape: dict[str, Any]
+    config: dict[str, Any]
+
+
+def state_problem(found: Checkpoint) -> str | None:
+    """What is wrong with the state of a verified checkpoint, or None; of another plan version, only its outline."""
+    try:
+        _check(found.state)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        return f"{found.path}: the config in its manifest is not valid at {place}"
+    except ValueError as error:
+        return f"{found.path}: the state in its manifest is not valid: {error}"
+    return None
+
+
+def _check(state: dict[str, Any]) -> None:
+    names = {field.name for field in fields(_State)}
+    typed(_State, {name: value for name, value in state.items() if name in names})
+    if state["identity"].get("plan version") != PLAN_VERSION:
+        return  # it is refused for that
+    MixturePosition.from_json(state["position"])
+    History.from_json(state["guards"])
+    Config.model_validate(state["config"])
+    for name, lowest in (("processes", 1), ("zero.stage", 0)):
+        if typed(int, state["layout"].get(name)) < lowest:
+            raise ValueError(f"layout.{name} is less than {lowest}")
+    if state["shape"].get("arch") == "auto":
+        typed(dict[str, Any], state["shape"].get("config"))
+    else:
+        typed(EncoderShape, state["shape"])
