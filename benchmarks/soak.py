@@ -54,8 +54,7 @@ After each fault:
 - all processes of the run had ended, at most {report.longest_end:.1f} s later (the limit is 60 s);
 - exit code and `maskwright status` said failed or stopped, whichever was right;
 - every committed checkpoint matched its checksums, and the newest was never older than before;
-- a partial checkpoint was left {report.leftovers} times, and removed by a later start;
-- shared memory was left {report.segments} times; only a command killed while its ranks start may leave some.
+- a partial checkpoint was left {report.leftovers} times, and removed by a later start.
 
 Steps that were lost, and done again: none after a request to stop; after a kill {report.most_lost} at most,
 {report.repeated:,} in all.

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from pretrain.config import Config
 from pretrain.run_folder import EXIT_CODES, RunFolder, Status
-from pretrain.shared_memory import unlink_segments
 from pretrain.signals import die_with_parent
 
 _ADDRESS = "127.0.0.1"
@@ -39,9 +38,7 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         port = free_port()
         ranks = {"localhost": _devices(processes)}
         command = launch_command(sys.executable, ranks, 0, _ADDRESS, port, [str(config_path), *overrides])
-        code = _run(command, rank_environment(processes), on_stop=lambda: ask_to_stop(folder))
-        unlink_segments(_ADDRESS, port)  # of ranks that were killed before they could
-        return code
+        return _run(command, rank_environment(processes), on_stop=lambda: ask_to_stop(folder))
 
     return supervise(RunFolder(config.run.dir), run)
 

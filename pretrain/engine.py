@@ -3,10 +3,8 @@
 With deepspeed_config.py, extensions.py and layout.py the only importer of deepspeed.
 """
 
-import contextlib
 import functools
 import gc
-import io
 import os
 import socket
 from collections.abc import Iterable, Sequence
@@ -51,7 +49,6 @@ from pretrain.model.build import Model
 from pretrain.model.prediction import Choices, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
-from pretrain.shared_memory import unlink_segments
 
 ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
 _TAG = "deepspeed"
@@ -69,10 +66,7 @@ def init_distributed() -> None:
     accelerator = get_accelerator()
     if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
         accelerator.set_device(_own_gpu(accelerator.device_count()))
-    with contextlib.redirect_stdout(io.StringIO()):  # on which each rank says that it has built the extension
-        deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
-    dist.barrier()  # every rank has mapped every other's segment
-    unlink_segments(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], dist.get_rank())
+    deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
 
 
 def _own_gpu(visible: int) -> int:

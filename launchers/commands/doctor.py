@@ -13,7 +13,8 @@ def doctor(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="also check what this run needs")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="run.dir=... ...")] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="also import torch, run a kernel, build DeepSpeed's extension (a minute)")
+        bool,
+        typer.Option("--full", help="also import torch, run a kernel, import DeepSpeed, compare tokenizers (a minute)"),
     ] = False,
     deep: Annotated[bool, typer.Option("--deep", help="also read every byte of the data sets of CONFIG")] = False,
     cluster: Annotated[

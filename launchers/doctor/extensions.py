@@ -1,38 +1,31 @@
-"""What is compiled on this machine before the first step: compilers, and the folders that keep what they make."""
+"""What a run compiles on this machine: compilers, and the folders that keep the results."""
 
 import importlib.util
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 from launchers.doctor.commands import ask, one_line
-from launchers.doctor.finding import Check, Finding, Status
+from launchers.doctor.finding import Check, Finding
 from launchers.doctor.packages import installed_version
 from launchers.doctor.storage import existing, mount_of
 from launchers.local import gpu_count
+from pretrain.config import Config
 
 _STALE_SECONDS = 600
 FAST_TOKENIZERS = ("nanotoken", "gigatoken")
 
 
-def checks(swaps: bool = False) -> list[Check]:
-    """The compilers, DeepSpeed's extensions, Triton's kernels and the fast tokenizers.
-
-    `swaps`: the run keeps the optimizer's state on a disk (zero.offload nvme), by an extension built on libaio.
-    """
-    looks: dict[str, Callable[[], Iterator[Finding]]] = {
-        "compiler": _compiler,
-        "deepspeed": partial(_deepspeed, needed=swaps or not gpu_count()),
-        "triton": _triton,
-        "tokenizers": _tokenizers,
-    }
-    if swaps:
-        looks["libaio"] = _libaio
+def checks(config: Config | None) -> list[Check]:
+    """Triton's kernels and the fast tokenizers; the C++ compiler and DeepSpeed's extensions where the run uses them."""
+    looks: dict[str, Callable[[], Iterator[Finding]]] = {"triton": _triton, "tokenizers": _tokenizers}
+    if config and config.train.compile and not gpu_count():
+        looks["compiler"] = _compiler
+    if config and config.zero.offload == "nvme":  # by an extension that is built on libaio
+        looks |= {"deepspeed": _deepspeed, "libaio": _libaio}
     return [Check("extensions", name, look) for name, look in looks.items()]
 
 
@@ -46,31 +39,19 @@ def kernel_folder() -> Path:
     return Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache")
 
 
-def judge_compiler(compiler: str | None, ninja: bool, built: bool) -> Finding:
-    """g++ and ninja, by which DeepSpeed's extension for CPUs is built once; `compiler` is its version."""
-    missing = [name for name, there in (("g++", compiler), ("ninja", ninja)) if not there]
-    if missing and built:
-        return Finding(
-            "compiler", "warn", f"no {' and no '.join(missing)}", "what is built is used, nothing can be built"
-        )
-    if missing:
-        advice = "DeepSpeed's ranks on one CPU machine then exchange gradients more slowly, by gloo: install them"
-        return Finding("compiler", "warn", f"no {' and no '.join(missing)}", advice)
-    return Finding("compiler", "ok", f"{compiler}; ninja")
+def judge_compiler(version: str | None) -> Finding:
+    """The C++ compiler that train.compile needs on a CPU."""
+    if version is None:
+        return Finding("compiler", "fail", "no g++", "train.compile needs it on a CPU: install g++, or set it to false")
+    return Finding("compiler", "ok", version)
 
 
-def judge_folder(
-    name: str, folder: Path, writable: bool, network: bool, built: list[str], stale: list[str], needed: bool = True
-) -> Finding:
-    """A folder of compiled things: `built` are those there, `stale` the locks that a killed build has left.
-
-    `needed`: every run here compiles something, so that a folder which cannot be written is the end of it.
-    """
+def judge_folder(name: str, folder: Path, writable: bool, network: bool, built: list[str], stale: list[str]) -> Finding:
+    """A folder of compiled code: `built` is what it holds, `stale` the locks that killed builds have left."""
     value = f"{folder}: {', '.join(built) or 'nothing built yet'}"
     variable = "TRITON_CACHE_DIR" if name == "triton" else "TORCH_EXTENSIONS_DIR"
     if not writable:
-        status: Status = "fail" if needed else "warn"
-        return Finding(name, status, f"{folder} cannot be written", f"set {variable} to a folder that can")
+        return Finding(name, "fail", f"{folder} cannot be written", f"set {variable} to a folder that can")
     if stale:
         advice = f"unless a build is running, it will be waited for without end: rm {' '.join(stale)}"
         return Finding(name, "warn", f"{value}; an old lock", advice)
@@ -92,9 +73,7 @@ def judge_tokenizers(versions: dict[str, str | None]) -> Finding:
 
 def _compiler() -> Iterator[Finding]:
     answer = ask(os.environ.get("CXX", "g++"), "--version")
-    version = one_line(answer.text.partition("\n")[0], 60) if answer and answer.works else None
-    ninja = (Path(sys.executable).parent / "ninja").exists() or shutil.which("ninja") is not None
-    yield judge_compiler(version, ninja, bool(_built()))
+    yield judge_compiler(one_line(answer.text.partition("\n")[0], 60) if answer and answer.works else None)
 
 
 def _built() -> list[str]:
@@ -123,11 +102,11 @@ def _libaio() -> Iterator[Finding]:
     yield judge_libaio(answer is not None and answer.works)
 
 
-def _deepspeed(needed: bool) -> Iterator[Finding]:
+def _deepspeed() -> Iterator[Finding]:
     folder = extension_folder()
     old = time.time() - _STALE_SECONDS
     stale = [str(path) for path in folder.glob("**/lock") if path.stat().st_mtime < old]
-    yield judge_folder("deepspeed", folder, *_place(folder), _built(), stale, needed)
+    yield judge_folder("deepspeed", folder, *_place(folder), _built(), stale)
 
 
 def _triton() -> Iterator[Finding]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from launchers.doctor.commands import ask
 from launchers.doctor.finding import Check, Finding
+from launchers.local import gpu_count
 
 GIB = 1 << 30
-SHM_WANTED = 1 << 30  # DeepSpeed takes 69 MB a rank, NCCL up to some hundred
+SHM_WANTED = 1 << 30  # NCCL takes up to some hundred MB
 SHM_LEAST = 128 << 20
 FILES_WANTED = 4096  # shards, sockets and workers of a rank
 _INFINIBAND = Path("/sys/class/infiniband")
@@ -68,9 +69,9 @@ def judge_memory(total: int, available: int, limit: int | None, swap_total: int,
 
 
 def judge_shm(total: int, free: int) -> Finding:
-    """Bytes of /dev/shm, by which the ranks of a machine exchange gradients."""
+    """Bytes of /dev/shm, through which NCCL exchanges gradients between the GPUs of a machine."""
     value = f"{free / GIB:.2f} GiB free of {total / GIB:.2f} in /dev/shm"
-    advice = "ranks of one machine meet there: start the container with --shm-size=8g (or --ipc=host), or clear it"
+    advice = "NCCL exchanges gradients there: start the container with --shm-size=8g (or --ipc=host), or clear it"
     if free < SHM_LEAST:
         return Finding("shm", "fail", value, advice)
     return Finding("shm", "warn" if free < SHM_WANTED else "ok", value, advice if free < SHM_WANTED else "")
@@ -158,6 +159,9 @@ def _memory() -> Iterator[Finding]:
 
 
 def _shm() -> Iterator[Finding]:
+    if not gpu_count():
+        yield Finding("shm", "skipped", "NCCL needs it, and there is no GPU")
+        return
     usage = shutil.disk_usage("/dev/shm")
     yield judge_shm(usage.total, usage.free)
 

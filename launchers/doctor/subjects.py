@@ -18,10 +18,11 @@ def machine_checks(config: Config | None) -> list[Check]:
         *gpus.checks(config.train.precision if config else None),
     ]
     found += [
-        *extensions.checks(swaps=config is not None and config.zero.offload == "nvme"),
+        *extensions.checks(config),
         *storage.write_checks("run folder" if config else "working folder", _folder(config)),
     ]
-    found.append(storage.commit_check("extensions", extensions.extension_folder()))
+    if config and config.zero.offload == "nvme":
+        found.append(storage.commit_check("extensions", extensions.extension_folder()))
     for name, location in datasets.locations(config).items() if config else ():
         if not is_url(location):
             found += storage.read_checks(name, Path(location))
@@ -36,7 +37,7 @@ def all_checks(config: Config | None, full: bool = False, deep: bool = False) ->
     """All checks of one machine.
 
     Args:
-        full: also import torch, run a kernel, build DeepSpeed's extension and compare tokenizers.
+        full: also import torch, run a kernel, import DeepSpeed and compare tokenizers.
         deep: also read every byte of the data sets.
     """
     found = machine_checks(config)

@@ -109,9 +109,7 @@ def setup_lines(cluster: ClusterConfig) -> str:
 def environment_lines(cluster: ClusterConfig, python: Path, cores: int) -> str:
     """The environment of the job's processes, each of which has so many cores."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in cluster.environment.items()]
-    lines.append(
-        "# The Python environment that submitted the job; DeepSpeed builds its extensions with the ninja in it."
-    )
+    lines.append("# The Python environment that submitted the job.")
     lines.append(f"export PATH={shlex.quote(str(python.parent))}:$PATH")
     lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{cores}}}")
     return "\n".join([*lines, *(["export DS_ACCELERATOR=cpu"] if cluster.cpu else [])])

@@ -23,7 +23,7 @@ def explain(error: Exception, rows: int, seq_len: int) -> str | None:
         )
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         said = str(error).strip().splitlines()[0]
-        return f"a trial step {size} could not be compiled ({type(error).__name__}: {said})"
+        return f"a trial step {size} could not be compiled; set train.compile=false ({type(error).__name__}: {said})"
     return None
 
 

@@ -19,10 +19,10 @@ from tests.support.secrets import SECRETS, CommandLines, leaks
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 STEPS = 20
-SECONDS = "240"  # with the build of DeepSpeed's extension on a busy machine
+SECONDS = "240"  # on a busy machine
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
-    "PATH": f"{BIN}:{os.environ['PATH']}",  # one ninja for all: another's builds would be redone
+    "PATH": f"{BIN}:{os.environ['PATH']}",
     "PYTHONPATH": str(ROOT),
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -135,8 +135,8 @@ def test_hosts_that_differ_are_refused_before_anything_starts(hosts: Hosts, fold
     keys, metadata = hosts.state / "authorized_keys.h2", versions_of("deepspeed")
     (tmp_path / "METADATA").write_text("Metadata-Version: 2.1\nName: deepspeed\nVersion: 0.0.7\n")
     (tmp_path / "broken.py").write_text("")
-    memory = ROOT / "pretrain/shared_memory.py"
-    (tmp_path / "other.py").write_text(memory.read_text() + "# another version\n")
+    module = ROOT / "pretrain/speed.py"
+    (tmp_path / "other.py").write_text(module.read_text() + "# another version\n")
     config = (folder / "config.yaml").read_text()
     (tmp_path / "config.yaml").write_text(config.replace("seed: 3", "seed: 4"))
     cases = {
@@ -145,7 +145,7 @@ def test_hosts_that_differ_are_refused_before_anything_starts(hosts: Hosts, fold
         ("mount -t tmpfs tmpfs " + str(folder / "data"), f"umount {folder}/data"): "h2: ",
         bind(tmp_path / "METADATA", metadata): "h2 has deepspeed 0.0.7 and this machine 0.",
         bind(tmp_path / "broken.py", ROOT / "pretrain/redact.py"): "h2 cannot run ",
-        bind(tmp_path / "other.py", memory): "h2 has another version of maskwright than",
+        bind(tmp_path / "other.py", module): "h2 has another version of maskwright than",
         bind(tmp_path / "config.yaml", folder / "config.yaml"): "h2 has another config than this machine",
         (f"mount -t tmpfs tmpfs {tmp_path}", f"umount {tmp_path}"): f"h2 sees another {tmp_path}/run than this machine",
         ("ip route add unreachable 10.78.0.11", "ip route del unreachable 10.78.0.11"): "h2: it cannot reach rank 0 at",

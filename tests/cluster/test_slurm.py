@@ -18,8 +18,8 @@ from tests.support import runs
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 200
 NASTY = 'it\'s a $(touch pwned) "run" 100%j'  # every quoting on the way has to hold
-PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # one ninja for all: another's builds would be redone
-START_SECONDS = 240  # with the build of DeepSpeed's extension on a busy machine
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+START_SECONDS = 240  # on a busy machine
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,6 @@ def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tm
     done = runs.maskwright("train", config(data, run, zero__stage=2, guard__max_skipped=2), "--procs", "2")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "built successfully" not in done.stdout, "of DeepSpeed's extension, from each rank"
     assert metric(run, "train/skipped") == {3: 1.0, 9: 1.0, 10: 1.0}
     status = runs.status(run)
     assert (status["state"], [step for step, _ in checkpoint.committed(run / "checkpoints")]) == ("failed", [8])

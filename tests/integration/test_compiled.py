@@ -1,5 +1,6 @@
 """Training with a compiled model, and with layers that are computed again: the same losses."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ def trained(data: Path, run: Path, procs: int, *overrides: str) -> list[float]:
     return found
 
 
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs g++ on a CPU")
 @pytest.mark.slow
 def test_a_compiled_model_trains_the_same_run(data, tmp_path):
     plain = trained(data, tmp_path / "plain", 1, "zero.stage=2")

@@ -40,7 +40,6 @@ class Family:
     command: Forked
     launcher: psutil.Process
     ranks: list[psutil.Process]
-    port: str
 
 
 def draw_fault(seed: int, number: int, steps: int) -> Fault:
@@ -66,9 +65,8 @@ def find_family(command: Forked, processes: int) -> Family | None:
     if not _wait(complete, command):
         return None
     launcher = next(child for child in found if "deepspeed.launcher.launch" in child.cmdline())
-    (port,) = (word.split("=")[1] for word in launcher.cmdline() if word.startswith("--master_port="))
     ranks = sorted((child for child in found if child != launcher), key=lambda child: child.cmdline()[3])
-    return Family(command, launcher, ranks, port)
+    return Family(command, launcher, ranks)
 
 
 def await_moment(fault: Fault, command: Forked, folder: RunFolder, start: int, eval_every: int) -> bool:

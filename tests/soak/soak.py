@@ -14,9 +14,8 @@ import torch
 from pretrain import checkpoint
 from pretrain.config import load_config
 from pretrain.run_folder import RunFolder
-from pretrain.shared_memory import unlink_segments
 from tests.soak import faults
-from tests.soak.faults import EITHER, HARD, SOFT, Family, Fault
+from tests.soak.faults import HARD, SOFT, Fault
 from tests.soak.journal import last_step, read_lines, results, training_steps
 from tests.support import forked, runs
 from tests.support.checkpoints import must_be_committed
@@ -36,7 +35,6 @@ class Report:
     repeated: int = 0
     longest_end: float = 0.0
     leftovers: int = 0  # partial checkpoints that kills left, each gone after the next start
-    segments: int = 0  # starts of which shared memory was left
     seconds: float = 0.0
 
 
@@ -107,7 +105,6 @@ class Soaked:
         self.report.longest_end = max(self.report.longest_end, time.monotonic() - struck)
         self.report.faults[fault.kind, fault.moment] += 1
         said = self._check_end(fault, code, start)
-        self._check_shared_memory(fault, family)
         return said
 
     def complete(self) -> None:
@@ -173,15 +170,6 @@ class Soaked:
         for name, value in results(lines).items():
             assert self.wanted[name] == value, f"{name} is {value} and was {self.wanted[name]} in the run left alone"
         return start + len(steps)
-
-    def _check_shared_memory(self, fault: Fault, family: Family) -> None:
-        """Only a command that is killed while its ranks start has nobody who takes away what they leave."""
-        left = list(Path("/dev/shm").glob(f"deepspeed_*_{family.port}_*"))
-        if fault.kind in EITHER and fault.moment == "start":
-            unlink_segments("*", family.port)
-            self.report.segments += bool(left)
-        else:
-            assert not left, f"left in shared memory: {left}"
 
 
 def assert_same_checkpoint(reference: RunFolder, run: RunFolder, step: int) -> None:

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 def library() -> Path:
     """Compiled; the test is skipped where there is no C compiler."""
     if not (compiler := shutil.which("gcc")):
-        pytest.skip("what the operating system answers is changed by a library that gcc compiles")
+        pytest.skip("needs gcc: it compiles the library that makes system calls fail")
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     path = Path(folder.name) / "faulty.so"

@@ -1,8 +1,11 @@
 """What `maskwright doctor` thinks of packages, and of what compiles extensions and where."""
 
+from typing import Any
+
 import pytest
 
 from launchers.doctor import extensions, packages
+from pretrain.config import Config
 from tests.support.doctor import status
 
 
@@ -27,22 +30,39 @@ def test_python_and_what_is_not_needed():
 
 
 def test_extensions(tmp_path):
-    assert status(extensions.judge_compiler("g++ 12", True, False)) == "ok"
-    assert status(extensions.judge_compiler(None, True, False)) == "warn"
-    assert "ninja" in extensions.judge_compiler("g++ 12", False, True).value
+    assert status(extensions.judge_compiler("g++ 12")) == "ok"
+    assert status(extensions.judge_compiler(None)) == "fail"
     assert status(extensions.judge_folder("deepspeed", tmp_path, True, False, [], [])) == "ok"
     assert "TORCH_EXTENSIONS_DIR" in extensions.judge_folder("deepspeed", tmp_path, False, False, [], []).advice
-    unneeded = extensions.judge_folder("deepspeed", tmp_path, False, False, [], [], needed=False)
-    assert status(unneeded) == "warn"
     assert "TRITON_CACHE_DIR" in extensions.judge_folder("triton", tmp_path, True, True, [], []).advice
     assert "rm /x/lock" in extensions.judge_folder("deepspeed", tmp_path, True, False, [], ["/x/lock"]).advice
     assert status(extensions.judge_tokenizers({"nanotoken": "0.1"})) == "ok"
     assert extensions.judge_tokenizers({"nanotoken": None}).status == "skipped"
 
 
-def test_libaio_is_asked_for_where_it_is_needed(tmp_path, monkeypatch):
-    names = [check.name for check in extensions.checks()]
-    assert [check.name for check in extensions.checks(swaps=True)] == [*names, "libaio"]
+def settings(**sections: Any) -> Config:
+    """A config with these sections."""
+    required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
+    return Config.model_validate(required | sections)
+
+
+def names(config: Config | None) -> set[str]:
+    """The names of the checks of extensions."""
+    return {check.name for check in extensions.checks(config)}
+
+
+def test_compilers_are_looked_for_only_where_the_run_uses_one(monkeypatch):
+    swaps = settings(zero={"stage": 3, "offload": "nvme", "nvme_path": "/disk"})
+    compiles = settings(train={"steps": 1, "compile": True})
+    monkeypatch.setattr(extensions, "gpu_count", lambda: 0)
+    assert names(None) == names(settings()) == {"triton", "tokenizers"}
+    assert names(compiles) == {"triton", "tokenizers", "compiler"}
+    assert names(swaps) == {"triton", "tokenizers", "deepspeed", "libaio"}
+    monkeypatch.setattr(extensions, "gpu_count", lambda: 8)
+    assert names(compiles) == {"triton", "tokenizers"}
+
+
+def test_libaio(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
     assert "no g++" in next(extensions._libaio()).value
     for code, expected in ((0, "ok"), (1, "fail")):
@@ -50,9 +70,3 @@ def test_libaio_is_asked_for_where_it_is_needed(tmp_path, monkeypatch):
         (tmp_path / "c++").chmod(0o755)
         monkeypatch.setenv("CXX", str(tmp_path / "c++"))
         assert status(next(extensions._libaio())) == expected
-    monkeypatch.setattr(extensions, "_place", lambda folder: (False, False))
-    monkeypatch.setattr(extensions, "gpu_count", lambda: 8)
-    for swaps, expected in ((True, "fail"), (False, "warn")):
-        (check,) = (one for one in extensions.checks(swaps) if one.name == "deepspeed")
-        (found,) = check.look()
-        assert found.status == expected, "on GPUs nothing else is compiled for"

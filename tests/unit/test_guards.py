@@ -243,5 +243,7 @@ def test_a_trial_step_that_fails_says_what_to_change():
         said = explain(error, 64, 512)
         assert said
         assert "with 64 rows of 512 slots in a micro-batch does not fit into memory; lower train.micro_batch" in said
-    assert "could not be compiled" in str(explain(torch._dynamo.exc.Unsupported("no such thing"), 64, 512))
+    assert "could not be compiled; set train.compile=false" in str(
+        explain(torch._dynamo.exc.Unsupported("no such thing"), 64, 512)
+    )
     assert explain(ValueError("something else"), 64, 512) is None
