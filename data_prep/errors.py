@@ -1,6 +1,8 @@
-"""The errors that are the user's to mend: the command line prints their one sentence and no traceback."""
+"""Errors that the user can fix: the command line prints their message and no traceback."""
 
+import os
 import re
+from pathlib import Path
 
 MAX_MESSAGE = 300  # characters
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -14,6 +16,10 @@ class MissingFile(UserError):
     """A file that is to be read does not exist."""
 
 
+class MissingDataSet(UserError):
+    """There is no folder where a data set should be."""
+
+
 class DamagedData(UserError):
     """Stored bytes differ from the checksum or count recorded for them."""
 
@@ -22,3 +28,8 @@ def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
     """`text` as one line of at most `limit` characters: control characters become spaces, a long end becomes `...`."""
     line = _CONTROL.sub(" ", text)
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def working_directory(path: str | Path) -> str:
+    """For messages on a path that does not exist: ` (working directory: ...)` after a relative path, else nothing."""
+    return "" if os.path.isabs(path) else f" (working directory: {os.getcwd()})"

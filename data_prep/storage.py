@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from data_prep import format
-from data_prep.errors import DamagedData, UserError
+from data_prep.errors import DamagedData, MissingDataSet, UserError, working_directory
 from data_prep.files import map_file, read_into
 from data_prep.format import Manifest, ShardInfo, TokenizerInfo, parse_manifest, xxh3
 
@@ -112,11 +112,17 @@ class LocalStorage:
                 os.close(descriptor)
 
 
+def no_data_set(folder: str | Path, setting: str = "the path") -> str:
+    """The message for a data set folder that does not exist. `setting` is what names it, such as data.train."""
+    where = f"{folder}{working_directory(folder)}"
+    return f"No data set at {where}. Create it with `maskwright prep run`, or correct {setting}."
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a data set folder; raises UserError where there is none or it does not follow the format."""
     path = folder / "manifest.json"
     if not folder.is_dir():
-        raise UserError(f"There is no data set folder {folder}.")
+        raise MissingDataSet(no_data_set(folder))
     if not path.is_file() and (folder / "train" / "manifest.json").is_file():
         raise UserError(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
     if not path.is_file():

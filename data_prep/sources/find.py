@@ -1,5 +1,6 @@
 """`--input` values to inputs: files, folders, globs, URLs of these, and data sets of the Hub."""
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -9,9 +10,10 @@ from typing import Any
 
 import orjson
 
-from data_prep.errors import UserError
-from data_prep.remote import Remote, is_url, open_remote, remote_errors, shown, without_query
+from data_prep.errors import UserError, working_directory
+from data_prep.remote import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 from data_prep.sources.base import HUB, SUFFIXES, Found, kind_of
+from data_prep.sources.convert import KNOWN, how_to_convert
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
 
@@ -31,7 +33,7 @@ def find_inputs(values: Iterable[str | Path]) -> list[Found]:
         for location in _locations(value):
             kind = "hub" if location.startswith(HUB) else kind_of(location)
             if kind is None:
-                raise UserError(f"{shown(location)} is of an unknown type; inputs end in {', '.join(SUFFIXES)}.")
+                raise UserError(_unknown_type(location))
             try:
                 location.encode()
             except UnicodeEncodeError:  # which plan and manifest could not hold
@@ -76,8 +78,29 @@ def _local(value: str) -> list[str]:
     else:
         found = [str(path)] if path.is_file() else []
     if not found:
-        raise UserError(f"No input file at {value}; give a file, a folder, a quoted glob pattern or a URL.")
+        raise UserError(_nothing_found(value, path))
     return found
+
+
+def _nothing_found(value: str, path: Path) -> str:
+    """The message for a folder without inputs, a pattern that matches nothing, or a path that does not exist."""
+    if path.is_dir():
+        others = sorted(str(file) for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+        held = f"it has {len(others)} files of other types, such as {_unknown_type(others[0])}" if others else "empty."
+        return f"No input file in the folder {value}: {held}"
+    missing = f"No input file at {value}{working_directory(value)}."
+    names = os.listdir(path.parent) if path.parent.is_dir() else []
+    if likely := difflib.get_close_matches(path.name, names, n=1, cutoff=0.7):
+        return f"{missing} Did you mean {os.path.join(os.path.dirname(value), likely[0])}?"
+    return f"{missing} Name a file, a folder, a pattern in quotes or a URL."
+
+
+def _unknown_type(location: str) -> str:
+    name = shown(location)
+    suffix = os.path.splitext(file_name(location))[1]
+    return f"{os.path.basename(name) or name}: {suffix or 'a name without an ending'} is not supported. " + (
+        KNOWN if is_url(location) else how_to_convert(location)
+    )
 
 
 def _remote(url: str, remote: Remote) -> list[str]:

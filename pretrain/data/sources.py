@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.errors import DamagedData, MissingDataSet, UserError
 from data_prep.format import TokenizerInfo
 from data_prep.reader import Dataset
+from data_prep.storage import no_data_set
 from pretrain.config import Config, DataConfig, MaskingConfig
 from pretrain.curriculum import Stage, stages_of
 from pretrain.data.loader import Loader
@@ -71,7 +72,8 @@ def open_sources(config: DataConfig) -> Sources:
     Raises:
         UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
     """
-    datasets = tuple(_open(config, source.path) for source in config.train)
+    keys = ["data.train"] if len(config.train) == 1 else [f"data.train.{n}.path" for n in range(len(config.train))]
+    datasets = tuple(_open(config, source.path, key) for source, key in zip(config.train, keys, strict=True))
     for source, dataset in zip(config.train[1:], datasets[1:], strict=True):
         _check_tokenizer(dataset, source.path, datasets[0], config.train[0].path)
     weights = tuple(
@@ -89,7 +91,7 @@ def open_held_out(config: DataConfig, sources: Sources) -> Dataset | None:
     """
     if config.valid is None:
         return None
-    dataset = _open(config, config.valid)
+    dataset = _open(config, config.valid, "data.valid")
     _check_tokenizer(dataset, config.valid, sources.datasets[0], config.train[0].path)
     return dataset
 
@@ -181,8 +183,11 @@ def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[Stage], r
     return Loader(mixture, stages, vocabulary, objective, lambda _: last, rank)
 
 
-def _open(config: DataConfig, location: str) -> Dataset:
-    dataset = Dataset(location, config.cache_dir, int(config.cache_gb * 1e9))
+def _open(config: DataConfig, location: str, key: str) -> Dataset:
+    try:
+        dataset = Dataset(location, config.cache_dir, int(config.cache_gb * 1e9))
+    except MissingDataSet:
+        raise MissingDataSet(no_data_set(location, key)) from None
     if not dataset.n_blocks:
         raise UserError(f"{dataset.location} holds no document; prepare it again from a text that has some")
     return dataset

@@ -367,7 +367,7 @@ def test_manifest_too_large_to_read(dataset, monkeypatch):
 
 
 REFUSED_URLS = {
-    "pipe:touch exploded": "no data set folder",
+    "pipe:touch exploded": "No data set at",
     "pipe://touch exploded": "cannot be opened: Protocol not known: pipe",
     "nosuch://host/set": "cannot be opened: Protocol not known: nosuch",
     "simplecache::memory://set": "begins with simplecache::",

@@ -59,7 +59,7 @@ def test_wrong_type(write, tmp_path):
 @pytest.mark.parametrize("key", ["data.train", "data.valid"])
 def test_missing_data_set(write, tmp_path, key):
     message = refused("train", write(), f"{key}={tmp_path}/nothing")
-    assert f"There is no data set folder {tmp_path}/nothing" in message
+    assert f"No data set at {tmp_path}/nothing. Create it with `maskwright prep run`, or correct {key}." in message
     assert not (tmp_path / "run").exists()
 
 

@@ -175,7 +175,7 @@ def test_bad_input_gets_one_sentence(corpus, tmp_path):
     (tmp_path / "t").mkdir()
     assert maskwright(*tokenizer, tmp_path / "t").returncode == 0
     assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
-    assert "no data set folder" in refused("prep", "info", tmp_path / "nowhere")
+    assert "No data set at" in refused("prep", "info", tmp_path / "nowhere")
     assert "no finished data set" in refused("prep", "verify", tmp_path)
     (tmp_path / "two" / "train").mkdir(parents=True)
     (tmp_path / "two" / "train" / "manifest.json").touch()

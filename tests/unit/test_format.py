@@ -235,7 +235,7 @@ def test_bad_manifest_is_refused(dataset, change, message):
 
 
 def test_folder_without_a_finished_data_set(dataset, tmp_path):
-    with pytest.raises(UserError, match="no data set folder"):
+    with pytest.raises(UserError, match="No data set at"):
         Dataset(tmp_path / "nowhere")
     shutil.rmtree(dataset.path / "shards")
     (dataset.path / "manifest.json").unlink()

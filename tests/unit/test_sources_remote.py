@@ -126,7 +126,7 @@ def test_files_folders_and_globs(tmp_path):
     for value in ("none.jsonl", "*.nothing", "none/"):
         with pytest.raises(UserError, match=r"No input file at .*(none|nothing)"):
             find_inputs([tmp_path / value])
-    with pytest.raises(UserError, match=r"notes\.md is of an unknown type"):
+    with pytest.raises(UserError, match=r"notes\.md: \.md is not supported\. If it is plain text, rename it"):
         find_inputs([tmp_path / "sub/notes.md"])
 
 
