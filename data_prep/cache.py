@@ -17,6 +17,7 @@ from typing import Any
 import xxhash
 
 from data_prep.errors import UserError
+from data_prep.files import fsync_path
 from data_prep.remote import (
     BACKOFF_SECONDS,
     NO_ROOM,
@@ -91,6 +92,7 @@ class LocalCache:
         try:
             with remote_errors(location), full_disk(self.folder):
                 retried(fetch, self.backoff_seconds)
+                fsync_path(part)  # its name alone says later that it is complete
             os.replace(part, path)
         except BaseException:
             part.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ import orjson
 from data_prep.cleaning.contamination import Grams, contaminated
 from data_prep.cleaning.text import Cleaning, clean_all, normalize
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.files import atomic_writer, make_folder
 from data_prep.place import Place
 from data_prep.plan import Plan
 from data_prep.sources import Found, Row, Rows, open_rows
@@ -32,7 +32,7 @@ class Quarantine(contextlib.ExitStack):
     def write(self, row: dict[str, Any]) -> None:
         if self._file is None:
             self.first = row
-            self.path.parent.mkdir(exist_ok=True)
+            make_folder(self.path.parent)
             self._file = self.enter_context(atomic_writer(self.path))
         self._file.write(orjson.dumps(row) + b"\n")
 

@@ -19,13 +19,29 @@ from data_prep.errors import UserError
 ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
 
 
-def fsync_folder(folder: Path) -> None:
-    """Make renames and new entries of `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def fsync_path(path: Path) -> None:
+    """Make a file's bytes durable; of a folder, its renames and new entries."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def fsync_tree(folder: Path) -> None:
+    """Make every file and folder in `folder`, and the folder itself, durable."""
+    for path, _, names in os.walk(folder):
+        for name in names:
+            fsync_path(Path(path, name))
+        fsync_path(Path(path))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and the folders above it that are missing, durably; it may be there already."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        fsync_path(folder.parent)
 
 
 @contextlib.contextmanager
@@ -44,7 +60,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        fsync_folder(path.parent)
+        fsync_path(path.parent)
     except OSError as error:
         if error.filename is None:  # of a write or a flush
             error.filename = str(path)
@@ -55,15 +71,15 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder that appears at `path`, complete, when the block ends without an exception; an empty one gives way.
+    """A folder that appears at `path`, complete and on disk, when the block ends without an exception.
 
-    What writers that were killed left beside it is removed.
+    It replaces an empty folder. What killed writers left beside it is removed.
 
     Raises:
         OSError: if `path` cannot be made, or is by then something else than an empty folder.
     """
     path = path.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
@@ -71,7 +87,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
+        fsync_tree(temporary)
         temporary.rename(path)
+        fsync_path(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

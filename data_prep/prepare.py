@@ -16,7 +16,7 @@ from data_prep import deduplicate
 from data_prep.cache import CACHE, CACHE_BYTES, LocalCache
 from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
 from data_prep.errors import UserError
-from data_prep.files import fsync_folder, sha256_file
+from data_prep.files import fsync_path, make_folder, sha256_file
 from data_prep.format import Manifest, TokenizerInfo
 from data_prep.merge import NoDocuments, merge
 from data_prep.place import Place, write_place
@@ -173,11 +173,11 @@ def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[s
         (out / "prep" / folder).mkdir(exist_ok=True)
     if settings.evaluation_sha256:
         os.replace(new_evaluation_path(out), evaluation_path(out))
-        fsync_folder(out / "prep")
+        fsync_path(out / "prep")
     for split in plan.splits:
         copy_files(request.tokenizer, out / split / "tokenizer")
         (out / split / "shards").mkdir(exist_ok=True)
-        fsync_folder(out / split)
+        fsync_path(out / split)
     write_plan(plan, out)  # last: who finds a plan finds all that belongs to it
     return plan, notes
 
@@ -275,7 +275,7 @@ def _locked(out: Path, check: Callable[[Path], object]) -> Iterator[None]:
     A folder that `check` raises for is left as it is.
     """
     check(out)
-    (out / "prep").mkdir(parents=True, exist_ok=True)
+    make_folder(out / "prep")
     with open(out / "prep" / "lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

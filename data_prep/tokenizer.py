@@ -1,9 +1,7 @@
 """Train a WordPiece or byte-level BPE tokenizer; fetch, load and describe any Hugging Face fast tokenizer."""
 
 import json
-import os
 import re
-import shutil
 import string
 import sys
 from collections import Counter
@@ -14,7 +12,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, fsync_folder, write_json
+from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
 from data_prep.format import SPECIAL_NAMES, TokenizerInfo, tokenizer_digest
 
 KINDS = ("wordpiece", "bpe")
@@ -53,16 +51,9 @@ def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase
 
 
 def _save(tokenizer: Tokenizer, config: dict[str, Any], out: Path) -> None:
-    """All files or none: a new folder, or one in the place of an empty folder."""
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    temporary.mkdir(parents=True)
-    try:
-        write_json(temporary / "tokenizer_config.json", config)
-        write_json(temporary / "tokenizer.json", json.loads(tokenizer.to_str()))
-        os.replace(temporary, out)
-        fsync_folder(out.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with atomic_folder(out) as folder:
+        write_json(folder / "tokenizer_config.json", config)
+        write_json(folder / "tokenizer.json", json.loads(tokenizer.to_str()))
 
 
 def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
@@ -172,7 +163,7 @@ def _download(hub_id: str) -> Path:
 
 
 def _replace_files(sources: dict[str, Path], into: Path) -> Path:
-    into.mkdir(parents=True, exist_ok=True)
+    make_folder(into)
     for name in FILES:
         if name not in sources:
             (into / name).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, write_json
+from data_prep.files import atomic_writer, make_folder, write_json
 from data_prep.remote import NO_ROOM
 
 State = Literal["running", "completed", "stopped", "failed"]
@@ -82,7 +82,7 @@ class RunFolder:
             UserError: if the place cannot be written.
         """
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            make_folder(self.checkpoints)
         except OSError as error:
             raise UserError(f"{self.path}: the run folder cannot be made ({error.strerror})") from None
 

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.files import fsync_folder
+from data_prep.files import fsync_path
 
 _FOLDER = re.compile(r"step-(\d{8})")
 
@@ -58,4 +58,4 @@ def set_aside(folder: Path, after_step: int) -> None:
         if step > after_step:
             number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.aside-{n}").exists())
             path.rename(path.with_name(f"{path.name}.aside-{number}"))
-    fsync_folder(folder)
+    fsync_path(folder)

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.files import fsync_folder
+from data_prep.files import fsync_path, fsync_tree
 from data_prep.remote import Remote, open_remote, shown
 from pretrain.checkpoint.folder import name_of, retained, step_of
 from pretrain.checkpoint.manifest import MAX_MANIFEST_BYTES, NAME, Checkpoint, parse, read, verify
@@ -129,8 +129,9 @@ def fetch_newest(url: str, folder: Path, tell: Callable[[str], None]) -> Path | 
             temporary = folder / f"{name_of(step)}.tmp"
             problem = _download(remote, step, temporary) or verify(temporary)
             if problem is None:
+                fsync_tree(temporary)
                 final = temporary.rename(folder / name_of(step))
-                fsync_folder(folder)
+                fsync_path(folder)
                 return final
             shutil.rmtree(temporary, ignore_errors=True)
             problems.append(problem)

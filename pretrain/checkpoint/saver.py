@@ -18,7 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from data_prep.errors import UserError
-from data_prep.files import fsync_folder
+from data_prep.files import fsync_path
 from pretrain.checkpoint.folder import committed, discard, name_of, remove_leftovers, retained
 from pretrain.checkpoint.manifest import Files, write_manifest
 from pretrain.checkpoint.remote import RemoteCopies
@@ -162,7 +162,7 @@ class Saver:
         try:
             write_manifest(temporary, pending.step, pending.state, files)
             temporary.rename(final)
-            fsync_folder(self._folder)
+            fsync_path(self._folder)
         except OSError as error:
             return f"{error.filename or temporary}: {error.strerror}"
         if self._remote:

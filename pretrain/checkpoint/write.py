@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Protocol
 
 import xxhash
 
-from data_prep.files import fsync_folder
+from data_prep.files import fsync_path
 from pretrain.checkpoint.manifest import Files
 
 
@@ -38,7 +38,7 @@ def write_parts(folder: Path, parts: Parts) -> Files:
         path.parent.mkdir(parents=True, exist_ok=True)
         files[name] = _written(path, write)
     for parent in {(folder / name).parent for name in parts}:
-        fsync_folder(parent)
+        fsync_path(parent)
     return files
 
 
