@@ -1,6 +1,7 @@
 """Durable writes: a file exists under its final name only when all of its bytes are on disk."""
 
 import contextlib
+import errno
 import glob
 import hashlib
 import json
@@ -113,6 +114,20 @@ def is_abandoned(temporary: Path) -> bool:
         return time.time() - temporary.stat().st_mtime > ABANDONED_SECONDS
     except FileNotFoundError:
         return False
+
+
+def no_link(path: str, flags: int) -> int:
+    """Opener of files that are changed in place: a symbolic link in a foreign folder may lead to any file.
+
+    Raises:
+        OSError: naming the link.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "is a symbolic link; put the file itself there"
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,24 +1,47 @@
-"""Where a command sends what it measured: options before MLflow's environment variables, and those before the usual."""
+"""Where a command sends its results: options first, then MLflow's environment variables, then the defaults."""
+
+import sys
+from pathlib import Path
+
+import typer
 
 from data_prep.errors import UserError
 
 
 def mlflow_address(uri: str | None, experiment: str | None) -> tuple[str, str]:
-    """Address and experiment. Raises UserError for a password in the option."""
+    """Address and experiment. Raises UserError for an address with a password, or one that MLflow cannot have."""
     from pretrain.config.run import TrackConfig
+    from pretrain.tracking.address import require_address
     from pretrain.tracking.target import absolute, resolve_target
 
     refuse_password(uri)
     usual = TrackConfig()
     found = resolve_target(usual.uri, usual.experiment)
-    return absolute(uri) if uri else found[0], experiment or found[1]
+    address = absolute(uri) if uri else found[0]
+    require_address(address)
+    return address, experiment or found[1]
 
 
 def refuse_password(uri: str | None) -> None:
-    """Raise UserError if the address that an option gives holds one."""
+    """Raise UserError if the address that an option gives holds a password."""
     from pretrain.redact import redact
 
     if uri and redact(uri) != uri:
-        raise UserError(
-            "passwords do not belong on a command line, which all can read: set MLFLOW_TRACKING_URI instead"
-        )
+        raise UserError("Do not write a password on a command line, which others can read. Set MLFLOW_TRACKING_URI.")
+
+
+def confirmed_address(run: Path, uri: str | None, yes: bool) -> str | None:
+    """`uri`, or the address that only the run folder names, if the user agrees; None leaves the choice to `sync`.
+
+    Args:
+        yes: the user agreed with an option; else a terminal is asked.
+    """
+    from pretrain.tracking import unconfirmed_address
+
+    address = None if uri else unconfirmed_address(run)
+    if address is None or yes:
+        return uri or address
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        question = f"{run} names {address}. Send data and your MLflow credentials there?"
+        return address if typer.confirm(question, err=True) else None
+    return None

@@ -3,13 +3,15 @@
 import os
 from pathlib import Path
 
+from data_prep.files import no_link
+
 
 class LineFile:
     """Appends whole lines to the file at `path`; one process writes, any number may read meanwhile."""
 
     def __init__(self, path: Path) -> None:
         """Open for appending. What follows the last newline was cut short by a kill, and is dropped."""
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as this object
+        self._file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115 - lives as long as this object
         self._unwritten = b""
         whole = _length_of_whole_lines(path)
         if whole < os.path.getsize(path):

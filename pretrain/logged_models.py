@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_prep.errors import UserError
+from data_prep.files import no_link
 from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
@@ -115,12 +116,13 @@ def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Ca
     return found
 
 
-def log_models(run: Path, which: str, step: int | None = None) -> list[str]:
+def log_models(run: Path, which: str, step: int | None = None, uri: str | None = None) -> list[str]:
     """Log the checkpoints of a run as models of its MLflow run, those that are not there yet.
 
     Args:
         which: all, best or last.
         step: this checkpoint alone, whatever `which` says.
+        uri: as in TrackedRun.find.
 
     Returns:
         The names of the models logged now.
@@ -135,7 +137,7 @@ def log_models(run: Path, which: str, step: int | None = None) -> list[str]:
     if step is not None and not (offered := [one for one in offered if one.step == step]):
         raise UserError(f"{run}: there is no checkpoint of step {step}")
     with errors_in_a_sentence(f"logging the models of {run} in MLflow"), _one_at_a_time(folder):
-        tracked = TrackedRun.find(run)
+        tracked = TrackedRun.find(run, uri)
         known = {model.tags.get(_KEY, ""): model for model in models_of(tracked)}
         losses = [loss for model in known.values() if is_ready(model) and (loss := loss_of(model)) is not None]
         done = []
@@ -243,7 +245,7 @@ def _link(tracked: TrackedRun, config: Config, one: Candidate, model_id: str) ->
 def _one_at_a_time(folder: RunFolder) -> Iterator[None]:
     """The training's own pass and a person's command would log the same model twice."""
     folder.exports.mkdir(exist_ok=True)
-    with open(folder.exports / ".lock", "a") as file:
+    with open(folder.exports / ".lock", "a", opener=no_link) as file:
         with contextlib.suppress(OSError):  # a network file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

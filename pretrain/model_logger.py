@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from data_prep.errors import UserError
+from data_prep.files import no_link
 from pretrain.run_folder import RunFolder
 
 LAST_SECONDS = 300.0
@@ -19,10 +20,12 @@ class ModelLogger:
 
     Args:
         which: track.models.
+        uri, experiment: where the run is tracked. A pass gets them by its environment: the run folder may be foreign.
     """
 
-    def __init__(self, folder: RunFolder, which: str):
+    def __init__(self, folder: RunFolder, which: str, uri: str, experiment: str):
         self._folder, self._which = folder, which
+        self._place = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_EXPERIMENT_NAME": experiment}
         self._pass: subprocess.Popen[bytes] | None = None
 
     def committed(self) -> None:
@@ -54,9 +57,9 @@ class ModelLogger:
 
     def _begin(self, niceness: int = 0) -> None:
         command = [sys.executable, "-m", "pretrain.model_logger", str(self._folder.path), self._which, str(niceness)]
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | self._place
         try:
-            with open(self._folder.models_log, "ab") as log:
+            with open(self._folder.models_log, "ab", opener=no_link) as log:
                 self._pass = subprocess.Popen(
                     command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
                 )

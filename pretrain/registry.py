@@ -26,12 +26,13 @@ class Registered:
     loss: float | None
 
 
-def register(run: Path, name: str, which: str, alias: str | None) -> Registered:
+def register(run: Path, name: str, which: str, alias: str | None, uri: str | None = None) -> Registered:
     """Make a run's logged model a version of the registered model `name`; the same model is registered once.
 
     Args:
         which: best, by held-out loss, of the logged models and of the checkpoints that are there; last; or a step.
         alias: a name for this version, taken from the one that has it.
+        uri: as in TrackedRun.find.
 
     Raises:
         UserError: if there is no such model, or MLflow does not take it.
@@ -40,9 +41,9 @@ def register(run: Path, name: str, which: str, alias: str | None) -> Registered:
     if step is None and which not in ("best", "last"):
         raise UserError(f"--step {which} is neither a step nor best or last")
     with errors_in_a_sentence(f"registering a model of {run} in MLflow"):
-        tracked = TrackedRun.find(run)
+        tracked = TrackedRun.find(run, uri)
         if step is None or not _of_step(models_of(tracked), step):
-            log_models(run, which if step is None else "all", step)
+            log_models(run, which if step is None else "all", step, uri)
         model = _choose(models_of(tracked), run, which, step)
         version = _version(tracked, name, model)
         if alias:

@@ -14,7 +14,7 @@ from pretrain.model_logger import ModelLogger
 from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
 from pretrain.system.exchange import SystemMetrics
-from pretrain.tracking import Tracker
+from pretrain.tracking import Tracker, resolve_target
 from pretrain.tracking.tags import run_tags
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -65,7 +65,8 @@ class Reporting:
             parent=config.track.parent,
         )
         self._tracker.start()
-        self._models = ModelLogger(folder, config.track.models)
+        address, experiment = resolve_target(config.track.uri, config.track.experiment)
+        self._models = ModelLogger(folder, config.track.models, address, experiment)
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
         """Record the metrics of a step, and of a training step its batch."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, make_folder, write_json
+from data_prep.files import atomic_writer, make_folder, no_link, write_json
 from data_prep.remote import NO_ROOM
 
 State = Literal["running", "completed", "stopped", "failed"]
@@ -79,12 +79,16 @@ class RunFolder:
         """Make the folders.
 
         Raises:
-            UserError: if the place cannot be written.
+            UserError: if the place cannot be written, or a file in it is a symbolic link: training would change the
+                file that it leads to, and the folder may come from somebody else.
         """
         try:
             make_folder(self.checkpoints)
         except OSError as error:
             raise UserError(f"{self.path}: the run folder cannot be made ({error.strerror})") from None
+        for path in self.path.iterdir():
+            if path.is_symlink() and not path.is_dir():
+                raise UserError(f"{path} is a symbolic link, and training would change the file behind it. Remove it.")
 
     def lock(self) -> IO[str]:
         """Hold the folder while the returned file is open.
@@ -93,7 +97,7 @@ class RunFolder:
             UserError: naming the holder, if another process holds it.
         """
         try:
-            file = open(self.path / ".lock", "a+")  # noqa: SIM115 (held open as long as the run)
+            file = open(self.path / ".lock", "a+", opener=no_link)  # noqa: SIM115 (held open as long as the run)
         except OSError as error:
             raise UserError(f"{self.path}: the run folder cannot be written ({error.strerror})") from None
         try:
@@ -168,7 +172,7 @@ class RunFolder:
         except OSError as error:
             if error.errno not in NO_ROOM or not self.status.exists():
                 raise
-            with open(self.status, "r+b") as file:
+            with open(self.status, "r+b", opener=no_link) as file:
                 file.write(json.dumps(status).encode())
                 file.truncate()
 
@@ -214,7 +218,7 @@ class RunFolder:
         """One rank after the other: they often fail in the same instant."""
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):  # no room for the file, or a network file system without locks
-                fcntl.flock(held.enter_context(open(self.path / ".failure", "a")), fcntl.LOCK_EX)
+                fcntl.flock(held.enter_context(open(self.path / ".failure", "a", opener=no_link)), fcntl.LOCK_EX)
             yield
 
     def recorded_status(self) -> Status:

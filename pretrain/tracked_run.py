@@ -10,7 +10,8 @@ from data_prep.errors import UserError
 from data_prep.reader import Dataset
 from pretrain.config import Config
 from pretrain.redact import redact
-from pretrain.tracking import OFFLINE, load_record, resolve_target
+from pretrain.tracking import load_record
+from pretrain.tracking.destination import destination
 from pretrain.tracking.runs import find_run
 from pretrain.tracking.sender import one_line
 from pretrain.tracking.target import connect
@@ -35,24 +36,23 @@ class TrackedRun:
     params: dict[str, str]
 
     @classmethod
-    def find(cls, run: Path) -> "TrackedRun":
-        """The MLflow run of the run folder `run`, at the address and in the experiment where its metrics go.
+    def find(cls, run: Path, uri: str | None = None) -> "TrackedRun":
+        """The MLflow run of the run folder `run`.
+
+        Args:
+            uri: address of MLflow; by default MLFLOW_TRACKING_URI, or the default of track.uri if the run is there.
 
         Raises:
             UserError: if it is not there. MLflow's and the network's own errors.
         """
         record = load_record(run)
         if record is None:
-            raise UserError(f"{run} is not in MLflow: train it first")
-        uri, experiment = resolve_target(record.uri, record.experiment)
-        if uri == OFFLINE:
-            raise UserError(f"{run} was trained with track.uri: none: maskwright track sync {run} --uri ADDRESS")
-        if "***" in uri:
-            raise UserError(f"the password of {uri} is not kept in {run}: set MLFLOW_TRACKING_URI")
+            raise UserError(f"{run} is not in MLflow. Train it first.")
+        uri, experiment = destination(run, record, uri)
         client, experiment_id = connect(uri, experiment)
         found = find_run(client, experiment_id, record.key)
         if found is None:
-            raise UserError(f"{run} is not in MLflow at {redact(uri)} yet: maskwright track sync {run}")
+            raise UserError(f"{run} is not in MLflow at {redact(uri)} yet. Run: maskwright track sync {run}")
         return cls(client, experiment_id, found.info.run_id, record.key, found.data.params)
 
     def outputs(self) -> set[str]:

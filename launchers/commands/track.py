@@ -9,7 +9,7 @@ import typer
 
 from data_prep.errors import UserError
 from launchers.commands.run import RunArgument
-from launchers.mlflow_address import refuse_password
+from launchers.mlflow_address import confirmed_address, refuse_password
 from launchers.progress import ProgressLine
 
 _HELP = """Bring MLflow up to date with a run.
@@ -20,6 +20,11 @@ Examples:
 
     maskwright track register runs/demo --name demo-bert --alias champion
 """
+
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Use the address that the run folder names, without a question.")
+]
+UriOption = Annotated[str | None, typer.Option(help="Address of MLflow, such as http://host:5000.")]
 
 track_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
@@ -37,17 +42,16 @@ def sync_command(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders with runs in them.")
     ],
-    uri: Annotated[
-        str | None, typer.Option(help="Where to, instead of where the run was tracked: http://host:5000.")
-    ] = None,
+    uri: UriOption = None,
     experiment: Annotated[str | None, typer.Option(help="MLflow experiment, instead of the run's own.")] = None,
+    yes: YesOption = False,
     json_format: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Send to MLflow what it lacks of runs, for instance after the server was away.
+    """Send to MLflow the part of runs that it does not have yet, for instance after the server was away.
 
-    Nothing is doubled, however often it is repeated. `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME` win over the
-    address and the experiment the run was started with, and the options over them. A run whose data cannot be sent does
-    not keep the others back; the exit code is then 1.
+    You may repeat it: nothing is sent twice. The address is --uri, else `MLFLOW_TRACKING_URI`, else the one in the run
+    folder. If only the run folder names it, the command asks you first, because the folder may come from somebody
+    else; without a terminal it needs --yes. If one run cannot be sent, the others still are; the exit code is then 1.
 
     Examples:
 
@@ -56,7 +60,7 @@ def sync_command(
       maskwright track sync runs --uri http://tracking:5000 --json
     """
     refuse_password(uri)
-    outcomes = [_sync(run, uri, experiment) for folder in runs for run in _runs_in(folder)]
+    outcomes = [_sync(run, uri, experiment, yes) for folder in runs for run in _runs_in(folder)]
     if json_format:
         print(json.dumps(outcomes, indent=1))
     for outcome in outcomes:
@@ -81,11 +85,12 @@ def _runs_in(folder: Path) -> list[Path]:
     return [run for run in below if (run / RECORD_NAME).exists()] or [folder]
 
 
-def _sync(run: Path, uri: str | None, experiment: str | None) -> dict[str, Any]:
+def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:
     """What came of one run; `points` is the number of metric values sent."""
     from pretrain.tracking import load_record, sync
 
     try:
+        uri = confirmed_address(run, uri, yes)
         size = (run / "journal.jsonl").stat().st_size if (run / "journal.jsonl").exists() else 0
         with ProgressLine() as line:
             points = sync(run, uri, experiment, lambda done: line.show(done, size, str(run)))
@@ -101,6 +106,8 @@ def models(
     run: RunArgument,
     which: Annotated[Which, typer.Option(help="best: each with a lower held-out loss than all before it")] = Which.all,
     step: Annotated[int | None, typer.Option(help="the checkpoint of this step alone")] = None,
+    uri: UriOption = None,
+    yes: YesOption = False,
 ) -> None:
     """Log a run's checkpoints as MLflow models, with their evaluations; those that are not logged yet.
 
@@ -112,11 +119,10 @@ def models(
 
         maskwright track models runs/demo --step 400
     """
-    from pretrain.logged_models import log_models
-    from pretrain.tracking import sync
+    uri = _sent_first(run, uri, yes)
+    from pretrain.logged_models import log_models  # imports torch, which takes seconds
 
-    sync(run)
-    names = log_models(run, which.value, step)
+    names = log_models(run, which.value, step, uri)
     typer.echo(f"logged {', '.join(names)}" if names else "MLflow already has every model")
 
 
@@ -126,16 +132,27 @@ def register(
     name: Annotated[str, typer.Option(help="of the registered model")],
     step: Annotated[str, typer.Option(metavar="N|best|last", help="best: lowest held-out loss")] = "best",
     alias: Annotated[str | None, typer.Option(help="for this version, for instance champion")] = None,
+    uri: UriOption = None,
+    yes: YesOption = False,
 ) -> None:
     """Register a run's model with MLflow, and log it first if it is not logged yet.
 
     Example: `maskwright track register runs/demo --name demo-bert --alias champion`
     """
-    from pretrain.registry import register as register_model
-    from pretrain.tracking import sync
+    uri = _sent_first(run, uri, yes)
+    from pretrain.registry import register as register_model  # imports torch, which takes seconds
 
-    sync(run)
-    made = register_model(run, name, step, alias)
+    made = register_model(run, name, step, alias, uri)
     loss = "" if made.loss is None else f", held-out loss {made.loss:.4f}"
     place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
     typer.echo(f"{place} is version {made.version}: {made.model}{loss}")
+
+
+def _sent_first(run: Path, uri: str | None, yes: bool) -> str | None:
+    """Send what MLflow does not have of the run, and return the address to use for the rest; None means its own."""
+    from pretrain.tracking import sync
+
+    refuse_password(uri)
+    uri = confirmed_address(run, uri, yes)
+    sync(run, uri)
+    return uri

@@ -14,7 +14,7 @@ from pretrain.tracking.bulk import Point, log_points
 from pretrain.tracking.points import metric_name
 from pretrain.tracking.record import load_record
 from pretrain.tracking.runs import find_run, open_run
-from pretrain.tracking.sender import one_line
+from pretrain.tracking.sender import short_reason
 from pretrain.tracking.target import connect
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def send(found: Mapping[str, Any], uri: str, experiment: str) -> None:
             log_points(client, uri, run, [Point(metric_name(key), value, now, 0) for key, value in _metrics(results)])
             client.set_terminated(run, status=_FINISHED)
     except Exception as error:
-        _log.warning("MLflow at %s did not take the results: %s", redact(uri), one_line(error))
+        _log.warning("MLflow at %s did not take the results (%s).", redact(uri), short_reason(error))
 
 
 def _training(client: "MlflowClient", experiment_id: str, model: Path) -> str | None:

@@ -11,7 +11,7 @@ from pretrain.redact import redact
 from pretrain.tracking import OFFLINE, RunRecord
 from pretrain.tracking.points import metric_name
 from pretrain.tracking.runs import open_run
-from pretrain.tracking.sender import one_line
+from pretrain.tracking.sender import short_reason
 from pretrain.tracking.target import connect
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SeedTracker:
         try:
             self._send()
         except Exception as error:
-            _log.warning("MLflow at %s did not take the results: %s", redact(self._uri), one_line(error))
+            _log.warning("MLflow at %s did not take the results (%s).", redact(self._uri), short_reason(error))
 
     def _send(self) -> None:
         report = self._report

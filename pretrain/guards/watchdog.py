@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
+from data_prep.files import no_link
 from pretrain.guards.pulse import PHASES, At, Phase, Pulse
 from pretrain.run_folder import RunFolder
 
@@ -159,5 +160,5 @@ class Watchdog:
     def _dump_stacks(self) -> None:
         with contextlib.suppress(OSError):
             self._folder.stacks.mkdir(exist_ok=True)
-            with open(self._folder.stacks / f"rank-{self._rank:05d}.txt", "w") as file:
+            with open(self._folder.stacks / f"rank-{self._rank:05d}.txt", "w", opener=no_link) as file:
                 faulthandler.dump_traceback(file)

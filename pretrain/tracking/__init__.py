@@ -10,9 +10,20 @@ time. MLflow's stores keep one row for one (run, metric, step, time, value), so 
 a step that a resumed run repeats is not sent again: MLflow keeps the first attempt's numbers, the journal has both.
 """
 
+from pretrain.tracking.address import OFFLINE
 from pretrain.tracking.catch_up import sync
+from pretrain.tracking.destination import unconfirmed_address
 from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
-from pretrain.tracking.target import OFFLINE, resolve_target
+from pretrain.tracking.target import resolve_target
 from pretrain.tracking.thread import Tracker
 
-__all__ = ["OFFLINE", "RECORD_NAME", "RunRecord", "Tracker", "load_record", "resolve_target", "sync"]
+__all__ = [
+    "OFFLINE",
+    "RECORD_NAME",
+    "RunRecord",
+    "Tracker",
+    "load_record",
+    "resolve_target",
+    "sync",
+    "unconfirmed_address",
+]

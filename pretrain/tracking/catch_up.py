@@ -1,4 +1,4 @@
-"""Sending what MLflow lacks of a run, after it has ended or beside it."""
+"""Send the part of a run that MLflow does not have yet, after the run has ended or while it trains."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from pretrain.redact import redact
+from pretrain.tracking.destination import destination
 from pretrain.tracking.record import RECORD_NAME, load_record, new_key
-from pretrain.tracking.sender import Sender, one_line
-from pretrain.tracking.target import OFFLINE, absolute, resolve_target
+from pretrain.tracking.sender import Sender, short_reason
 
 
 def sync(
@@ -22,23 +22,21 @@ def sync(
     May be repeated, and run beside the training itself, without doubling anything. Raises UserError.
 
     Args:
-        uri: where to; by default MLFLOW_TRACKING_URI, or where the run was tracked.
+        uri: where to; by default MLFLOW_TRACKING_URI, or the default of track.uri if the run was tracked there.
         experiment: by default MLFLOW_EXPERIMENT_NAME, or the run's.
         on_progress: called with the bytes of the journal that have been sent so far.
     """
     record = load_record(run_dir)
     if record is None:
-        raise UserError(f"{run_dir} has no {RECORD_NAME}: give the folder of a run that was trained with tracking on")
-    target, own_experiment = resolve_target(record.uri if record.uri != OFFLINE else "", record.experiment)
-    target, experiment = absolute(uri) if uri else target, experiment or own_experiment
-    if target in ("", OFFLINE):
-        raise UserError(f"{run_dir} was trained with track.uri: none: say with --uri which MLflow is to get it")
-    if "***" in target:
-        raise UserError(f"the password of {target} is not kept in {run_dir / RECORD_NAME}: set MLFLOW_TRACKING_URI")
+        raise UserError(f"{run_dir} has no {RECORD_NAME}. Give the folder of a run that was trained with tracking on.")
+    target, own_experiment = destination(run_dir, record, uri)
+    experiment = experiment or own_experiment
     if experiment != record.experiment:
         record = replace(record, experiment=experiment, key=new_key(), run_id=None)
     record.uri = redact(target)
     try:
         return Sender(run_dir, target, record, on_progress).send()
     except Exception as error:
-        raise UserError(f"MLflow at {record.uri} does not take the data of {run_dir}: {one_line(error)}") from error
+        raise UserError(
+            f"MLflow at {record.uri} does not take the data of {run_dir} ({short_reason(error)})"
+        ) from error

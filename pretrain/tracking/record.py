@@ -1,5 +1,6 @@
 """RUN/mlflow_run.json: where a run is tracked, and how far that has got."""
 
+import re
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,7 @@ class RunRecord:
     restarts: int = 0
     status: str = "RUNNING"
     end_time: int | None = None  # Unix milliseconds
-    artifacts: list[str] = field(default_factory=list)  # still to be uploaded; relative to RUN where inside it
+    artifacts: list[str] = field(default_factory=list)  # still to be uploaded; paths in RUN
 
     def continue_from(self, earlier: "RunRecord") -> None:
         """Take over from an earlier start of the run what is still true of this one."""
@@ -48,7 +49,10 @@ def load_record(run_dir: Path) -> RunRecord | None:
     """The record of a run folder; None where there is none. Raises UserError where it cannot be understood."""
     path = run_dir / RECORD_NAME
     try:
-        return RunRecord(**orjson.loads(path.read_bytes()))
+        record = RunRecord(**orjson.loads(path.read_bytes()))
+        if not re.fullmatch("[0-9a-f]{32}", record.key):  # it becomes part of a search filter
+            raise ValueError("its key is not 32 hexadecimal digits")
+        return record
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:

@@ -1,6 +1,7 @@
 """Brings MLflow up to what a run folder holds."""
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.files import write_json
 from pretrain.redact import redact
+from pretrain.tracking.artifacts import open_inside, private_copy
 from pretrain.tracking.bulk import Point, log_points
 from pretrain.tracking.points import SentSteps, lines, metric_name
 from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord
@@ -44,9 +46,8 @@ class Sender:
         self._at_once = _MOST_AT_ONCE
 
     def queue_artifact(self, path: Path) -> None:
-        path = path.resolve()
-        inside = path.is_relative_to(self._run_dir.resolve())
-        name = str(path.relative_to(self._run_dir.resolve()) if inside else path)
+        """Queue a file of the run folder. Raises ValueError for a file outside of it."""
+        name = str(path.absolute().relative_to(self._run_dir.absolute()))
         self.update(artifacts=[*(other for other in self.record.artifacts if other != name), name])
 
     def end(self, status: str) -> None:
@@ -111,14 +112,14 @@ class Sender:
 
     def _send_artifacts(self, client: "MlflowClient") -> None:
         for name in list(self.record.artifacts):
-            path = self._run_dir / name
-            place = Path(path.name if Path(name).is_absolute() else name)
-            if path.is_dir():
-                client.log_artifacts(self._run_id, str(path), str(place))
-            elif path.is_file():
-                client.log_artifact(self._run_id, str(path), str(place.parent) if len(place.parts) > 1 else None)
+            try:
+                file = open_inside(self._run_dir, name)
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) and error.strerror else error
+                _log.warning("%.100r is not sent to MLflow: it is no regular file in %s (%s)", name, self._run_dir, why)
             else:
-                _log.warning("%s is gone and cannot be logged to MLflow", path)
+                with file, private_copy(file, Path(name).name) as copy:
+                    client.log_artifact(self._run_id, str(copy), str(Path(name).parent) if "/" in name else None)
             self.update(artifacts=[other for other in self.record.artifacts if other != name])
 
 
@@ -126,3 +127,15 @@ def one_line(error: Exception) -> str:
     """What went wrong, without secrets."""
     text = str(error).strip()
     return redact(text.splitlines()[0][:400] if text else type(error).__name__)
+
+
+def short_reason(error: Exception) -> str:
+    """Why MLflow was not reached, in a few words and without secrets; its client's own text fills a screen."""
+    text = redact(str(error))
+    if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
+        return found[1].lower()
+    if "timed out" in text.lower():
+        return "no answer in time"
+    if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
+        return f"HTTP {found[1] or found[2]}"
+    return one_line(error)[:100]

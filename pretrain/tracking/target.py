@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from pretrain.tracking.address import OFFLINE
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-OFFLINE = "none"
-"""The address of a run that sends nothing until `maskwright track sync`."""
 
 # Our own back-off replaces MLflow's minutes of retries inside one call. Printed addresses may hold a password.
 _ENVIRONMENT_DEFAULTS = {

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from pretrain.redact import redact
-from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
-from pretrain.tracking.sender import Sender, one_line
+from pretrain.tracking.destination import sync_command
+from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord, load_record
+from pretrain.tracking.sender import Sender, short_reason
 from pretrain.tracking.target import OFFLINE, resolve_target
 
 _log = logging.getLogger(__name__)
@@ -44,10 +45,15 @@ class Tracker:
         try:
             if earlier := load_record(run_dir):
                 record.continue_from(earlier)
+                if earlier.uri != record.uri:
+                    _log.warning(
+                        "This run was tracked at %s before. From now on it is tracked at %s.", earlier.uri, record.uri
+                    )
         except (UserError, OSError) as error:
             _log.warning("A new MLflow run is started: %s", error)
         self._run_dir = run_dir
         self._offline = uri == OFFLINE
+        self._command = sync_command(run_dir, uri)
         self._sender = Sender(run_dir, uri, record)
         self._stop = threading.Event()
         self._sent_all = False
@@ -73,17 +79,17 @@ class Tracker:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
-        command = f"maskwright track sync {self._run_dir}"
         if self._offline:
-            _log.warning("Nothing was sent to MLflow (track.uri: none); send it with: %s --uri ADDRESS", command)
+            command = f"{self._command} --uri ADDRESS"
+            _log.warning("Nothing was sent to MLflow (track.uri: none). Send it with: %s", command)
         elif not self._sent_all:
-            _log.warning("MLflow has not got everything; send the rest with: %s", command)
+            _log.warning("Some metrics were not sent to MLflow. Send them with: %s", self._command)
 
     def _remember(self, change: Callable[[], None]) -> None:
         try:
             change()
         except OSError as error:
-            _log.warning("%s cannot be written, tracking goes on from memory: %s", self._run_dir / RECORD_NAME, error)
+            _log.warning("%s cannot be written; tracking continues from memory: %s", self._run_dir / RECORD_NAME, error)
 
     def _run(self) -> None:
         back_off, down = 1.0, False
@@ -93,11 +99,16 @@ class Tracker:
                 self._sender.send()
                 self._sent_all = stopping
                 if down:
-                    _log.warning("MLflow takes the data again")
+                    _log.warning("MLflow is back; metrics are sent again.")
                 back_off, down = 1.0, False
             except Exception as error:
                 if not down:
-                    _log.warning("MLflow is away, training goes on and the data are kept: %s", one_line(error))
+                    _log.warning(
+                        "Cannot reach MLflow at %s (%s). Training continues; metrics are kept in %s and sent later.",
+                        self._sender.record.uri,
+                        short_reason(error),
+                        JOURNAL_NAME,
+                    )
                 if stopping:
                     return
                 back_off, down = min(2 * back_off, _LONGEST_BACK_OFF_SECONDS), True

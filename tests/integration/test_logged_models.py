@@ -20,7 +20,7 @@ from pretrain.journal import read_journal
 from pretrain.logged_models import log_models, loss_of, models_of
 from pretrain.registry import register
 from pretrain.tracked_run import TrackedRun
-from pretrain.tracking import sync
+from pretrain.tracking import load_record, sync
 from tests.support import runs, text_data
 from tests.support.mlflow_server import Server
 
@@ -41,6 +41,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.returncode == 0, result.stdout + result.stderr
     assert "warning: MLflow" not in result.stderr, (run / "models.log").read_text()
     return run
+
+
+@pytest.fixture(autouse=True)
+def _own_store(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address that a user names; the folder's own word would not be enough."""
+    record = load_record(run)
+    assert record is not None
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", record.uri)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +160,7 @@ def test_what_cannot_be_logged_is_said(run: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError, match="--step newest is neither a step nor best or last"):
         register(run, "tiny", "newest", alias=None)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
-    with pytest.raises(UserError, match=r"is not in MLflow at .* yet: maskwright track sync"):
+    with pytest.raises(UserError, match=r"is not in MLflow at .* yet. Run: maskwright track sync"):
         log_models(run, "all")
 
 

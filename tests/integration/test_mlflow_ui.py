@@ -50,7 +50,7 @@ def test_the_pages_show_the_run_its_charts_and_its_models(tmp_path: Path) -> Non
     values["track"]["models"] = "all"
     result = runs.maskwright("train", runs.write_config(tmp_path / "config.yaml", values))
     assert result.returncode == 0, result.stdout + result.stderr
-    register(run, "harbour-bert", "best", alias="champion")
+    register(run, "harbour-bert", "best", alias="champion", uri=values["track"]["uri"])
     server = Server(tmp_path, store=values["track"]["uri"])
     seen = []
     try:

@@ -26,7 +26,7 @@ from tests.support import runs as trainings
 from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
 from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
 
-AWAY = "MLflow is away"
+AWAY = "Cannot reach MLflow"
 ENVIRONMENT = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": "0"}}
 ENVIRONMENT |= {"processes": 1, "hosts": [{"host": "here"}]}
 
@@ -129,10 +129,10 @@ def test_an_outage_in_the_middle(
         proxy.mode = "pass"
     wait_for_step(run_dir, 2050)
     tracker.close(60, "FINISHED")
-    assert said(caplog, AWAY) == said(caplog, "MLflow takes the data again") == 1
+    assert said(caplog, AWAY) == said(caplog, "MLflow is back") == 1
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)
     assert ask(server.uri, "runs/get", run_id=run_id(run_dir))["run"]["info"]["status"] == "FINISHED"
-    assert sync(run_dir) == 0
+    assert sync(run_dir, proxy.uri) == 0
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_a_hundred_thousand_points_through_a_line_that_fails(
     failures = 0
     while True:
         try:
-            sync(run_dir)
+            sync(run_dir, proxy.uri)
             break
         except UserError:
             failures += 1
@@ -259,7 +259,7 @@ def test_runs_of_offline_nodes_are_sent_by_one_command(tmp_path: Path, server: S
         assert history(server.uri, one["run_id"]) == expected(tmp_path / "runs" / name)
     assert {run["info"]["status"] for run in all_runs(server.uri, "offline")} == {"FINISHED"}
     assert {"run: runs/a", "run: runs/b"} <= {path.read_text() for path in server.files.rglob("config.yaml")}
-    assert sync(tmp_path / "runs" / "a") == 0  # from now on it knows where
+    assert sync(tmp_path / "runs" / "a", server.uri) == 0
 
 
 def test_a_frozen_server_is_a_request_that_hangs(

@@ -80,14 +80,14 @@ def test_a_server_with_postgresql_gets_every_point_once(
         journal.append(501, {"train/loss": float("nan"), "train/grad_norm": float("inf")})
         journal.close()
         append(run, range(401, 1001))
-        tracker.log_artifact(export)
+        tracker.log_artifact(export / "config.json")
         tracker.close(120, "FINISHED")
         first = [point for point in expected(run) if point[1] != 501]
         assert [point for point in history(server.uri, run_id(run)) if point[1] != 501] == first
         everything = ask(server.uri, "metrics/get-history", run_id=run_id(run), metric_key="train/loss")["metrics"]
         assert len(everything) == 1000
         (run / "mlflow_run.json").write_bytes(unaware)
-        assert sync(run) == len(expected(run))
+        assert sync(run, server.uri) == len(expected(run))
         again = ask(server.uri, "metrics/get-history", run_id=run_id(run), metric_key="train/loss")["metrics"]
         assert len(again) == 1000
         assert [path.read_text() for path in server.files.rglob("step-100/config.json")] == ["{}"]

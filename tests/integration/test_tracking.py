@@ -84,7 +84,7 @@ def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, data
     (export / "config.json").write_text("{}")
     tracker = start(run_dir, f"sqlite:///{database}")
     append(run_dir, range(1, 101))
-    tracker.log_artifact(export)
+    tracker.log_artifact(export / "config.json")
     tracker.log_artifact(run_dir / "not-there")
     tracker.close(60, "FINISHED")
     assert stored(database, run_dir) == expected(run_dir)
@@ -96,7 +96,7 @@ def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, data
     assert any(file.endswith("artifacts/config.yaml") for file in files), files
     assert any(file.endswith("artifacts/exports/step-100/config.json") for file in files), files
     assert (record_of(run_dir).step, record_of(run_dir).artifacts) == (100, [])
-    assert sync(run_dir) == 0
+    assert sync(run_dir, f"sqlite:///{database}") == 0
 
 
 def test_a_resumed_run_continues_its_mlflow_run_and_repeats_nothing(run_dir: Path, database: Path) -> None:
@@ -137,23 +137,23 @@ def test_a_process_that_dies_between_sending_and_recording_doubles_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(Sender, "update", die_when_recording_progress)
         with pytest.raises(UserError, match="killed here"):
-            sync(run_dir)
+            sync(run_dir, f"sqlite:///{database}")
     assert 0 < len(stored(database, run_dir)) < 4 * 1199  # one batch was taken and not recorded
     assert record_of(run_dir).offset == 0
-    assert sync(run_dir) == 4 * 1199
+    assert sync(run_dir, f"sqlite:///{database}") == 4 * 1199
     rows = stored(database, run_dir)
     assert len(rows) == len({(name, step) for name, step, _ in rows}) == 4 * 1199
     assert scalar(database, "select count(*) from metrics where is_nan and key = 'nan'") == 1199
-    assert sync(run_dir) == 0
+    assert sync(run_dir, f"sqlite:///{database}") == 0
 
 
 def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir: Path, database: Path) -> None:
     append(run_dir, range(1, 21))
     Tracker(run_dir, f"sqlite:///{database}", "demo", "first", {}, {}, [])
     unaware = (run_dir / "mlflow_run.json").read_bytes()  # as it was before `create_run`
-    assert sync(run_dir) == 42
+    assert sync(run_dir, f"sqlite:///{database}") == 42
     (run_dir / "mlflow_run.json").write_bytes(unaware)
-    sync(run_dir)
+    sync(run_dir, f"sqlite:///{database}")
     assert scalar(database, "select count(*) from runs") == 1
     assert stored(database, run_dir) == expected(run_dir)
 
@@ -173,7 +173,7 @@ def test_a_run_killed_and_resumed_five_times_is_one_run_with_each_step_once(run_
         time.sleep(draw.random() * 0.5)
         process.kill()
         process.wait()
-    sync(run_dir)
+    sync(run_dir, server.uri)
     Journal(run_dir / "journal.jsonl").close()  # drops the torn line, if there is one
     (run,) = [run for run in all_runs(server.uri, "demo") if run["tags"]["maskwright.key"] == record_of(run_dir).key]
     assert run["tags"]["restarts"] == "5"
@@ -204,7 +204,7 @@ def test_a_server_down_at_start_loses_nothing_as_a_later_sync_fills_the_gap(
     append(run_dir, range(1, 201))
     tracker.close(20, "FINISHED")
     with pytest.raises(UserError, match=r"MLflow at http://127\.0\.0\.1:1 does not take"):
-        sync(run_dir)
+        sync(run_dir, "http://127.0.0.1:1")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     assert sync(run_dir) == len(expected(run_dir))
     assert stored(server.database, run_dir) == expected(run_dir)
@@ -248,7 +248,7 @@ def test_closing_is_bounded_when_the_server_is_frozen(run_dir: Path, server: Ser
         assert f"maskwright track sync {run_dir}" in done.stderr
     finally:
         server.thaw()
-    assert sync(run_dir) == 2 * 199
+    assert sync(run_dir, server.uri) == 2 * 199
     assert stored(server.database, run_dir) == expected(run_dir)
     assert status(server.database, run_dir) == "FAILED"
 

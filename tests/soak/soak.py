@@ -202,7 +202,7 @@ def assert_same(found: Any, wanted: Any, where: str) -> None:
 
 def assert_tracked_once(run: RunFolder, steps: int) -> None:
     """MLflow has one run, with each step's loss once."""
-    sent = runs.maskwright("track", "sync", run.path)
+    sent = runs.maskwright("track", "sync", run.path, "--yes")
     assert sent.returncode == 0, sent.stderr
     losses = {step: value for (step, name), value in results(read_lines(run.journal)).items() if name == "train/loss"}
     with closing(sqlite3.connect(run.path.parent / "mlflow.db")) as database:

@@ -89,7 +89,7 @@ def test_what_was_begun_is_finished(tmp_path, uri, monkeypatch, caplog):
     with monkeypatch.context() as patched:
         patched.setattr("pretrain.evaluation.track.log_points", dies)
         send(found, uri, "books")
-    assert "did not take the results: no space left" in caplog.text
+    assert "did not take the results (no space left)" in caplog.text
     assert rows(tmp_path, "select status from runs") == [("RUNNING",)]
     send(found, uri, "books")
     assert rows(tmp_path, "select status from runs") == [("FINISHED",)]
@@ -119,7 +119,7 @@ def test_the_command_sends_where_it_is_told_to(tmp_path, uri, monkeypatch, caplo
         assert evaluated("--uri", "http://127.0.0.1:9") == 3
     assert "did not take the results" in caplog.text
     refused = CliRunner().invoke(app, ["evaluate", str(model), "--data", "x", "--uri", "http://me:secret@host"])
-    assert "passwords do not belong" in str(refused.exception)
+    assert "Do not write a password" in str(refused.exception)
 
 
 def test_what_is_printed_to_a_closed_pipe_was_sent(tmp_path, uri, monkeypatch):

@@ -388,7 +388,7 @@ def test_what_is_in_use_is_not_written_over(model, files):
 
 
 def test_a_password_on_the_command_line_is_refused(model, files):
-    with pytest.raises(UserError, match="passwords do not belong"):
+    with pytest.raises(UserError, match="Do not write a password"):
         call(model, files, "--uri", "http://me:secret@host")
 
 

@@ -66,7 +66,7 @@ def logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLogger:
     """Whose passes sleep instead."""
     monkeypatch.setattr(model_logger, "LAST_SECONDS", 1.0)
     monkeypatch.setattr(model_logger.sys, "executable", shutil.which("true"))
-    return ModelLogger(RunFolder(tmp_path), "all")
+    return ModelLogger(RunFolder(tmp_path), "all", "http://127.0.0.1:1", "demo")
 
 
 def test_training_waits_for_no_pass_and_its_end_for_a_bounded_time(
@@ -100,7 +100,7 @@ def test_a_run_that_stops_ends_its_pass_and_a_completed_one_looks_once_more(
 
 def test_last_begins_nothing_while_the_run_goes_on(logger: ModelLogger, tmp_path: Path) -> None:
     for which in ("last", "none"):
-        waiting = ModelLogger(RunFolder(tmp_path), which)
+        waiting = ModelLogger(RunFolder(tmp_path), which, "http://127.0.0.1:1", "demo")
         waiting.committed()
         assert waiting._pass is None
 

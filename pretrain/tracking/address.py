@@ -1,0 +1,54 @@
+"""Rules for MLflow addresses, without importing MLflow."""
+
+import re
+from importlib.metadata import entry_points
+from urllib.parse import urlsplit
+
+from data_prep.errors import UserError
+from pretrain.redact import redact
+
+OFFLINE = "none"
+"""The address of a run that sends nothing until `maskwright track sync`."""
+
+_SERVERS = ("http", "https")
+_DATABASES = ("postgresql", "mysql", "sqlite", "mssql")
+_KINDS = "http://HOST:PORT, sqlite:///FILE, postgresql://HOST/NAME, mysql+pymysql://HOST/NAME or databricks"
+
+
+def address_problem(uri: str) -> str | None:
+    """Why MLflow can never be reached at this address, and what to write; None if it may be reached.
+
+    An address without a server behind it is no problem here: the server may come back.
+    """
+    if uri == OFFLINE or uri == "databricks" or uri.startswith("databricks://"):
+        return None
+    shown = redact(uri)[:100]
+    if not uri or re.search(r"[\s\x00-\x1f\x7f-\x9f]", uri):
+        return f"{shown!r} is not an MLflow address. Use {_KINDS}."
+    if re.match(r"[\w.-]+:\d+(/|$)|\[[0-9a-fA-F:]+\]:\d+(/|$)", uri):
+        return f"{shown} has no scheme. Write http://{shown}"
+    try:
+        parts = urlsplit(uri)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return f"{shown} is not a valid address. Use {_KINDS}."
+    if parts.scheme in _SERVERS:
+        return None if host else f"{shown} names no server. Write {parts.scheme}://HOST:PORT."
+    if parts.scheme.partition("+")[0] == "sqlite" and not re.match(r"sqlite(\+\w+)?:///[^?]", uri):
+        return f"{shown} names no file. Write sqlite:///mlflow.db, or sqlite:////absolute/path.db."
+    if parts.scheme.partition("+")[0] in _DATABASES or parts.scheme in _plugins():
+        return None
+    if parts.scheme in ("", "file"):
+        return f"{shown} is a folder, which MLflow no longer supports. Use sqlite:///mlflow.db or http://HOST:PORT."
+    return f"MLflow has no addresses of the kind {parts.scheme[:40]}://. Use {_KINDS}."
+
+
+def _plugins() -> set[str]:
+    """Schemes that installed MLflow plugins add."""
+    return {point.name for point in entry_points(group="mlflow.tracking_store")}
+
+
+def require_address(uri: str) -> None:
+    """Raise UserError if MLflow can never be reached at this address."""
+    if problem := address_problem(uri):
+        raise UserError(problem)

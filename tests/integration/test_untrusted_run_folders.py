@@ -1,0 +1,155 @@
+"""Run folders of somebody else: nothing outside of them is sent, and nothing goes to an address that only they name."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pretrain.tracking import RECORD_NAME, thread
+from tests.support.mlflow_server import Server, ask
+from tests.support.tracked import append, start
+
+SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----"
+
+
+@pytest.fixture(autouse=True)
+def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.2)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    key = tmp_path / "home" / ".ssh" / "id_ed25519"
+    key.parent.mkdir(parents=True)
+    key.write_text(SECRET)
+    return key
+
+
+def planted(tmp_path: Path, uri: str, *artifacts: str) -> Path:
+    """A run folder whose record names an address and files."""
+    run = tmp_path / "run"
+    run.mkdir()
+    append(run, range(1, 4))
+    (run / "config.yaml").write_text("run: {seed: 7}\n")
+    record = {
+        "uri": uri,
+        "experiment": f"untrusted {tmp_path.name}",
+        "run_name": "theirs",
+        "params": {},
+        "tags": {},
+        "key": "0" * 32,
+        "artifacts": [*artifacts, "config.yaml"],
+    }
+    (run / RECORD_NAME).write_text(json.dumps(record))
+    return run
+
+
+def track_sync(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launchers.cli", "track", "sync", *map(str, words)]
+    return subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, env=os.environ | environment
+    )
+
+
+def received(server: Server) -> str:
+    return "\n".join(path.read_text() for path in server.files.rglob("*") if path.is_file())
+
+
+def has_experiment(server: Server, tmp_path: Path) -> bool:
+    found = ask(server.uri, "experiments/search", max_results=1000, view_type="ALL").get("experiments", [])
+    return f"untrusted {tmp_path.name}" in [one["name"] for one in found]
+
+
+def test_no_file_outside_the_run_folder_is_sent(tmp_path: Path, key: Path, server: Server) -> None:
+    names = [str(key), "../home/.ssh/id_ed25519", "link", "folder/id_ed25519", "pipe", ".", ""]
+    run = planted(tmp_path, server.uri, *names)
+    (run / "link").symlink_to(key)
+    (run / "folder").symlink_to(key.parent)
+    os.mkfifo(run / "pipe")
+    done = track_sync(run, "--uri", server.uri)
+    assert done.returncode == 0, done.stderr
+    assert SECRET not in received(server)
+    assert "run: {seed: 7}" in received(server)
+    for name in names[:5]:
+        assert f"{name!r} is not sent to MLflow" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads((run / RECORD_NAME).read_text())["artifacts"] == []
+
+
+def test_a_resumed_training_sends_no_file_that_the_folder_named_and_keeps_its_own_address(
+    tmp_path: Path, key: Path, server: Server
+) -> None:
+    run = planted(tmp_path, "http://127.0.0.1:1", str(key), "link")
+    (run / "link").symlink_to(key)
+    tracker = start(run, server.uri, experiment=f"untrusted {tmp_path.name}")
+    append(run, range(4, 6))
+    tracker.close(60, "FINISHED")
+    assert has_experiment(server, tmp_path)
+    assert SECRET not in received(server)
+    record = json.loads((run / RECORD_NAME).read_text())
+    assert (record["uri"], record["artifacts"]) == (server.uri, [])
+
+
+def test_an_address_of_the_folder_is_used_only_when_the_user_agrees(tmp_path: Path, server: Server) -> None:
+    run = planted(tmp_path, server.uri)
+    done = track_sync(run)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert all(words in line for words in (server.uri, "--uri", "--yes"))
+    assert len(line) <= 300
+    assert not has_experiment(server, tmp_path)
+    for words in (("models", run), ("register", run, "--name", "m")):
+        command = [sys.executable, "-m", "launchers.cli", "track", *map(str, words)]
+        refused = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+        assert refused.returncode == 1
+        assert "--yes" in refused.stderr
+    assert not has_experiment(server, tmp_path)
+    assert track_sync(run, MLFLOW_TRACKING_URI=server.uri).returncode == 0
+    assert has_experiment(server, tmp_path)
+    assert track_sync(run, "--yes").returncode == 0
+
+
+@pytest.mark.parametrize("answer, sent", [("n", False), ("y", True)])
+def test_a_terminal_is_asked(tmp_path: Path, server: Server, answer: str, sent: bool) -> None:
+    run = planted(tmp_path, server.uri)
+    code, screen = on_terminal(["track", "sync", str(run)], f"{answer}\n")
+    assert server.uri in screen
+    assert (code == 0) is sent, screen
+    assert has_experiment(server, tmp_path) is sent
+
+
+def on_terminal(words: list[str], answer: str) -> tuple[int, str]:
+    """Run a command on a terminal of its own and type `answer` at its question."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "launchers.cli", *words]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    screen, typed = "", False
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and select.select([ours], [], [], 120)[0]:
+        try:
+            screen += os.read(ours, 4096).decode(errors="replace")
+        except OSError:  # the terminal has no other end any more
+            break
+        if not typed and "[y/N]" in screen:
+            os.write(ours, answer.encode())
+            typed = True
+    code = process.wait(60)
+    os.close(ours)
+    return code, screen
