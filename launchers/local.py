@@ -1,24 +1,30 @@
-"""Training on this machine through the deepspeed launcher."""
+"""Training on this machine: start its processes, and record how they ended."""
 
-import base64
 import contextlib
-import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from launchers.ranks import command_of
+from launchers.stopping import StopSignals, on_stop_signals
+from pretrain.checkpoint.folder import committed
 from pretrain.config import Config
-from pretrain.run_folder import EXIT_CODES, RunFolder, Status
+from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, RunFolder, Status
 from pretrain.signals import die_with_parent
 
 _ADDRESS = "127.0.0.1"
 _END_SECONDS = 30.0
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_INTERRUPTED = 130
+"""The exit code of a run that a second Ctrl-C ended, as of any command that Ctrl-C ends."""
 
 
 def gpu_count() -> int:
@@ -31,34 +37,100 @@ def gpu_count() -> int:
 
 def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
     """Train with `processes` processes; the exit code of the run (see pretrain.run_folder.EXIT_CODES)."""
+    folder = RunFolder(config.run.dir)
+    folder.create()
+    with folder.lock() as lock:  # refused while another run holds the folder; the processes inherit it
+        before = _read(folder.status)
+        stop = StopSignals(folder, folder.status_time())
+        with on_stop_signals(stop):
+            _begin(folder, config.train.steps)
+            if sys.stderr.isatty():  # there, ten seconds of silence look like a fault
+                print(f"starting {processes} process{'es' if processes > 1 else ''} of {folder.path}", file=sys.stderr)
+            port = free_port()
+            arguments = [str(config_path), *overrides]
+            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
+            code = _run(command, rank_environment(processes), lock, stop)
+        folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
+        if stop.at_once and not folder.recorded_status().is_over:
+            return _end_at_once(folder, stop.at_once)
+        if code == EXIT_CODES["failed"] and folder.recorded_status().state == "starting":  # a process said why
+            _restore(folder.status, before)
+            return code
+        return _conclude(folder, folder.final_status())
 
-    def run(folder: RunFolder) -> int:
-        if sys.stderr.isatty():  # there, ten seconds of silence look like a fault
-            print(f"starting {processes} process{'es' if processes > 1 else ''} of {folder.path}", file=sys.stderr)
-        port = free_port()
-        ranks = {"localhost": _devices(processes)}
-        command = launch_command(sys.executable, ranks, 0, _ADDRESS, port, [str(config_path), *overrides])
-        return _run(command, rank_environment(processes), on_stop=lambda: ask_to_stop(folder))
 
-    return supervise(RunFolder(config.run.dir), run)
+def _begin(folder: RunFolder, total_steps: int) -> None:
+    """Forget what asked an earlier run to stop, and record that this one starts."""
+    folder.stop.unlink(missing_ok=True)
+    folder.write_status("starting", _saved_step(folder), total_steps, "loading libraries", "none")
 
 
-def supervise(folder: RunFolder, run: Callable[[RunFolder], int]) -> int:
-    """Start a run's processes by `run` and wait for their end; the exit code of the run.
+def _saved_step(folder: RunFolder) -> int:
+    return max((step for step, _ in committed(folder.checkpoints)), default=0)
 
-    The run's status.json is believed, not the launcher's exit code that `run` returns, which is 0 after some kills.
+
+def _end_at_once(folder: RunFolder, signal_name: str) -> int:
+    """Record that a signal ended the run's processes before they could save; the exit code."""
+    status, saved = folder.recorded_status(), _saved_step(folder)
+    is_starting = status.state == "starting"
+    reason = f"ended by {signal_name} {'before training began' if is_starting else 'at once'}"
+    action = f"run the same command again to {f'go on after step {saved}' if saved else 'start'}"
+    folder.write_status("stopped", saved, status.total_steps, reason, action, retry=False)
+    print(_farewell(folder, folder.recorded_status()), file=sys.stderr)
+    return EXIT_CODES["stopped"] if is_starting else _INTERRUPTED
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    """Undo what was written to a file since it had this content, or was not there."""
+    if content is None:
+        path.unlink(missing_ok=True)
+        return
+    with atomic_writer(path) as file:
+        file.write(content)
+
+
+def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
+    """Start a run's processes on other machines by `run` and wait for their end; the exit code of the run.
+
+    Rank 0 takes the lock of the run folder. The run's status.json is believed, not the exit code that `run` returns.
     """
     folder.create()
     with folder.lock():  # refused while another run holds the folder
         folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
-    before = folder.status.stat().st_mtime_ns if folder.status.exists() else None
-    code = run(folder)
-    if not folder.status.exists() or folder.status.stat().st_mtime_ns == before:
+    before = folder.status_time()
+    stop = StopSignals(folder, before)
+    code = run(stop)
+    if stop.at_once:
+        print(f"{folder.path}: its processes were told to end by {stop.at_once}", file=sys.stderr)
+        return EXIT_CODES["stopped"]
+    if folder.status_time() == before:
         if code != EXIT_CODES["failed"]:  # otherwise a process said why
             print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
         return EXIT_CODES["failed"]
     status = _final_status(folder)
+    if not status.is_over:
+        raise UserError(f"{folder.path}: {folder.holder() or 'another process'} is training in this run folder")
     folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
+    return _conclude(folder, status)
+
+
+def _final_status(folder: RunFolder) -> Status:
+    """The status when the ranks have ended, which takes those of a killed launcher a moment."""
+    deadline = time.monotonic() + _END_SECONDS
+    while not (status := folder.read_status()).is_over and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return status
+
+
+def _conclude(folder: RunFolder, status: Status) -> int:
+    """Say how a run ended; its exit code."""
     if status.state == "failed" and folder.fail(status.reason, status.next_action):  # nobody was left to say so
         print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
     elif status.state != "failed":
@@ -71,39 +143,6 @@ def _farewell(folder: RunFolder, status: Status) -> str:
     if status.state == "stopped":
         return f"{how}: {status.reason}; {status.next_action}"
     return f"{how}; `maskwright export {folder.path}` writes the model, `maskwright report {folder.path}` its page"
-
-
-def launch_command(
-    python: str | Path,
-    ranks: Mapping[str, Sequence[int | str]],
-    node: int,
-    address: str,
-    port: int,
-    arguments: list[str],
-) -> list[str]:
-    """The half of the deepspeed launcher that starts the processes of one node.
-
-    Its other half, which reaches further nodes, would only stand between: it does not pass signals on, so that killing
-    it would leave the ranks behind.
-
-    Args:
-        ranks: the GPUs of each host, or on CPU as many numbers as processes.
-        node: which of the hosts this is.
-        address, port: where rank 0 listens.
-        arguments: the config's path and the overrides.
-    """
-    world = base64.urlsafe_b64encode(json.dumps(ranks).encode()).decode()
-    command = [str(python), "-m", "deepspeed.launcher.launch", "--log_level", "critical", f"--world_info={world}"]
-    command += [f"--node_rank={node}", f"--master_addr={address}", f"--master_port={port}"]
-    return [*command, "--module", "pretrain.train", "--config", *arguments]
-
-
-def _final_status(folder: RunFolder) -> Status:
-    """The status when the ranks have ended, which takes those of a killed launcher a moment."""
-    deadline = time.monotonic() + _END_SECONDS
-    while (status := folder.read_status()).state == "running" and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return status
 
 
 def _devices(processes: int) -> list[int | str]:
@@ -134,34 +173,40 @@ def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
     return environment
 
 
-def _run(command: list[str], environment: dict[str, str], on_stop: Callable[[], None]) -> int:
-    """Run the launcher in a session of its own; Ctrl-C and SIGTERM here become a request to stop, also if repeated.
-
-    What comes when the launcher has ended is ignored, so that the exit code is that of the run.
-    """
+def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: StopSignals) -> int:
+    """Run the starter of the processes in a session of its own, until all of them have ended; its exit code."""
+    read_end, write_end = os.pipe()  # the standard input of all processes, so that the last end closes it
     child = subprocess.Popen(
-        command, env=environment, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGTERM)
+        command,
+        env=environment | {LOCK_VARIABLE: str(lock.fileno())},
+        stdin=read_end,
+        pass_fds=[lock.fileno()],
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
     )
-    with on_stop_signals(on_stop):
-        return child.wait()
+    os.close(read_end)
+
+    def kill() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+    stop.kill, stop.process_ids = kill, lambda: _children(child.pid)
+    if stop.at_once:  # before there was a process
+        kill()
+    code = child.wait()
+    if code < 0:  # killed: nobody is left to end the others
+        kill()
+    last_end = select.poll()
+    last_end.register(write_end, 0)
+    last_end.poll(1000 * _END_SECONDS)
+    os.close(write_end)
+    return code
 
 
-@contextlib.contextmanager
-def on_stop_signals(react: Callable[[], None]) -> Iterator[None]:
-    """Meanwhile, Ctrl-C, SIGTERM and SIGUSR1 make this process do no more than `react`, also if repeated.
+def _children(parent: int) -> list[int]:
+    """The ids of the processes that a process has started."""
+    import psutil
 
-    What comes later is ignored, so that the exit code is that of the run.
-    """
-    for number in _STOP_SIGNALS:
-        signal.signal(number, lambda *_: react())
-    try:
-        yield
-    finally:
-        for number in _STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-
-
-def ask_to_stop(folder: RunFolder) -> None:
-    """Have the run stop after a checkpoint, and say so."""
-    print(f"\nstopping after a checkpoint; to stop at once, kill the processes of {folder.path}", file=sys.stderr)
-    folder.stop.touch()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return sorted(child.pid for child in psutil.Process(parent).children())
+    return []

@@ -129,7 +129,7 @@ def _over(run: Path) -> bool:
     from pretrain.run_folder import RunFolder
 
     try:
-        if RunFolder(run).read_status().state == "running":
+        if not RunFolder(run).read_status().is_over:
             return False
     except UserError:
         pass

@@ -38,7 +38,7 @@ class Seen:
     @property
     def state(self) -> str:
         """As in status.json; "queued" before a job has begun, "unknown" where nothing can be read."""
-        if self.jobs and self.jobs[0].waits and (self.status is None or self.status.state != "running"):
+        if self.jobs and self.jobs[0].waits and (self.status is None or self.status.is_over):
             return WAITS
         return self.status.state if self.status else "unknown"
 

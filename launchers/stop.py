@@ -13,7 +13,7 @@ def stop_run(seen: Seen) -> str:
         UserError: when neither can be done.
     """
     waiting = [job.id for job in seen.jobs if job.waits]
-    if seen.state == "running":
+    if seen.state in ("starting", "running"):
         _ask(seen)
         rest = f"; its job {', '.join(waiting)} still waits: scancel {' '.join(waiting)}" if waiting else ""
         return f"asked {seen.run} to stop; `maskwright status {seen.run}` tells when it has{rest}"
@@ -50,6 +50,6 @@ def _take_out(seen: Seen, waiting: list[str]) -> str:
 
 def _ask(seen: Seen) -> None:
     try:
-        RunFolder(seen.run).ask_to_stop()
+        RunFolder(seen.run).ask_to_stop("asked by `maskwright stop`")
     except OSError as error:
         raise UserError(f"{seen.run}: it cannot be asked to stop ({error.strerror})") from None

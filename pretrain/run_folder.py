@@ -16,10 +16,12 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer, make_folder, no_link, write_json
 from data_prep.remote import NO_ROOM
 
-State = Literal["running", "completed", "stopped", "failed"]
+State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
-_FOR_NOW = b"to go on later\n"
-EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "running": 1}
+LOCK_VARIABLE = "MASKWRIGHT_LOCK"
+"""Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
+_FOR_NOW = "asked by Slurm, to go on later"
+EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "starting": 1, "running": 1}
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Status:
     retry: bool = True
     """Of a run that failed or stopped: may a supervisor start it again of its own accord? Not after a user's request,
     nor after an error that would only come again."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.state not in ("starting", "running")
 
 
 def refuse(reason: str, retry: bool) -> None:
@@ -91,11 +98,13 @@ class RunFolder:
                 raise UserError(f"{path} is a symbolic link, and training would change the file behind it. Remove it.")
 
     def lock(self) -> IO[str]:
-        """Hold the folder while the returned file is open.
+        """Hold the folder while the returned file is open, here or in a process that inherits it.
 
         Raises:
             UserError: naming the holder, if another process holds it.
         """
+        if inherited := self._inherited_lock():
+            return inherited
         try:
             file = open(self.path / ".lock", "a+", opener=no_link)  # noqa: SIM115 (held open as long as the run)
         except OSError as error:
@@ -116,6 +125,16 @@ class RunFolder:
         file.write(f"process {os.getpid()} on {socket.gethostname()}{job}")
         file.flush()
         return file
+
+    def _inherited_lock(self) -> IO[str] | None:
+        """The lock of this folder that the command which started this process holds."""
+        descriptor = int(os.environ.get(LOCK_VARIABLE, -1))
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.stat(self.path / ".lock")):
+                return os.fdopen(descriptor, "a+")
+        except OSError:  # this process has not inherited it
+            pass
+        return None
 
     def is_held(self) -> bool:
         """Whether a run, on this host or on another that shares the file system's locks, holds the folder."""
@@ -141,22 +160,37 @@ class RunFolder:
         """Forget a holder that the caller knows to be lost: on a machine out of reach, it may hold for ever."""
         (self.path / ".lock").unlink(missing_ok=True)
 
-    def ask_to_stop(self, for_now: bool = False) -> None:
-        """Have the run stop after a checkpoint. `for_now`: Slurm wants it to, and it is to go on later; a request
-        without that, which `touch RUN/STOP` is too, has the last word.
+    def ask_to_stop(self, reason: str = "") -> None:
+        """Have the run stop after a checkpoint, and say why.
 
         Raises:
             OSError: if the folder cannot be written.
         """
         with atomic_writer(self.stop) as file:
-            file.write(_FOR_NOW if for_now else b"")
+            file.write(reason.encode())
+
+    def ask_to_pause(self) -> None:
+        """Have the run stop after a checkpoint because Slurm wants it to, and go on later; `ask_to_stop`, which
+        `touch RUN/STOP` is too, has the last word.
+
+        Raises:
+            OSError: if the folder cannot be written.
+        """
+        self.ask_to_stop(_FOR_NOW)
 
     def is_asked_to_end(self) -> bool:
         """Whether somebody has asked the run to stop, and not just for now."""
         try:
-            return self.stop.read_bytes() != _FOR_NOW
+            return self.stop.read_bytes() != _FOR_NOW.encode()
         except OSError:
             return False
+
+    def status_time(self) -> int | None:
+        """When status.json was last written, in nanoseconds; None if there is none."""
+        try:
+            return self.status.stat().st_mtime_ns
+        except OSError:
+            return None
 
     def write_status(
         self, state: State, step: int, total_steps: int, reason: str, next_action: str, retry: bool = True
@@ -196,7 +230,7 @@ class RunFolder:
         """
         with self._turn():
             status = self.recorded_status()
-            if status.state != "running":
+            if status.is_over:
                 return False
             self.write_status("failed", status.step, status.total_steps, reason, next_action, retry)
             return True
@@ -208,10 +242,16 @@ class RunFolder:
             UserError: if there is none, or it cannot be read.
         """
         status = self.recorded_status()
-        if status.state == "running" and not self.is_held():
-            reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
-            return replace(status, state="failed", reason=reason, next_action="run the same command again to go on")
-        return status
+        return status if status.is_over or self.is_held() else _ended_silently(status)
+
+    def final_status(self) -> Status:
+        """The status when the caller, who holds the folder, knows that the run's processes have ended.
+
+        Raises:
+            UserError: if there is none, or it cannot be read.
+        """
+        status = self.recorded_status()
+        return status if status.is_over else _ended_silently(status)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -234,3 +274,9 @@ class RunFolder:
             raise UserError(f"{self.path}: not a run folder (it has no status.json)") from None
         except (ValueError, TypeError, OSError) as error:
             raise UserError(f"{self.status}: cannot be read ({error})") from None
+
+
+def _ended_silently(status: Status) -> Status:
+    """The status of a run whose processes ended without recording why."""
+    reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
+    return replace(status, state="failed", reason=reason, next_action="run the same command again to go on")

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 _POLL_SECONDS = 0.5
+_LONGEST_REASON = 200  # characters
 
 
 class StopRequest:
@@ -26,8 +27,15 @@ class StopRequest:
         if self.reason is None and time.monotonic() >= self._next_poll:
             self._next_poll = time.monotonic() + _POLL_SECONDS
             if self._file.exists():
-                self.reason = f"the file {self._file} was there"
+                self.reason = self._written() or f"the file {self._file} was there"
         return self.reason is not None
+
+    def _written(self) -> str:
+        """Who asked, as the STOP file says."""
+        try:
+            return self._file.read_text(errors="replace")[:_LONGEST_REASON].strip()
+        except OSError:
+            return ""
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.reason = f"received {signal.Signals(number).name}"

@@ -107,7 +107,9 @@ def train(config: Config, folder: RunFolder) -> State:
     if warning := slow_precision(config.train.precision, get_accelerator().device_name()):
         _say_once(warning)
     progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start(), init=_init(config))
-    on_main(lambda: folder.write_status("running", progress.steps_done, config.train.steps, "starting", "none"))
+    on_main(
+        lambda: folder.write_status("starting", progress.steps_done, config.train.steps, "building the model", "none")
+    )
     folder.claimed = True
     state = session.train(start, progress, loader)
     if lock:

@@ -56,6 +56,7 @@ def hosts(
     from launchers.hosts.job import HostsJob
     from launchers.hosts.remote import ssh_command
     from launchers.local import supervise
+    from launchers.stopping import StopSignals
     from pretrain.config import load_config
     from pretrain.preflight import check_start
     from pretrain.run_folder import RunFolder
@@ -89,10 +90,10 @@ def hosts(
     if check:
         return
 
-    def run(folder: RunFolder) -> int:
+    def run(stop: StopSignals) -> int:
         if by_ssh:
-            return start.start_over_ssh(job, address, port, folder)
+            return start.start_over_ssh(job, address, port, stop)
         command = start.runner_command(job, launcher.value, start.write_hostfile(job), address, port)
-        return start.start_runner(command, folder)
+        return start.start_runner(command, stop)
 
     sys.exit(supervise(RunFolder(job.run_dir), run))

@@ -13,18 +13,24 @@ from data_prep.files import atomic_writer
 from launchers.hostfile import format_hostfile
 from launchers.hosts.job import HostsJob, exposed, forwarded
 from launchers.hosts.remote import ssh_command
-from launchers.local import ask_to_stop, launch_command, on_stop_signals
-from pretrain.run_folder import RunFolder
+from launchers.ranks import command_of
+from launchers.stopping import StopSignals, on_stop_signals
 from pretrain.signals import die_with_parent
 
 _GRACE_SECONDS = 60.0
 """How long the other hosts may go on when one host's processes have ended."""
 
 
-def start_over_ssh(job: HostsJob, address: str, port: int, folder: RunFolder) -> int:
+def start_over_ssh(job: HostsJob, address: str, port: int, stop: StopSignals) -> int:
     """Start every host's processes, wait for their end, and end them if this process ends; 0 if all ended well."""
-    nodes = []
-    with on_stop_signals(lambda: ask_to_stop(folder)):
+    nodes: list[subprocess.Popen[bytes]] = []
+
+    def close_connections() -> None:  # each host then ends its processes
+        for node in nodes:
+            node.kill()
+
+    stop.kill = close_connections
+    with on_stop_signals(stop):
         for host, request in zip(job.hosts, requests(job, address, port), strict=True):
             node = subprocess.Popen(
                 ssh_command(job, host, "launchers.hosts.node"),
@@ -36,15 +42,17 @@ def start_over_ssh(job: HostsJob, address: str, port: int, folder: RunFolder) ->
             assert node.stdin
             node.stdin.write(f"{json.dumps(request)}\n".encode())
             node.stdin.flush()
+        if stop.at_once:  # before all hosts had been asked
+            stop.kill()
         return _wait(nodes)
 
 
 def requests(job: HostsJob, address: str, port: int) -> list[dict[str, object]]:
     """What each host's node.py is to start, in rank order."""
-    ranks = {host: list(range(job.processes)) for host in job.hosts}
+    devices, nodes = range(job.processes), len(job.hosts)
     arguments = [str(job.config), *job.overrides]
     shared = {"environment": forwarded(os.environ), "processes": job.processes, "cpu": job.cpu}
-    commands = [launch_command(job.python, ranks, node, address, port, arguments) for node in range(len(job.hosts))]
+    commands = [command_of(str(job.python), devices, node, nodes, address, port, arguments) for node in range(nodes)]
     return [{"command": command, **shared} for command in commands]
 
 
@@ -102,12 +110,14 @@ def write_hostfile(job: HostsJob) -> Path:
     return path
 
 
-def start_runner(command: list[str], folder: RunFolder) -> int:
-    """Run DeepSpeed's runner to its end; Ctrl-C and SIGTERM become a request to stop."""
-    with on_stop_signals(lambda: ask_to_stop(folder)):
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=lambda: die_with_parent(signal.SIGTERM),
-        ).wait()
+def start_runner(command: list[str], stop: StopSignals) -> int:
+    """Run DeepSpeed's runner to its end."""
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    )
+    stop.kill = child.kill
+    with on_stop_signals(stop):
+        return child.wait()

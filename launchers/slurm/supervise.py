@@ -225,13 +225,13 @@ class Supervisor:
         done, total = max(self._checkpoint(), 0), 0
         try:
             old = self.run.recorded_status()
-            was, done, total = old.state, old.step, old.total_steps
+            was, done, total = old.state if old.is_over else "failed", old.step, old.total_steps
         except UserError:
             pass
         if was == "completed":
             return
         try:
-            self.run.write_status(state or ("failed" if was == "running" else was), done, total, reason, action)
+            self.run.write_status(state or was, done, total, reason, action)
         except OSError as error:
             self._say(f"{self.run.status} was not written ({error.strerror})")
 
@@ -261,7 +261,7 @@ class Supervisor:
         self.warned_at, self.warned_by = time.monotonic(), number
         self._say(f"received {signal.Signals(number).name}, asks the run to save and stop")
         try:
-            self.run.ask_to_stop(for_now=True)
+            self.run.ask_to_pause()
         except OSError as error:
             self._say(f"{self.run.stop} was not written ({error.strerror})")
 

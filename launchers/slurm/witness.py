@@ -21,7 +21,7 @@ class Witness:
     def __init__(self, run: RunFolder, refusal: Path):
         self._run, self._refusal = run, refusal
         refusal.unlink(missing_ok=True)
-        self._before = self._written_at()
+        self._before = run.status_time()
         self.state: State | None = None
         """How the run has ended, as far as `seconds_over` has seen it."""
         self.over_since: float | None = None
@@ -30,7 +30,7 @@ class Witness:
     def seconds_over(self) -> float:
         """How long the run has been over, by its status, though srun may not have ended; 0 while it goes on."""
         now = time.monotonic()
-        if self.over_since is None and (status := self._own()) and status.state != "running":
+        if self.over_since is None and (status := self._own()) and status.is_over:
             self.state, self.over_since = status.state, now
         return 0.0 if self.over_since is None else now - self.over_since
 
@@ -41,7 +41,7 @@ class Witness:
             wait: for ranks that are about to end.
         """
         deadline = time.monotonic() + (_END_SECONDS if wait else 0.0)
-        while (status := self._own()) and status.state == "running" and self._run.is_held():
+        while (status := self._own()) and not status.is_over and self._run.is_held():
             if time.monotonic() > deadline:
                 return Status("failed", status.step, status.total_steps, "its processes do not end", "", time.time())
             time.sleep(0.2)
@@ -56,17 +56,11 @@ class Witness:
             return f"training did not start (srun exit code {code})", True
 
     def _own(self) -> Status | None:
-        if self._written_at() == self._before:
+        if self._run.status_time() == self._before or self._refusal.exists():  # then another run may have written it
             return None
         try:
             return self._run.recorded_status()
         except UserError:
-            return None
-
-    def _written_at(self) -> int | None:
-        try:
-            return self._run.status.stat().st_mtime_ns
-        except OSError:
             return None
 
 

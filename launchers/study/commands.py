@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from launchers.local import on_stop_signals
+from launchers.stopping import on_stop_signals
 from pretrain.signals import die_with_parent
 
 POLL_SECONDS = 1.0
@@ -82,7 +82,7 @@ class Commands:
         if self._stopping:
             raise Stopped
 
-    def _stop(self) -> None:
+    def _stop(self, number: int) -> None:
         if not self._stopping and self._child and self._child.poll() is None:
             self._child.terminate()
         self._stopping = True

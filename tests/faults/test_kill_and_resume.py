@@ -111,7 +111,7 @@ def test_sigkill_of_a_launcher_is_a_failure_and_leaves_no_orphan(data, tmp_path,
     process = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2", real=True)
     runs.wait_for_step(run, 3)
     (launcher,) = psutil.Process(process.pid).children()
-    assert "deepspeed.launcher.launch" in launcher.cmdline()
+    assert "launchers.ranks" in launcher.cmdline()
     (launcher if victim == "deepspeed" else process).kill()
     assert process.wait(timeout=60) == (1 if victim == "deepspeed" else -9)
     deadline = time.monotonic() + 60

@@ -2,9 +2,9 @@
 
 `python -u -m tests.support.fork_server SOCKET PADDING` answers on the socket of that descriptor; tests.support.forked
 is its other side. A request starts `python -m MODULE ARGUMENTS...` as a process in a session of its own. What the
-command line starts, the launcher, and what that starts, the ranks, are forked likewise, each by the process that would
-have started it: parents, sessions, signals, environments and exit codes are those of the command. PADDING makes room
-for the command line that `ps` and psutil show of a forked process.
+command line starts (launchers.ranks), and what that starts (the ranks), are forked likewise, each by the process that
+would have started it: parents, sessions, signals, environments and exit codes are those of the command. PADDING makes
+room for the command line that `ps` and psutil show of a forked process.
 """
 
 import atexit
@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,10 +30,10 @@ from pretrain.signals import die_with_parent
 # What a training run imports, much of it late: in DeepSpeed's initialize, in MLflow's first store, for the loss curve.
 MODULES = (
     "alembic.command",
-    "deepspeed.launcher.launch",
     "deepspeed.module_inject.auto_ep_layer",
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "launchers.local",
+    "launchers.ranks",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
     "mlflow.store.tracking.sqlalchemy_workspace_store",
@@ -44,11 +43,10 @@ MODULES = (
     "transformers.models.bert.modeling_bert",
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
-_LAUNCHER_POLL_SECONDS = 0.05
 
 
 class ForkedModule:
-    """`subprocess.Popen` for `python [-u] -m MODULE ARGUMENTS...`: a fork of this process."""
+    """`subprocess.Popen` for `python [-u] -m MODULE ARGUMENTS...`: a fork of this process, with all its files."""
 
     def __init__(
         self,
@@ -56,6 +54,8 @@ class ForkedModule:
         env: dict[str, str] | None = None,
         start_new_session: bool = False,
         preexec_fn: Callable[[], None] | None = None,
+        stdin: int | None = None,
+        pass_fds: Sequence[int] = (),
     ):
         words = [word for word in command if word != "-u"]
         if words[:2] != [sys.executable, "-m"]:
@@ -65,6 +65,8 @@ class ForkedModule:
         if self.pid == 0:
             if start_new_session:
                 os.setsid()
+            if stdin is not None:
+                os.dup2(stdin, 0)
             if preexec_fn:
                 preexec_fn()
             be_module(words[2:], dict(os.environ) if env is None else env)
@@ -76,6 +78,12 @@ class ForkedModule:
     def wait(self) -> int | None:
         """The exit code, once the process has ended."""
         return self._reap(0)
+
+    def terminate(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
 
     def _reap(self, options: int) -> int | None:
         if self.returncode is None:
@@ -94,10 +102,9 @@ def be_module(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
     sys.argv = list(command)
     code = 1
     try:
-        if command[0] == "deepspeed.launcher.launch":
-            _launch()
-        else:
-            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        if command[0] == "launchers.ranks":
+            sys.exit(importlib.import_module("launchers.ranks").main(command[1:]))
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -107,15 +114,6 @@ def be_module(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     os._exit(code)
-
-
-def _launch() -> None:
-    """DeepSpeed's launcher, its ranks forked, and looked after more often than once a second."""
-    from deepspeed.launcher import launch
-
-    launch.subprocess = SimpleNamespace(Popen=ForkedModule)
-    launch.time = SimpleNamespace(sleep=lambda seconds: time.sleep(_LAUNCHER_POLL_SECONDS))
-    launch.main()
 
 
 def _show(command: Sequence[str]) -> None:
@@ -196,7 +194,7 @@ def main() -> None:
     for name in MODULES:
         importlib.import_module(name)
     del sys.modules["pretrain.train"]  # what runs as __main__ has not been imported before
-    for name in ("launchers.demo", "launchers.local"):
+    for name in ("launchers.demo", "launchers.local", "launchers.ranks"):
         importlib.import_module(name).subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()

@@ -122,7 +122,7 @@ def test_the_time_that_slurm_leaves_is_shown(folder):
 
 def test_a_request_for_now_gives_way(folder):
     assert not folder.is_asked_to_end()
-    folder.ask_to_stop(for_now=True)
+    folder.ask_to_pause()
     assert folder.stop.exists()
     assert not folder.is_asked_to_end()
     folder.ask_to_stop()
