@@ -103,7 +103,7 @@ def write_seconds(run) -> list[float]:
     return [found for entry in entries if (found := entry.metrics.get("checkpoint/write_seconds")) is not None]
 
 
-@pytest.mark.parametrize("victim", [pytest.param("maskwright", marks=pytest.mark.slow), "deepspeed"])
+@pytest.mark.parametrize("victim", [pytest.param("maskwright", marks=pytest.mark.slow), "starter"])
 def test_sigkill_of_a_launcher_is_a_failure_and_leaves_no_orphan(data, tmp_path, victim):
     """Of the command, or of the process that it starts, which starts the ranks."""
     run = tmp_path / "run"
@@ -112,17 +112,17 @@ def test_sigkill_of_a_launcher_is_a_failure_and_leaves_no_orphan(data, tmp_path,
     runs.wait_for_step(run, 3)
     (launcher,) = psutil.Process(process.pid).children()
     assert "launchers.ranks" in launcher.cmdline()
-    (launcher if victim == "deepspeed" else process).kill()
-    assert process.wait(timeout=60) == (1 if victim == "deepspeed" else -9)
+    (launcher if victim == "starter" else process).kill()
+    assert process.wait(timeout=60) == (1 if victim == "starter" else -9)
     deadline = time.monotonic() + 60
     while runs.ranks_of(config) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not runs.ranks_of(config)
     told = runs.maskwright("status", run, "--exit-code")
-    if victim == "deepspeed":
+    if victim == "starter":
         assert (told.returncode, runs.status(run)["state"]) == (1, "failed")
         assert "its processes ended without a word" in (tmp_path / "log").read_text()
-    else:  # DeepSpeed's launcher lets the ranks stop
+    else:  # the starter lets the ranks stop
         assert (told.returncode, runs.status(run)["state"]) == (75, "stopped")
 
 
