@@ -189,6 +189,7 @@ def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: S
     def kill() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
+        child.kill()  # which may not have its group yet
 
     stop.kill, stop.process_ids = kill, lambda: _children(child.pid)
     if stop.at_once:  # before there was a process

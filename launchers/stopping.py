@@ -4,9 +4,11 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 
 from data_prep.errors import UserError
-from pretrain.run_folder import RunFolder
+from pretrain.run_folder import EXIT_CODES, RunFolder
+from pretrain.signals import leave
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -34,9 +36,12 @@ class StopSignals:
     def __call__(self, number: int) -> None:
         if self._asked and number != signal.SIGINT:
             return
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        name = _name(number)
         if self._asked or self._is_starting():
             self.at_once = name
+            _say(
+                "\nStopping now." if self._asked else "\nStopping now: before the first step there is nothing to save."
+            )
             self.kill()
             return
         self._asked = True
@@ -70,6 +75,21 @@ def on_stop_signals(react: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+
+
+def end_on_stop_signals() -> None:
+    """From now on Ctrl-C, SIGTERM and SIGUSR1 end this process, which has started nothing, with a message."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _say(f"\nEnded by {_name(number)} before training began.")
+        leave(EXIT_CODES["stopped"])
+
+    for number in _SIGNALS:
+        signal.signal(number, end)
+
+
+def _name(number: int) -> str:
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 def _say(line: str) -> None:

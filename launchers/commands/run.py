@@ -19,7 +19,8 @@ def train(
 ) -> None:
     """Train on this machine; run it again to go on after a stop or a crash.
 
-    Exit code: 0 completed, 75 stopped on request (Ctrl-C, SIGTERM, `maskwright stop`), 1 failed.
+    Exit code: 0 completed, 75 stopped on request (Ctrl-C, SIGTERM, `maskwright stop`), 130 ended at once by a second
+    Ctrl-C, 1 failed.
 
     Examples:
 
@@ -27,6 +28,9 @@ def train(
 
         maskwright train configs/bert-mini.yaml train.steps=200 optim.lr=1e-3 --procs 2
     """
+    from launchers.stopping import end_on_stop_signals
+
+    end_on_stop_signals()
     from launchers.local import gpu_count, train_locally
     from pretrain.config import load_config
     from pretrain.preflight import check_start

@@ -2,8 +2,8 @@
 
 import random
 import signal
-import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -109,20 +109,30 @@ def test_a_second_ctrl_c_ends_the_run_at_once(data, tmp_path, seed):
     assert "STOP" not in (tmp_path / "log").read_text()
     assert not (run / "STOP").exists()
     if code == 130:
-        assert "ended by Ctrl-C at once; run the same command again to go on after step" in status["reason"] + "; " + (
-            status["next_action"]
+        assert (
+            "ended by Ctrl-C at once; run the same command again to go on after step"
+            in status["reason"] + "; " + (status["next_action"])
         )
     assert runs.maskwright("train", config, "--procs", "2").returncode == 0
     assert runs.losses(run) == runs.losses(alone)
 
 
-def test_ctrl_c_before_there_are_processes_ends_the_command_with_a_message(data, tmp_path):
-    """While it reads the config and the data set; a FIFO in place of the config makes it wait there."""
-    process = subprocess.Popen(
-        [*runs.COMMAND, "train", str(tmp_path / "missing.yaml")],
-        env=runs.environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    process.kill()
-    process.communicate()
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(fields["SigCgt"], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_there_are_processes_ends_the_command_with_a_message(data, tmp_path, number):
+    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, tmp_path / "run"))
+    command = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2", real=True)
+    runs.wait_for(lambda: catches(command.pid, signal.SIGTERM))
+    asked = time.monotonic()
+    command.send_signal(number)
+    code, log = command.wait(timeout=60), (tmp_path / "log").read_text()
+    assert_quick(asked)
+    assert code == 75, log
+    assert "before training began" in log
+    assert "Traceback" not in log
+    assert not runs.ranks_of(config)

@@ -80,10 +80,14 @@ class ForkedModule:
         return self._reap(0)
 
     def terminate(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
+        self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
     def _reap(self, options: int) -> int | None:
         if self.returncode is None:
