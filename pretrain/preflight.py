@@ -1,19 +1,39 @@
-"""What would end a run before its first step, found before any process starts, or a job waits in a queue."""
+"""Preflight checks: what would end a run before its first step fails before any process starts, or a job waits."""
 
+import os
+
+from data_prep.errors import UserError
 from pretrain.checkpoint.folder import committed
 from pretrain.config import Config
 from pretrain.data.sources import check_run, open_sources
 from pretrain.run_folder import RunFolder
+from pretrain.tracking.address import address_problem, missing_driver
+from pretrain.tracking.target import resolve_target
 
 
 def check_start(config: Config, world_size: int) -> None:
-    """Find bad data, a batch that does not divide over the processes, and a model that cannot be made, or begun with.
+    """Check the MLflow address, the data, the division of the batch over the processes, and the model.
 
     Raises:
         UserError: saying what is wrong.
     """
+    check_tracking(config)
     check_run(config, world_size)
     check_model(config)
+
+
+def check_tracking(config: Config) -> None:
+    """Check the address of MLflow; the config or MLFLOW_TRACKING_URI gives it. A server that is down is no error.
+
+    Raises:
+        UserError: if MLflow can never be reached there.
+    """
+    address, _ = resolve_target(config.track.uri, config.track.experiment)
+    problem = address_problem(address) or missing_driver(address)
+    if problem and os.environ.get("MLFLOW_TRACKING_URI"):
+        raise UserError(f"MLFLOW_TRACKING_URI: {problem}")
+    if problem:
+        raise UserError(f"track.uri: {problem}")
 
 
 def check_model(config: Config) -> None:

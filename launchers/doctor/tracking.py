@@ -17,6 +17,7 @@ from launchers.doctor.network import outside_address
 from launchers.doctor.storage import Mount, existing, mount_of
 from pretrain.config.run import TrackConfig
 from pretrain.redact import redact
+from pretrain.tracking.address import address_problem, missing_driver
 
 SECONDS = 5.0
 _ASKED = "/api/2.0/mlflow/experiments/search?max_results=1"  # what any client may ask of a server that lets it in
@@ -58,7 +59,7 @@ def judge_database(path: Path, mount: Mount, writable: bool) -> Finding:
 def judge_server(uri: str, reply: Reply, has_credentials: bool) -> Finding:
     """What a server says to this user; training does not wait for it, but what it misses is sent late."""
     if reply.code is None:
-        advice = "training goes on without it, and `maskwright track sync RUN` sends what it missed: mend it before"
+        advice = "training continues without it; `maskwright track sync RUN` sends what it missed"
         return Finding("mlflow", "fail", f"{uri} does not answer: {reply.problem}", advice)
     if reply.code in (401, 403):
         ours = "does not take the credentials of the environment" if has_credentials else "asks for credentials"
@@ -114,6 +115,9 @@ def _mlflow(track: TrackConfig) -> Iterator[Finding]:
     uri, _ = resolve_target(track.uri, track.experiment)
     if finding := judge_secret(uri):
         yield finding
+    if problem := address_problem(uri) or missing_driver(uri):
+        yield Finding("mlflow", "fail", problem, "correct track.uri or MLFLOW_TRACKING_URI")
+        return
     parts = urlsplit(uri)
     if uri == OFFLINE:
         yield Finding("mlflow", "ok", "nothing is sent until `maskwright track sync`")
@@ -124,11 +128,8 @@ def _mlflow(track: TrackConfig) -> Iterator[Finding]:
         yield judge_database(path, mount_of(folder), writable)
     elif parts.scheme in ("http", "https"):
         yield from _server(uri)
-    elif parts.scheme in ("", "file"):
-        advice = "MLflow has given up folders of files: write sqlite:///mlflow.db, or a server's address"
-        yield Finding("mlflow", "fail", f"{uri} is a folder", advice)
     else:
-        yield Finding("mlflow", "skipped", f"{parts.scheme} is not looked at")
+        yield Finding("mlflow", "skipped", f"addresses of {parts.scheme} are not checked")
 
 
 def _server(uri: str) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from data_prep.remote import is_url
 from pretrain.config.section import Section
 from pretrain.redact import redact
+from pretrain.tracking.address import DEFAULT_ADDRESS, address_problem
 
 _SHORTEST_SECONDS = 0.1
 
@@ -70,7 +71,7 @@ class EvalConfig(Section):
 
 
 class TrackConfig(Section):
-    uri: str = "sqlite:///mlflow.db"
+    uri: str = DEFAULT_ADDRESS
     experiment: str = "maskwright"
     parent: str | None = Field(
         None, min_length=1, max_length=250, description="the MLflow run that this one is part of: a name, or an id"
@@ -96,9 +97,11 @@ class TrackConfig(Section):
 
     @field_validator("uri")
     @classmethod
-    def _no_password(cls, uri: str) -> str:
+    def _address(cls, uri: str) -> str:
         if redact(uri) != uri:  # the config is copied into the run folder, checkpoints and MLflow
             raise ValueError(
                 "user names, passwords and tokens do not belong in a config; set MLFLOW_TRACKING_URI instead"
             )
+        if problem := address_problem(uri):
+            raise ValueError(problem)
         return uri

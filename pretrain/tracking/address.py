@@ -7,6 +7,9 @@ from urllib.parse import urlsplit
 from data_prep.errors import UserError
 from pretrain.redact import redact
 
+DEFAULT_ADDRESS = "sqlite:///mlflow.db"
+"""The default of track.uri: a file in the working folder."""
+
 OFFLINE = "none"
 """The address of a run that sends nothing until `maskwright track sync`."""
 
@@ -41,6 +44,21 @@ def address_problem(uri: str) -> str | None:
     if parts.scheme in ("", "file"):
         return f"{shown} is a folder, which MLflow no longer supports. Use sqlite:///mlflow.db or http://HOST:PORT."
     return f"MLflow has no addresses of the kind {parts.scheme[:40]}://. Use {_KINDS}."
+
+
+def missing_driver(uri: str) -> str | None:
+    """A sentence about the Python package that a database address needs and this machine does not have."""
+    if urlsplit(uri).scheme.partition("+")[0] not in _DATABASES:
+        return None
+    from sqlalchemy import make_url  # half a second
+
+    try:
+        make_url(uri).get_dialect().import_dbapi()
+    except ModuleNotFoundError as error:
+        return f"{redact(uri)[:100]} needs the Python package {error.name}, which is not installed."
+    except Exception as error:  # SQLAlchemy's own words for an unknown driver
+        return f"{redact(uri)[:100]} cannot be used ({redact(str(error))[:100]})."
+    return None
 
 
 def _plugins() -> set[str]:

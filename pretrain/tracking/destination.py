@@ -9,9 +9,8 @@ import shlex
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.config.run import TrackConfig
 from pretrain.redact import redact
-from pretrain.tracking.address import OFFLINE, address_problem
+from pretrain.tracking.address import DEFAULT_ADDRESS, OFFLINE, address_problem
 from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
 from pretrain.tracking.target import absolute
 
@@ -30,7 +29,7 @@ def destination(run_dir: Path, record: RunRecord, uri: str | None = None) -> tup
         raise UserError(problem if named else f"{run_dir / RECORD_NAME}: {problem}")
     if not named and "***" in address:
         raise UserError(f"{run_dir / RECORD_NAME} has no password for {address}. Set MLFLOW_TRACKING_URI.")
-    if not named and address != _default():
+    if not named and address != absolute(DEFAULT_ADDRESS):
         raise UserError(
             f"{address} is known from {run_dir / RECORD_NAME} alone. Add --uri with this address to send data and "
             "your MLflow credentials there, or --yes."
@@ -49,15 +48,15 @@ def unconfirmed_address(run_dir: Path) -> str | None:
         return None
     address = absolute(record.uri)
     usable = address not in ("", OFFLINE) and "***" not in address and address_problem(address) is None
-    return address if usable and address != _default() else None
+    return address if usable and address != absolute(DEFAULT_ADDRESS) else None
 
 
 def sync_command(run_dir: Path, address: str) -> str:
     """The command that sends the rest of a run to an address; a password stays out of it."""
     command = f"maskwright track sync {shlex.quote(str(run_dir))}"
-    known = address in (OFFLINE, _default()) or redact(address) != address or "MLFLOW_TRACKING_URI" in os.environ
+    known = (
+        address in (OFFLINE, absolute(DEFAULT_ADDRESS))
+        or redact(address) != address
+        or "MLFLOW_TRACKING_URI" in os.environ
+    )
     return command if known else f"{command} --uri {shlex.quote(address)}"
-
-
-def _default() -> str:
-    return absolute(TrackConfig().uri)

@@ -1,0 +1,124 @@
+"""Which addresses can be MLflow's: an impossible one is refused before training, and is no outage."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from data_prep.errors import UserError
+from launchers.doctor.run_checks import run_checks
+from launchers.doctor.tracking import checks
+from launchers.mlflow_address import mlflow_address
+from pretrain.config import load_config
+from pretrain.config.run import TrackConfig
+from pretrain.preflight import check_start, check_tracking
+from pretrain.tracking import address
+from pretrain.tracking.address import address_problem, missing_driver
+from tests.support.study_runs import study_config, study_data
+
+GOOD = (
+    *("none", "http://localhost:5000", "https://mlflow.example.com/prefix", "http://[::1]:5000", "http://h"),
+    *("sqlite:///mlflow.db", "sqlite:////abs/mlflow.db", "sqlite:///a.db?timeout=9", "sqlite+pysqlite:///a.db"),
+    *("postgresql://host/db", "postgresql+psycopg2://host:5432/db", "mysql+pymysql://host/db", "mysql://host/db"),
+    *("mssql+pyodbc://host/db", "databricks", "databricks://profile"),
+)
+BAD = {
+    "localhost:5000": "has no scheme. Write http://localhost:5000",
+    "127.0.0.1:5000": "has no scheme. Write http://127.0.0.1:5000",
+    "tracking.example.com:8080/mlflow": "Write http://tracking.example.com:8080/mlflow",
+    "[::1]:5000": "Write http://[::1]:5000",
+    "foo://bar": "MLflow has no addresses of the kind foo://",
+    "htp://localhost:5000": "MLflow has no addresses of the kind htp://",
+    "mongodb://host/db": "MLflow has no addresses of the kind mongodb://",
+    "uc://catalog": "MLflow has no addresses of the kind uc://",
+    "sqlite://mlflow.db": "Write sqlite:///mlflow.db",
+    "sqlite:mlflow.db": "Write sqlite:///mlflow.db",
+    "http://": "names no server. Write http://HOST:PORT",
+    "http:/localhost:5000": "names no server",
+    "http://host:port": "is not a valid address",
+    "http://host:99999": "is not a valid address",
+    "mlruns": "is a folder, which MLflow no longer supports",
+    "./mlruns": "is a folder, which MLflow no longer supports",
+    "file:///tmp/mlruns": "is a folder, which MLflow no longer supports",
+    "": "is not an MLflow address",
+    "http://ho st:5000": "is not an MLflow address",
+    "http://host\x1b[31m": "is not an MLflow address",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+
+
+@pytest.mark.parametrize("uri", GOOD)
+def test_possible_addresses_are_taken(uri: str) -> None:
+    assert address_problem(uri) is None
+    assert TrackConfig(uri=uri).uri == uri
+
+
+@pytest.mark.parametrize("uri", BAD)
+def test_impossible_addresses_are_refused_in_one_line(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = address_problem(uri)
+    assert problem is not None
+    assert BAD[uri] in problem
+    assert len(problem) <= 250
+    assert problem.isprintable()
+    with pytest.raises(ValidationError):
+        TrackConfig(uri=uri)
+    if uri:
+        with pytest.raises(UserError):
+            mlflow_address(uri, None)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        (finding,) = run_checks(checks(TrackConfig()))
+        assert (finding.name, finding.status) == ("mlflow", "fail")
+
+
+def test_the_schemes_are_those_of_mlflow() -> None:
+    from mlflow.tracking._tracking_service.utils import _tracking_store_registry
+
+    ours = {"", "file", "databricks", "databricks-uc", "uc", *address._SERVERS, *address._DATABASES}
+    theirs = set(_tracking_store_registry._registry)
+    plugins = address._plugins()
+    assert theirs - plugins == ours
+
+
+def test_a_plugin_s_scheme_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = tmp_path / "plug-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plug\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[mlflow.tracking_store]\nfoo = plug:Store\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert address_problem("foo://bar") is None
+
+
+def test_training_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = study_config(tmp_path, study_data(tmp_path))
+    with pytest.raises(UserError, match=r"track\.uri.*Write http://localhost:5000"):
+        load_config(config, ["track.uri=localhost:5000"])
+    check_start(load_config(config), 1)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "localhost:5000")
+    with pytest.raises(
+        UserError, match=r"MLFLOW_TRACKING_URI: localhost:5000 has no scheme\. Write http://localhost:5000"
+    ):
+        check_start(load_config(config), 1)
+    check_tracking(load_config(config, ["track.uri=none"]))  # sends nothing, whatever the environment says
+
+
+def test_a_database_without_its_driver_is_refused() -> None:
+    assert missing_driver("sqlite:///a.db") is None
+    assert missing_driver("http://host") is None
+    problem = missing_driver("mssql+pymssql://me:secret@host/db")
+    assert problem is not None
+    assert "needs the Python package pymssql" in problem
+    assert "secret" not in problem
+    assert "cannot be used" in str(missing_driver("postgresql+nodriver://host/db"))
+
+
+def test_no_check_imports_mlflow() -> None:
+    code = "import sys, pretrain.config.run as run; run.TrackConfig(uri='http://h'); print('mlflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
