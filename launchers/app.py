@@ -102,6 +102,7 @@ def _with_version(command: Callable[..., None]) -> Callable[..., None]:
         command(**options)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {}  # typer prefers them to those of the signature, by name
     run.__signature__ = inspect.Signature([*signature.parameters.values(), option])  # type: ignore[attr-defined]
     return run
 

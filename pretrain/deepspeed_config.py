@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from data_prep.errors import UserError
 from pretrain.buckets import bucket_size, flat_gradients
 from pretrain.config import Config
+from pretrain.config.wording import shown, value_refusal
 from pretrain.nvme import swap_folder
 
 # What Maskwright derives from its own sections, and from which.
@@ -87,7 +88,7 @@ def deepspeed_config(config: Config, parameters: int, device: str) -> dict[str, 
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
-        raise UserError(f"deepspeed: DeepSpeed refuses {where} = {problem['input']!r}: {problem['msg']}") from None
+        raise UserError(f"deepspeed: DeepSpeed refuses a value. {value_refusal(where, problem)}") from None
     except (DeepSpeedConfigError, AssertionError, ValueError, TypeError, AttributeError) as error:
         raise refusal(error) from None
     return found
@@ -137,7 +138,7 @@ def _check_names(theirs: dict[str, Any]) -> None:
         if section not in theirs:
             continue
         if not isinstance(theirs[section], dict):
-            raise UserError(f"deepspeed.{section} is {theirs[section]!r}, but it must be a section of keys")
+            raise UserError(f"deepspeed.{section} is {shown(theirs[section])}, but it must be a section of keys")
         if isinstance(known, tuple):
             _check_known(theirs[section], known, f"deepspeed.{section}")
         else:

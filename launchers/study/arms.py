@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from data_prep.errors import UserError
 from pretrain.config import MaskingConfig, StrategyName
+from pretrain.config.wording import value_refusal
 
 _OF_A_STRATEGY = {"span": "span", "ngram": "ngram", "collocations": "collocation"}
 """Keys of masking: that only one strategy has."""
@@ -61,7 +62,8 @@ def _arm(strategy: str, rate: str, replacement: str, masking: MaskingConfig) -> 
     try:
         checked = MaskingConfig.model_validate(section)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        problem = error.errors()[0]
+        reason = value_refusal(".".join(map(str, problem["loc"])), problem)
         raise UserError(f"{strategy} at rate {rate}, {replacement}: {reason}") from None
     return Arm(f"{strategy}-{rate_name}{suffix}", checked.model_dump(mode="json"))
 

@@ -126,8 +126,10 @@ def open_study(folder: Path) -> Study:
         raise UserError(
             f"{folder}: not a study (it has no study.json); make one with `maskwright study masking`"
         ) from None
-    except (OSError, ValidationError) as error:
-        raise UserError(f"{path}: cannot be read as a study ({str(error).splitlines()[0]})") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from None
+    except ValidationError:
+        raise UserError(f"{path} is damaged or of another version of Maskwright. Restore it, or begin again.") from None
 
 
 def continued(folder: Path, study: Study) -> Study:
@@ -181,9 +183,10 @@ def _settings(study: Study) -> dict[str, Any]:
     try:
         configs = {arm.name: Config.model_validate(parts | {"masking": arm.masking}) for arm in study.arms}
     except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
         raise UserError(
-            f"the study is of another version of Maskwright ({error.errors()[0]['msg']}); go on with that version, or "
-            "choose another run.dir"
+            f"The study was made by another version of Maskwright, whose config has another {key}. Go on with that "
+            "version, or choose another run.dir."
         ) from None
     masking = {name: config.masking.model_dump(mode="json") for name, config in configs.items()}
     return _flat(values | {"arms": [*configs]} | deciding(next(iter(configs.values()))) | masking)

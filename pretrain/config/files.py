@@ -1,6 +1,5 @@
 """Read and write config files, with one clear message for a config that is wrong."""
 
-import difflib
 import re
 import reprlib
 import textwrap
@@ -11,11 +10,28 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, working_directory
 from data_prep.files import atomic_writer
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.section import Section
 from pretrain.config.whole import Config
+from pretrain.config.wording import nearest, shown, value_refusal, yaml_problem
+
+_OTHER_NAMES = {
+    "learning_rate": "lr",
+    "batch_size": "global_batch_size",
+    "train_batch_size": "global_batch_size",
+    "per_device_train_batch_size": "micro_batch_size",
+    "gradient_checkpointing": "activation_checkpointing",
+    "max_steps": "steps",
+    "output_dir": "dir",
+    "max_seq_length": "seq_len",
+    "max_length": "seq_len",
+    "mlm_prob": "rate",
+    "tracking_uri": "uri",
+    "save_steps": "every_steps",
+}
+"""Names of other programs for keys of the config."""
 
 
 def load_config(
@@ -113,34 +129,57 @@ _Loader.add_implicit_resolver(
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
+    text = _read_text(path)
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such config file") from None
-    except (OSError, ValueError, RecursionError) as error:  # values may be no number or date, and nested without end
-        raise UserError(f"{path}: cannot be read ({error})") from None
+        values = yaml.load(text, Loader=_Loader)
     except _RepeatedKeyError as error:
         raise UserError(f"{path}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}:{where} is not valid YAML ({getattr(error, 'problem', None) or error})") from None
+        raise UserError(f"{path}:{where} is not valid YAML: {yaml_problem(error)}") from None
+    except (ValueError, RecursionError):
+        raise UserError(
+            f"{path}: a date or number in it cannot be read, or it is nested too deep. Correct it."
+        ) from None
     if not isinstance(values, dict):
-        raise UserError(f"{path}: a config is a mapping of sections such as run:, data:, train:")
+        what = "is empty" if values is None else "has no sections"
+        raise UserError(f"{path} {what}. A config has sections such as run:, data: and train:; see configs/.")
     return values
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        likely = nearest(path.name, names, 0.7)
+        hint = f"Did you mean {path.with_name(likely)}?" if likely else "Correct the path; configs/ has examples."
+        raise UserError(f"No config file at {path}{working_directory(path)}. {hint}") from None
+    except IsADirectoryError:
+        inside = f"{path / 'config.yaml'}" if (path / "config.yaml").is_file() else "a YAML file"
+        raise UserError(f"{path} is a folder, not a config file. Name {inside}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text in UTF-8. Name a YAML file, or save it as UTF-8.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from None
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     parts = key.split(".")
+    if not separator and override.endswith((".yaml", ".yml")):
+        raise UserError(f"{override!r} is a second config file. Name one, and change keys with KEY=VALUE.")
     if not separator or not all(parts):
-        raise UserError(f"override {override!r} is not of the form section.key=value")
+        raise UserError(f"{shown(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100.")
     try:
         value = yaml.load(text, Loader=_Loader)
     except _RepeatedKeyError as error:
-        raise UserError(f"override {override!r}: {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise UserError(f"override {override!r}: {text!r} is not valid YAML") from None
+        raise UserError(f"override {shown(override)}: {error}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"The value of {shown(override)} is not valid YAML: {yaml_problem(error)}") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"The value of {shown(override)} is no date or number. Put it in quotes.") from None
     for part in parts[:-1]:
         inner = values.setdefault(part, {})
         if not isinstance(inner, dict):
@@ -160,15 +199,15 @@ def _explain(error: ValidationError, *section: str) -> str:
     where = ".".join(_printable(part) for part in location)
     if problem["type"] == "extra_forbidden":
         return f"Unknown key {where}. {_known_keys(location)}"
+    if problem["type"] == "missing" and isinstance(location[-1], int):
+        places = [other["loc"][-1] for other in error.errors() if other["loc"][:-1] == problem["loc"][:-1]]
+        least = max(int(place) for place in places) + 1
+        return f"{where.rpartition('.')[0]} must be a list of {least} values, not {location[-1]}."
     if problem["type"] == "missing":
         return f"{where} is missing; add it to the config"
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "model_type":
-        message = "it must be a section of keys"
-    message = message.replace("Input should be", "it must be", 1)
-    if problem["type"] == "value_error":
-        return f"{where}: {message}" if where else message
-    return f"{where} is {problem['input']!r}, but {message}"
+    if inner[-1:] == ("[key]",):
+        return value_refusal(f"A key of {'.'.join(_printable(part) for part in location[:-2])}", problem)
+    return value_refusal(where, problem)
 
 
 def _printable(part: int | str) -> str:
@@ -187,10 +226,20 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
         if section is None:
             return "Remove it"
     *parents, key = map(str, location)
-    if names := difflib.get_close_matches(key, section.model_fields, n=1, cutoff=0.5):
-        return f"Did you mean {'.'.join([*parents, names[0]])}?"
+    name, names = _OTHER_NAMES.get(key, key), [*section.model_fields]
+    own = name if name in names else nearest(name, names, 0.75)
+    if likely := own or _elsewhere(name) or nearest(name, names):
+        return f"Did you mean {likely if '.' in likely else '.'.join([*parents, likely])}?"
     known = textwrap.shorten(", ".join(section.model_fields), 160, placeholder=" ...")
     return f"The keys of {'.'.join(parents) or 'the config'} are {known}"
+
+
+def _elsewhere(key: str) -> str | None:
+    """The place of a key that stands in the wrong section."""
+    fields = {name: field.annotation for name, field in Config.model_fields.items()}
+    sections = {name: _section_of(kind) for name, kind in fields.items() if typing.get_origin(kind) is not list}
+    places = [f"{name}.{key}" for name, section in sections.items() if section and key in section.model_fields]
+    return places[0] if len(places) == 1 else None
 
 
 def _section_of(annotation: Any) -> type[Section] | None:

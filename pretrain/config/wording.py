@@ -28,6 +28,18 @@ _LENGTHS = {
     "string_too_long": "at most {max_length} characters",
 }
 _THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+_YAML_PROBLEMS = (  # what PyYAML says, and what that means
+    (r"'\\t'", "a tab stands where YAML wants spaces. Indent with spaces."),
+    ("mapping values", "a colon stands inside a value. Put the value in quotes, or check the indentation."),
+    ("block end", "the indentation does not match the lines above. Align the keys of a section."),
+    ("constructor", "a tag such as !!python is not allowed. Remove it."),
+    ("alias", "a value begins with *. Put it in quotes."),
+    ("end of stream", "a quote is not closed. Close it."),
+    ("','", "a bracket or brace is not closed. Close it."),
+    ("cannot start any token", "a value begins with a character that has a meaning in YAML. Put it in quotes."),
+    ("escape character", "a backslash stands in double quotes. Use single quotes."),
+    ("unacceptable character", "it has control characters. Name a text file."),
+)
 _LONGEST = 60  # characters of a value that a message shows
 
 
@@ -37,12 +49,15 @@ def value_refusal(name: str, problem: Mapping[str, Any]) -> str:
     `problem` is an item of `ValidationError.errors()`.
     """
     context, value = problem.get("ctx") or {}, problem["input"]
+    if problem["type"] == "value_error":
+        message = problem["msg"].removeprefix("Value error, ")
+        return f"{name}: {message}" if name else message
+    if value == "" and context.get("min_length") == 1:
+        return f"{name} must not be empty."
     if problem["type"] in ("too_short", "too_long"):
         least, most = context.get("min_length"), context.get("max_length")
         bound = f"at least {least}" if problem["type"] == "too_short" else f"at most {most}"
         return f"{name} has {context['actual_length']} values, but it must have {bound}."
-    if problem["type"] == "string_too_short" and context["min_length"] == 1:
-        return f"{name} must not be empty."
     if problem["type"] in _BOUNDS and isinstance(value, str):  # of a number on a command line
         value = float(value)
     hint = _suggestion(problem["type"], context, value)
@@ -58,7 +73,7 @@ def shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return "a section of keys"
     if isinstance(value, Sequence | set):
-        return "a list"
+        return "a list" if value else "an empty list"
     return _plain(value)
 
 
@@ -85,7 +100,7 @@ def _wanted(problem: Mapping[str, Any], context: Mapping[str, Any]) -> str:
     if kind in _BOUNDS or kind in _LENGTHS:
         return (_BOUNDS | _LENGTHS)[kind].format(**{name: _plain(bound) for name, bound in context.items()})
     message = str(problem["msg"])
-    for start in ("Input should be ", "Value error, ", "it must be "):
+    for start in ("Input should be ", "it must be "):
         message = message.removeprefix(start)
     return message
 
@@ -93,7 +108,14 @@ def _wanted(problem: Mapping[str, Any], context: Mapping[str, Any]) -> str:
 def _suggestion(kind: str, context: Mapping[str, Any], value: Any) -> str:
     """What to write instead, where that can be guessed."""
     wanted = _KIND_OF.get(kind, "")
-    if isinstance(value, list | tuple) and len(value) == 1 and wanted != "list" and not isinstance(value[0], list):
+    if wanted == "section of keys" and value is None:
+        return "Add keys below it, or remove it."
+    if (
+        isinstance(value, list | tuple)
+        and len(value) == 1
+        and wanted not in ("list", "section of keys")
+        and not isinstance(value[0], list)
+    ):
         return f"Write {_plain(value[0])} without brackets."
     if wanted in _NUMBERS and isinstance(value, str):
         meant = _number(value, whole=wanted == "whole number")
@@ -119,7 +141,7 @@ def _choice(expected: str, value: Any) -> str:
         value = "none"
     if value is None or isinstance(value, bool | list | Mapping):
         return ""
-    word = nearest(str(value), names)
+    word = nearest(str(value), names, 0.7)
     return f"Did you mean {word}?" if word else ""
 
 
@@ -128,7 +150,7 @@ def _percent(value: Any) -> str:
         number = float(value)
     except (TypeError, ValueError):
         return ""
-    return f"For {_plain(value)} percent, write {_plain(number / 100)}." if 1 < number < 100 else ""
+    return f"For {_plain(value)} percent, write {_plain(number / 100)}." if 2 <= number < 100 else ""
 
 
 def _number(text: str, whole: bool) -> int | float | None:
@@ -159,3 +181,10 @@ def _plain(value: Any) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.12g}"
     return str(value) if len(str(value)) <= _LONGEST else reprlib.repr(value)
+
+
+def yaml_problem(error: Exception) -> str:
+    """What is wrong with a text that is not YAML, and what to do."""
+    problem = str(getattr(error, "problem", None) or error)
+    found = (said for pattern, said in _YAML_PROBLEMS if re.search(pattern, problem))
+    return next(found, "check its colons, quotes and indentation.")

@@ -44,7 +44,9 @@ def write(data, tmp_path):
 
 
 def test_missing_config(tmp_path):
-    assert refused("train", tmp_path / "none.yaml") == f"error: {tmp_path}/none.yaml: no such config file"
+    assert refused("train", tmp_path / "none.yaml") == (
+        f"error: No config file at {tmp_path}/none.yaml. Correct the path; configs/ has examples."
+    )
 
 
 def test_unknown_key(write):
@@ -52,7 +54,7 @@ def test_unknown_key(write):
 
 
 def test_wrong_type(write, tmp_path):
-    assert "optim.lr is 'fast', but it must be a valid number" in refused("train", write(), "optim.lr=fast")
+    assert "optim.lr must be a number, not 'fast'." in refused("train", write(), "optim.lr=fast")
     assert not (tmp_path / "run").exists()
 
 

@@ -29,13 +29,13 @@ def test_a_mixture_is_a_list_of_paths_with_shares(write):
 @pytest.mark.parametrize(
     ("sources", "wanted"),
     [
-        ("[]", "data.train is [], but it must be a path, or a list of paths or of {path, weight}"),
-        ("5", "data.train is 5, but it must be a path, or a list of paths or of {path, weight}"),
+        ("[]", "data.train must be a path, or a list of paths or of {path, weight}, not an empty list."),
+        ("5", "data.train must be a path, or a list of paths or of {path, weight}, not 5."),
         ("[{path: a, weight: 1, epochs: 1}]", "give 'a' either weight or epochs"),
         ("[{path: a, weight: 1}, {path: b, epochs: 1}]", "give every source a weight, or none"),
         ("[{path: a, weight: 1}, b]", "give every source a weight, or none"),
-        ("[{path: a, weight: 0}]", "greater than 0"),
-        ("[{path: a, weight: true}]", "data.train.0.weight is True, but it must be a number"),
+        ("[{path: a, weight: 0}]", "data.train.0.weight must be more than 0, not 0."),
+        ("[{path: a, weight: true}]", "data.train.0.weight must be a number, not true."),
         ("[{path: a, wieght: 1}]", "Unknown key data.train.0.wieght. Did you mean data.train.0.weight?"),
     ],
 )

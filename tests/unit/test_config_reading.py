@@ -1,8 +1,13 @@
 """How a config file and overrides are read: files that cannot be used, and the types of YAML."""
 
+import gzip
+import json
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
+import yaml
 
 from data_prep.errors import UserError
 from pretrain.config import PRESETS, SizeConfig, load_config
@@ -25,11 +30,18 @@ def test_malformed_override_is_quoted(write, override):
 @pytest.mark.parametrize(
     ("content", "wanted"),
     [
-        ("run: {dir: x\n", "line 2 is not valid YAML"),
-        ("- a\n- b\n", "a config is a mapping of sections"),
-        ("", "a config is a mapping of sections"),
+        ("run: {dir: x\n", "line 2 is not valid YAML: a bracket or brace is not closed. Close it."),
+        ("run:\n\tdir: x\n", "line 2 is not valid YAML: a tab stands where YAML wants spaces. Indent with spaces."),
+        ("run:\n  dir: a: b\n", "line 2 is not valid YAML: a colon stands inside a value. Put the value in quotes"),
+        ("run:\n    dir: x\n  seed: 1\n", "line 3 is not valid YAML: the indentation does not match the lines above."),
+        ("run: {dir: 'x}\n", "line 2 is not valid YAML: a quote is not closed."),
+        ("run: {dir: @x}\n", "line 1 is not valid YAML: a value begins with a character that has a meaning in YAML."),
+        ("run: {dir: *x}\n", "line 1 is not valid YAML: a value begins with *. Put it in quotes."),
+        ("a\0b", "is not valid YAML: it has control characters. Name a text file."),
+        ("- a\n- b\n", "has no sections. A config has sections such as run:, data: and train:"),
+        ("", "is empty. A config has sections"),
         ("run: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
-        ("train: {steps: 2024-02-31}\n", "cannot be read"),
+        ("train: {steps: 2024-02-31}\n", "a date or number in it cannot be read"),
         (f"train: {{steps: {DIGITS}}}\n", "cannot be read"),
         (f"train: {NESTED}\n", "cannot be read"),
     ],
@@ -71,8 +83,33 @@ def test_yaml_merge_keys_are_no_repeated_keys(write):
 
 
 def test_missing_file_and_folder(tmp_path):
-    assert "no such config file" in refusal(tmp_path / "none.yaml")
-    assert "cannot be read" in refusal(tmp_path)
+    missing = f"No config file at {tmp_path}/none.yaml. "
+    assert refusal(tmp_path / "none.yaml") == missing + "Correct the path; configs/ has examples."
+    (tmp_path / "one.yaml").touch()
+    assert refusal(tmp_path / "none.yaml") == missing + f"Did you mean {tmp_path}/one.yaml?"
+    assert refusal(tmp_path) == f"{tmp_path} is a folder, not a config file. Name a YAML file."
+    (tmp_path / "config.yaml").touch()
+    assert refusal(tmp_path) == f"{tmp_path} is a folder, not a config file. Name {tmp_path}/config.yaml."
+    with pytest.raises(UserError, match=re.escape(f"No config file at x/c.yaml (working directory: {Path.cwd()}).")):
+        load_config(Path("x/c.yaml"))
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    (tmp_path / "c.yaml").write_bytes(gzip.compress(b"run: {}"))
+    assert (
+        refusal(tmp_path / "c.yaml")
+        == f"{tmp_path}/c.yaml is not text in UTF-8. Name a YAML file, or save it as UTF-8."
+    )
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows(tmp_path):
+    (tmp_path / "c.yaml").write_bytes(b"\xef\xbb\xbf" + yaml.safe_dump(LEAST).replace("\n", "\r\n").encode())
+    assert load_config(tmp_path / "c.yaml").train.steps == 10
+
+
+def test_json_is_a_config(tmp_path):
+    (tmp_path / "c.json").write_text(json.dumps(LEAST))
+    assert load_config(tmp_path / "c.json").train.steps == 10
 
 
 def test_overrides_have_yaml_types(write):

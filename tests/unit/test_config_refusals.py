@@ -19,7 +19,12 @@ def write(tmp_path):
         ("trian.steps=5", "Unknown key trian. Did you mean train?"),
         ("cluster.containr.image=x", "Unknown key cluster.containr. Did you mean cluster.container?"),
         ("train.step=5", "Unknown key train.step. Did you mean train.steps?"),
-        ("optim.learning_rate=1", "Unknown key optim.learning_rate. The keys of optim are name, lr, betas, eps,"),
+        ("optim.zz=1", "Unknown key optim.zz. The keys of optim are name, lr, betas, eps,"),
+        ("optim.learning_rate=1", "Unknown key optim.learning_rate. Did you mean optim.lr?"),
+        ("train.learning_rate=1", "Unknown key train.learning_rate. Did you mean optim.lr?"),
+        ("train.seq_len=64", "Unknown key train.seq_len. Did you mean data.seq_len?"),
+        ("seed=1", "Unknown key seed. Did you mean run.seed?"),
+        ("train.batch_size=8", "Unknown key train.batch_size. Did you mean train.global_batch_size?"),
         ("masking.replacement.masks=0.5", "Did you mean masking.replacement.mask?"),
         ("model.size={layers: 2, hidden: 32, head: 2, heads: 2}", "Did you mean model.size.heads?"),
         ("checkpoint.evry_steps=5", "Did you mean checkpoint.every_steps?"),
@@ -38,36 +43,93 @@ def test_unknown_key_names_the_nearest(write, override, wanted):
 @pytest.mark.parametrize(
     ("override", "wanted"),
     [
-        ("train.steps=ten", "train.steps is 'ten', but it must be a valid integer"),
-        ("train.steps=1.5", "train.steps is 1.5, but it must be a valid integer"),
-        ("train.steps=0", "train.steps is 0, but it must be greater than or equal to 1"),
-        ("train.steps=true", "train.steps is True, but"),
-        ("train.steps.more=3", "train.steps is {'more': 3}, but"),
-        ("train.precision=fp8", "train.precision is 'fp8', but it must be 'bf16', 'fp16' or 'fp32'"),
-        ("optim.lr=fast", "optim.lr is 'fast', but it must be a valid number"),
-        ("optim.lr=.nan", "optim.lr is nan"),
-        ("optim.lr=.inf", "optim.lr is inf"),
-        ("optim.betas=0.9", "optim.betas is 0.9"),
-        ("optim.name=adam", "optim.name is 'adam', but it must be 'adamw', 'lamb', 'stable_adamw' or 'muon'"),
-        ("optim.ema=1", "optim.ema is 1, but it must be less than 1"),
-        ("optim.ema=true", "optim.ema is True, but it must be a number"),
-        ("optim={name: muon, muon: {momentum: 1}}", "optim.muon.momentum is 1, but it must be less than 1"),
-        ("optim.betas=[0.9]", "optim.betas.1 is missing"),
-        ("optim.betas=[0.9, 1.5]", "optim.betas.1 is 1.5, but it must be less than 1"),
-        ("zero.stage=4", "zero.stage is 4, but it must be 0, 1, 2 or 3"),
-        ("masking.rate=1", "masking.rate is 1, but it must be less than 1"),
-        ("run.allow_changes=perhaps", "run.allow_changes is 'perhaps'"),
-        ("run.seed=-1", "run.seed is -1"),
+        ("train.steps=ten", "train.steps must be a whole number, not 'ten'."),
+        ("train.steps=1.5", "train.steps must be a whole number, not 1.5."),
+        ("train.steps=0", "train.steps must be 1 or more, not 0."),
+        ("train.steps=true", "train.steps must be a number, not true."),
+        ("train.steps.more=3", "train.steps must be a whole number, not a section of keys."),
+        ("train.precision=fp8", "train.precision must be bf16, fp16 or fp32, not 'fp8'."),
+        ("optim.lr=fast", "optim.lr must be a number, not 'fast'."),
+        ("optim.lr=.nan", "optim.lr must be a finite number, not nan."),
+        ("optim.lr=.inf", "optim.lr must be a finite number, not inf."),
+        ("optim.betas=0.9", "optim.betas must be a list, not 0.9. Write it in brackets: [0.9]."),
+        ("optim.name=adam", "optim.name must be adamw, lamb, stable_adamw or muon, not 'adam'. Did you mean adamw?"),
+        ("optim.ema=1", "optim.ema must be less than 1, not 1."),
+        ("optim.ema=true", "optim.ema must be a number, not true."),
+        ("optim={name: muon, muon: {momentum: 1}}", "optim.muon.momentum must be less than 1, not 1."),
+        ("optim.betas=[0.9]", "optim.betas must be a list of 2 values, not 1."),
+        ("optim.betas=[0.9, 1.5]", "optim.betas.1 must be less than 1, not 1.5."),
+        ("zero.stage=4", "zero.stage must be 0, 1, 2 or 3, not 4."),
+        ("masking.rate=1", "masking.rate must be less than 1, not 1."),
+        ("run.allow_changes=perhaps", "run.allow_changes must be true or false, not 'perhaps'."),
+        ("run.seed=-1", "run.seed must be 0 or more, not -1."),
         ("run.dir=s3://bucket/run", "run.dir: s3://bucket/run is a URL; name a local folder, and copies go to"),
-        ("data.seq_len=4", "data.seq_len is 4"),
+        ("data.seq_len=4", "data.seq_len must be 8 or more, not 4."),
         ("model.size=huge", "size 'huge' is no preset; write one of tiny, mini, small, base, large, 1b"),
         ("model.size.layers=2", "model.size.hidden is missing"),
-        ("masking=", "masking is None, but it must be a section of keys"),
-        ("optim=5", "optim is 5, but it must be a section of keys"),
-        ("deepspeed=[1]", "deepspeed is [1], but it must be a"),
+        ("masking=", "masking must be a section of keys, but it is empty. Add keys below it, or remove it."),
+        ("optim=5", "optim must be a section of keys, not 5."),
+        ("deepspeed=[1]", "deepspeed must be a section of keys, not a list."),
     ],
 )
 def test_wrong_type_or_value_is_named(write, override, wanted):
+    assert wanted in refusal(write(LEAST), override)
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("masking.rate=15%", "masking.rate must be a number, not '15%'. Write 0.15."),
+        ("masking.rate=15", "masking.rate must be less than 1, not 15. For 15 percent, write 0.15."),
+        ("masking.rate='0,15'", "masking.rate must be a number, not '0,15'. Write 0.15."),
+        ("schedule.decay_fraction=20 %", "schedule.decay_fraction must be a number, not '20 %'. Write 0.2."),
+        ("masking.replacement.mask=80", "must be 1 or less, not 80. For 80 percent, write 0.8."),
+        ("train.steps=1,000", "train.steps must be a whole number, not '1,000'. Write 1000."),
+        ("train.steps=1 000", "train.steps must be a whole number, not '1 000'. Write 1000."),
+        ("train.steps=1k", "train.steps must be a whole number, not '1k'. Write 1000."),
+        ("train.steps=1.5M", "train.steps must be a whole number, not '1.5M'. Write 1500000."),
+        ("train.steps='1e3'", "train.steps must be a whole number, not '1e3'. Write 1000."),
+        ("train.steps='\"5\"'", "Write 5."),
+        ("train.steps=[5]", "train.steps must be a whole number, not a list. Write 5 without brackets."),
+        ("train.steps=2024-01-31", "train.steps must be a whole number, not 2024-01-31."),
+        (
+            "train.precision=[bf16]",
+            "train.precision must be bf16, fp16 or fp32, not a list. Write bf16 without brackets.",
+        ),
+        ("train.precision=BF16", "not 'BF16'. Did you mean bf16?"),
+        ("train.compile=ture", "train.compile must be true or false, not 'ture'. Did you mean true?"),
+        ("zero.offload=no", "zero.offload must be none, cpu or nvme, not false. Did you mean none?"),
+        ("optim.betas=0.9", "optim.betas must be a list, not 0.9. Write it in brackets: [0.9]."),
+        ("cluster.modules=cuda", "cluster.modules must be a list, not 'cuda'. Write it in brackets: [cuda]."),
+        ("data.valid=5", "data.valid must be text, not 5. Put it in quotes: '5'."),
+        ("track.experiment=yes", "track.experiment must be text, not true. YAML reads yes, no, on and off as true and"),
+        (
+            "masking.strategy={tokn: 1}",
+            "A key of masking.strategy must be token, whole_word, span, ngram or collocation",
+        ),
+        ("cluster.account=''", "cluster.account must not be empty."),
+    ],
+)
+def test_the_value_that_was_meant_is_suggested(write, override, wanted):
+    message = refusal(write(LEAST), override)
+    assert wanted in message
+    assert len(message) <= 300
+
+
+@pytest.mark.parametrize("override", ["train.steps=1e3", "train.steps='1000'", "train.steps=1_000", "run.seed=0x10"])
+def test_other_spellings_of_numbers(write, override):
+    load_config(write(LEAST), [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("train.steps", "'train.steps' is not KEY=VALUE. Write it without spaces, for example train.steps=100."),
+        ("other.yaml", "'other.yaml' is a second config file. Name one, and change keys with KEY=VALUE."),
+        ("train.steps=[1", "The value of 'train.steps=[1' is not valid YAML: a bracket or brace is not closed."),
+    ],
+)
+def test_overrides_that_are_none(write, override, wanted):
     assert wanted in refusal(write(LEAST), override)
 
 
@@ -145,7 +207,7 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["model={arch: auto, config: x}", "train.activation_checkpointing=true"], "is for the native encoder"),
         (["model.global_rope_theta=10000"], "model: global_rope_theta is for arch modernbert, not bert; remove it"),
         (["model={arch: roberta, local_attention: 64}"], "local_attention is for arch modernbert, not roberta"),
-        (["model={arch: modernbert, local_attention: 63}"], "local_attention is 63, but it must be a multiple of 2"),
+        (["model={arch: modernbert, local_attention: 63}"], "local_attention must be a multiple of 2, not 63."),
         (["model={arch: modernbert, scaled_init: true}"], "scaled_init is for arch bert and roberta, not modernbert"),
         (["model={scaled_init: true, init: y}"], "scaled_init is for random weights, and init gives others"),
         (
@@ -169,7 +231,7 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         ),
         (["train.profile={}"], "train.profile.steps is missing"),
         (["track.system_seconds=0.01"], "track.system_seconds: 0.01 s is too short to measure a rate"),
-        (["track.group_norms_every=-1"], "track.group_norms_every is -1, but it must be greater than or equal to 0"),
+        (["track.group_norms_every=-1"], "track.group_norms_every must be 0 or more, not -1."),
         (["guard.slow_factor=0.9"], "slow_factor 0.9 would make every rank slow; write more than 1, or 0 for none"),
         (["checkpoint.keep_every=1500"], "checkpoint.keep_every (1500) must be a multiple of checkpoint.every_steps"),
         (["checkpoint.remote=bucket/run"], "'bucket/run' is not a URL like s3://bucket/run"),
@@ -190,11 +252,11 @@ def test_cross_checks(write, overrides, wanted):
         ("{schedule: linear, start: 0.3}", "masking.rate.end is missing"),
         (
             "{schedule: line, start: 0.3, end: 0.1}",
-            "masking.rate.schedule is 'line', but it must be 'linear' or 'cosine'",
+            "masking.rate.schedule must be linear or cosine, not 'line'. Did you mean linear?",
         ),
-        ("{schedule: linear, start: 1.3, end: 0.1}", "masking.rate.start is 1.3, but it must be less than 1"),
+        ("{schedule: linear, start: 1.3, end: 0.1}", "masking.rate.start must be less than 1, not 1.3."),
         ("{schedule: linear, start: 0.3, end: 0.1, ends: 1}", "Unknown key masking.rate.ends. Did you mean"),
-        ("high", "masking.rate is 'high', but it must be a valid number"),
+        ("high", "masking.rate must be a number, not 'high'."),
     ],
 )
 def test_mask_rates_that_cannot_be(write, rate, wanted):

@@ -34,7 +34,7 @@ def test_stages_fill_in_what_they_do_not_set(write):
             "[{after_step: 5, micro_batch_size: 5}]",
             "curriculum.0.global_batch_size (32) must be a multiple of curriculum.0.micro_batch_size (5)",
         ),
-        ("[{after_step: 0}]", "curriculum.0.after_step is 0, but it must be greater than or equal to 1"),
+        ("[{after_step: 0}]", "curriculum.0.after_step must be 1 or more, not 0."),
         ("[{after_step: 1, seqlen: 64}]", "Unknown key curriculum.0.seqlen. Did you mean curriculum.0.seq_len?"),
     ],
 )

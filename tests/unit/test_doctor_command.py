@@ -138,7 +138,7 @@ def test_every_line_is_documented():
 @pytest.mark.parametrize(
     "words,sentence",
     [
-        (["none.yaml"], "no such config file"),
+        (["none.yaml"], "No config file at none.yaml"),
         (["--deep"], "give CONFIG"),
         (["--gpus-per-node", "8"], "give --nodes too"),
         (["--cluster", "--full"], "without --cluster"),

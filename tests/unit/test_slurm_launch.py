@@ -82,7 +82,7 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["--job-name", "a\nb"], "job-name"),
         (["--seeds", "1-"], "--seeds"),
         (["--seeds", "1001"], "go up to 1000"),
-        (["--profile", "/nowhere.yaml"], "/nowhere.yaml: no such config file"),
+        (["--profile", "/nowhere.yaml"], "No config file at /nowhere.yaml"),
         (["--template", "/nowhere.sh"], "/nowhere.sh"),
         (["--sbatch", "--nodelist n1"], "form --NAME or --NAME=VALUE"),
         (["--sbatch", "--node=3"], "set cluster.nodes"),
