@@ -142,7 +142,7 @@ class SourceInfo:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of manifest.json."""
+    """The contents of manifest.json; `index_fingerprint` is None in one of an earlier version of Maskwright."""
 
     format: str
     format_version: int
@@ -152,6 +152,7 @@ class Manifest:
     totals: Totals
     shards: list[ShardInfo]
     sources: list[SourceInfo]
+    index_fingerprint: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -210,6 +211,12 @@ def fingerprint(
             content[:, column] = table[name]
         digest.update(content.tobytes())
     return digest.hexdigest()
+
+
+def index_fingerprint(shards: Iterable[ShardInfo]) -> str:
+    """SHA-256 of the SHA-256 of each shard's index, a line each, in order: of document lengths and checksums too."""
+    lines = "".join(f"{shard.index_sha256}\n" for shard in shards)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def read_index(data: bytes | mmap.mmap) -> tuple[np.void, np.ndarray, np.ndarray]:
@@ -290,6 +297,10 @@ def _parse_manifest(place: str, raw: Any) -> Manifest:
     for field in fields(Totals):
         if getattr(manifest.totals, field.name) != sum(getattr(shard, field.name) for shard in manifest.shards):
             raise ValueError(f"the shards' {field.name} do not add up to the total")
+    found = index_fingerprint(manifest.shards)
+    if manifest.index_fingerprint not in (None, found):
+        said = reprlib.repr(manifest.index_fingerprint)
+        raise ValueError(f"the index fingerprint is {said}, the shards' indexes give {reprlib.repr(found)}")
     return manifest
 
 

@@ -19,6 +19,7 @@ from data_prep.format import (
     TokenizerInfo,
     Totals,
     fingerprint,
+    index_fingerprint,
     read_index,
     token_dtype,
 )
@@ -53,6 +54,7 @@ def write_manifest(
         ),
         shards=list(shards),
         sources=list(sources),
+        index_fingerprint=index_fingerprint(shards),
     )
     write_json(folder / "manifest.json", manifest.to_json())
     return manifest

@@ -22,6 +22,7 @@ from data_prep.format import (
     fingerprint,
     shard_index,
     tokenizer_digest,
+    xxh3,
 )
 from data_prep.remote import is_url, open_remote, shown
 from data_prep.storage import RESTORE, LocalStorage, Span, Storage
@@ -163,11 +164,17 @@ class Dataset:
         return int(self._first_block[shard]) + block, within - int(first[block])
 
     def document_lengths(self, block: int) -> np.ndarray:
-        """Tokens of each document of a block, uint32 [n_documents]."""
+        """Tokens of each document of a block, uint32 [n_documents]; their sums must have the checksum of its ends."""
         shard, record = self._record(block)
         info = self.manifest.shards[shard]
         start = INDEX_HEADER.itemsize + info.blocks * self._record_dtype.itemsize + 4 * int(record["first_document"])
-        return self._from_index(shard, np.dtype("<u4"), int(record["documents"]), start)
+        lengths = self._from_index(shard, np.dtype("<u4"), int(record["documents"]), start)
+        if xxh3(np.cumsum(lengths, dtype=ENDS_DTYPE)) != record["ends_xxh3"]:
+            raise DamagedData(
+                f"{self._storage.place(info.index_name)} is damaged: the document lengths of block {self.key(block)} "
+                f"do not have the checksum of its ends; {RESTORE}."
+            )
+        return lengths
 
     def read_tokens(self, block: int, out: np.ndarray) -> None:
         """Read the token ids of a block into `out`, `dtype` [n_tokens(block)], by one contiguous read.

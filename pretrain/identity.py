@@ -11,6 +11,8 @@ from pretrain.data.sources import Sources
 from pretrain.data.stream import PLAN_VERSION
 from pretrain.masking.collocations import listed
 
+_DATA = "data.train (fingerprint)"
+_INDEXES = "indexes of data.train (fingerprint)"
 _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
 
@@ -26,7 +28,8 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
         UserError: if a list of collocations that masking needs is missing. DamagedData: if it is not sound.
     """
     found: dict[str, Any] = {
-        "data.train (fingerprint)": data.fingerprint,
+        _DATA: data.fingerprint,
+        _INDEXES: data.index_fingerprint,
         "data.train (shares)": quotas(data.weights).tolist(),
         "data.train (tokenizer)": data.tokenizer.sha256,
         "data.seq_len": config.data.seq_len,
@@ -91,9 +94,15 @@ def batch_settings(config: Config, data: Sources) -> str:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
-    """For each setting that differs, a phrase: "masking.rate was 0.15 and is 0.3"."""
+    """For each setting that differs, a phrase: "masking.rate was 0.15 and is 0.3".
+
+    Indexes are compared where both sides know them, and the data are the same otherwise.
+    """
     names = dict.fromkeys([*before, *now])
-    return {n: f"{n} was {before.get(n)} and is {now.get(n)}" for n in names if before.get(n) != now.get(n)}
+    found = {n: f"{n} was {before.get(n)} and is {now.get(n)}" for n in names if before.get(n) != now.get(n)}
+    if _DATA in found or None in (before.get(_INDEXES), now.get(_INDEXES)):
+        found.pop(_INDEXES, None)
+    return found
 
 
 def _flat(prefix: str, value: Any) -> dict[str, Any]:

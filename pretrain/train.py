@@ -96,7 +96,9 @@ def train(config: Config, folder: RunFolder) -> State:
     data, valid = together(lambda: _open_data(config))
     lock = on_main(lambda: _lock(folder))
     check_equal(config.model_dump_json(), "config")
-    check_equal(f"{data.fingerprint} {valid.manifest.fingerprint if valid else None}", "data set")
+    check_equal(
+        f"{data.fingerprint} {data.index_fingerprint} {valid.manifest.fingerprint if valid else None}", "data set"
+    )
     check_equal(together(lambda: batch_settings(config, data)), "collocation list")
     description = together(lambda: describe(config, data.tokenizer))
     check_equal(json.dumps(description, sort_keys=True), "model.config")

@@ -52,6 +52,12 @@ class Sources:
         """The fingerprints of the data sets, in order."""
         return " ".join(dataset.manifest.fingerprint for dataset in self.datasets)
 
+    @property
+    def index_fingerprint(self) -> str | None:
+        """The index fingerprints of the data sets, in order; None if an earlier version of Maskwright made one."""
+        found = [dataset.manifest.index_fingerprint for dataset in self.datasets]
+        return None if None in found else " ".join(map(str, found))
+
     def facts(self) -> list[dict[str, Any]]:
         """What each data set is, as JSON values."""
         return [

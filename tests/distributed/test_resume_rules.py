@@ -192,6 +192,25 @@ def with_tokenizer(data: Sources, sha256: str) -> Sources:
     return Sources(data.names, (other,), data.weights)
 
 
+def with_indexes(data: Sources, fingerprint: str | None) -> Sources:
+    """The same data set with other indexes; None: of a version that did not tell."""
+    (dataset,) = data.datasets
+    other = copy(dataset)
+    other.manifest = replace(dataset.manifest, index_fingerprint=fingerprint)
+    return Sources(data.names, (other,), data.weights)
+
+
+def test_a_run_on_a_data_set_of_an_earlier_version_is_resumed(tmp_path, data):
+    """Its manifest gets an index fingerprint when the preparation is run again."""
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    config = config_of(folder.path)
+    commit(folder.checkpoints, 8, checkpoint_state(config, with_indexes(data, None), Progress(8, AT)))
+    found = find_start(config, folder, data)
+    assert found is not None
+    assert start_progress(found, config, data).position == AT
+
+
 def masked_by(run: Path, path: Path, second: int) -> Config:
     """Collocations are masked: (6, 7), and 8 with `second`."""
     written(path, [((6,), (7,)), ((8,), (second,))], "0" * 64)
@@ -208,7 +227,9 @@ def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
     return config.model_copy(update={"model": model}), digest_of(folder)
 
 
-@pytest.mark.parametrize("kind", ["data set", "tokenizer", "seed", "masking", "collocation list", "model.init"])
+@pytest.mark.parametrize(
+    "kind", ["data set", "indexes", "tokenizer", "seed", "masking", "collocation list", "model.init"]
+)
 def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, data, kind):
     folder = RunFolder(tmp_path / "run")
     folder.create()
@@ -216,6 +237,8 @@ def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, dat
     before, now, data_now = config_of(run), config_of(run), data
     if kind == "data set":
         data_now, named = text_of(tmp_path / "other", [[5, 6, 8]] * 9), "data.train (fingerprint) was "
+    elif kind == "indexes":
+        data_now, named = with_indexes(data, "i" * 64), "indexes of data.train (fingerprint) was "
     elif kind == "tokenizer":
         data_now, named = with_tokenizer(data, "u" * 64), f"data.train (tokenizer) was {'0' * 64} and is {'u' * 64}"
     elif kind == "seed":

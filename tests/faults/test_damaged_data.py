@@ -17,7 +17,7 @@ import pytest
 
 from data_prep import format
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import BLOCK_RECORD, INDEX_HEADER, xxh3
+from data_prep.format import BLOCK_RECORD, INDEX_HEADER, ShardInfo, index_fingerprint, xxh3
 from data_prep.reader import Dataset
 from data_prep.verify import verify
 from tests.datasets import make_dataset, tar_member
@@ -63,6 +63,7 @@ def seal(dataset, shard=0):
                 file.seek(0)
                 digest = digest or hashlib.sha256(file.read())
             entry |= {f"{prefix}bytes": path.stat().st_size, f"{prefix}sha256": digest.hexdigest()}
+        manifest["index_fingerprint"] = index_fingerprint([ShardInfo(**shard) for shard in manifest["shards"]])
 
     edit_manifest(dataset, change)
 

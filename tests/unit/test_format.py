@@ -13,6 +13,7 @@ import webdataset as wds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep import format
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import index_name, token_dtype
 from data_prep.reader import Dataset
@@ -203,10 +204,11 @@ def test_altered_index_is_named(dataset):
 
 
 def test_swapped_shards_are_noticed(dataset):
-    path = dataset.path / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    manifest["shards"].reverse()
-    path.write_text(json.dumps(manifest))
+    shards = json.loads((dataset.path / "manifest.json").read_bytes())["shards"]
+    _edit_manifest(dataset, shards=shards[::-1])
+    with pytest.raises(DamagedData, match="the index fingerprint is"):
+        Dataset(dataset.path)
+    _edit_manifest(dataset, index_fingerprint=...)  # a data set of an earlier version
     reopened = Dataset(dataset.path)
     with pytest.raises(DamagedData, match="fingerprint"):
         reopened.check_indexes()
@@ -244,3 +246,52 @@ def test_folder_without_a_finished_data_set(dataset, tmp_path):
     (dataset.path / "manifest.json").write_text("{")
     with pytest.raises(UserError, match="not a valid manifest"):
         Dataset(dataset.path)
+
+
+def _with_other_lengths(dataset: Dataset) -> None:
+    """Exchange the lengths of two documents of a block in an index, and give the manifest its new SHA-256."""
+    shard = dataset.manifest.shards[0]
+    path = dataset.path / "shards" / shard.index_name
+    data = bytearray(path.read_bytes())
+    header, table, lengths = format.read_index(bytes(data))
+    place = next(n for n in range(int(table["documents"][0]) - 1) if lengths[n] != lengths[n + 1])
+    offset = len(data) - 4 * int(header["documents"]) + 4 * place
+    data[offset : offset + 8] = data[offset + 4 : offset + 8] + data[offset : offset + 4]
+    path.write_bytes(data)
+    manifest = json.loads((dataset.path / "manifest.json").read_bytes())
+    manifest["shards"][0]["index_sha256"] = hashlib.sha256(data).hexdigest()
+    (dataset.path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _edit_manifest(dataset: Dataset, **values: object) -> None:
+    path = dataset.path / "manifest.json"
+    manifest = json.loads(path.read_bytes()) | values
+    path.write_text(json.dumps({key: value for key, value in manifest.items() if value is not ...}))
+
+
+def test_document_lengths_are_covered_by_the_index_fingerprint(dataset):
+    _with_other_lengths(dataset)
+    with pytest.raises(DamagedData, match=r"the index fingerprint is .* the shards' indexes give"):
+        Dataset(dataset.path)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with its fingerprint", "of an earlier version"])
+def test_document_lengths_must_have_the_checksum_of_the_ends(dataset, known):
+    """Also where somebody made the manifest agree with the index, or it is of a version without the fingerprint."""
+    _edit_manifest(dataset, index_fingerprint=...)
+    _with_other_lengths(dataset)
+    if known:
+        _edit_manifest(dataset, index_fingerprint=format.index_fingerprint(Dataset(dataset.path).manifest.shards))
+    with pytest.raises(DamagedData, match=r"the document lengths of block \d+_\d+ do not have the checksum"):
+        Dataset(dataset.path).document_lengths(0)
+    assert any("do not go with the document lengths" in problem for problem in verify(dataset.path))
+
+
+def test_a_data_set_of_an_earlier_version_is_read(dataset):
+    """Its manifest has no index fingerprint."""
+    _edit_manifest(dataset, index_fingerprint=...)
+    again = Dataset(dataset.path)
+    assert again.manifest.index_fingerprint is None
+    assert again.manifest.fingerprint == dataset.manifest.fingerprint
+    again.check_indexes()
+    assert not [problem for problem in verify(dataset.path) if "tokenizer" not in problem]

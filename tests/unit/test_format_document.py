@@ -99,6 +99,8 @@ def test_documented_fingerprint(tmp_path):
     index = (dataset.path / "shards" / manifest.shards[0].index_name).read_bytes()
     record = np.frombuffer(index[40:144], "<u8")
     assert hashlib.sha256(line + record[[1, 2, 7, 8, 9]].tobytes()).hexdigest() == manifest.fingerprint
+    lines = f"{hashlib.sha256(index).hexdigest()}\n".encode()
+    assert hashlib.sha256(lines).hexdigest() == manifest.index_fingerprint
 
 
 def test_documented_sizes():

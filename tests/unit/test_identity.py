@@ -13,10 +13,12 @@ from tests.datasets import tokenizer_info
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
 
 
-def data_set(fingerprint="f" * 64, tokenizer_sha256="t" * 64, weights=(1.0,)):
+def data_set(fingerprint="f" * 64, tokenizer_sha256="t" * 64, weights=(1.0,), index_fingerprint=None):
     """As much of a data set as its identity takes."""
     tokenizer = replace(tokenizer_info(100), sha256=tokenizer_sha256)
-    return SimpleNamespace(fingerprint=fingerprint, tokenizer=tokenizer, weights=weights)
+    return SimpleNamespace(
+        fingerprint=fingerprint, index_fingerprint=index_fingerprint, tokenizer=tokenizer, weights=weights
+    )
 
 
 def identity(data=None, steps_done=100, **overrides):
@@ -220,6 +222,17 @@ def test_initial_weights_count_by_content():
     before, now = (identity_of(config, data_set(), 100, digest) for digest in ("a" * 64, "b" * 64))
     assert list(differences(before, now)) == ["model.init (weights)"]
     assert list(differences(identity(), now)) == ["model.init (weights)"]
+
+
+def test_indexes_count_where_both_sides_know_them():
+    """A data set of an earlier version does not tell; that of another data set says nothing new."""
+    unknown, one, other = (identity(data_set(index_fingerprint=value)) for value in (None, "i", "j"))
+    assert list(differences(one, other)) == ["indexes of data.train (fingerprint)"]
+    assert not differences(unknown, one) | differences(one, unknown) | differences(one, one)
+    before_there_were_any = {key: value for key, value in one.items() if not key.startswith("indexes")}
+    assert not differences(before_there_were_any, one)
+    assert list(differences(one, identity(data_set("g", index_fingerprint="j")))) == ["data.train (fingerprint)"]
+    assert of_batches(one) == of_batches(other)
 
 
 def test_the_data_count_by_content():
