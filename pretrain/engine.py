@@ -20,7 +20,7 @@ from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
 
 from data_prep.errors import UserError
-from pretrain import nvme, rendezvous
+from pretrain import nvme, rendezvous, store
 from pretrain.agree import together
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.host_copy import HostCopies
@@ -66,7 +66,8 @@ def init_distributed() -> None:
     accelerator = get_accelerator()
     if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
         accelerator.set_device(_own_gpu(accelerator.device_count()))
-    deepspeed.init_distributed(dist_backend=accelerator.communication_backend_name(), verbose=False)
+    backend = accelerator.communication_backend_name()
+    deepspeed.init_distributed(dist_backend=backend, init_method=store.INIT_METHOD, verbose=False)
 
 
 def _own_gpu(visible: int) -> int:

@@ -1,5 +1,6 @@
-"""Which network interface of this machine leads to another one."""
+"""Which network interface of this machine leads to another one, and on which address of it to listen."""
 
+import ipaddress
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +18,7 @@ def interface_to(host: str) -> str:
     Raises:
         UserError: when the name does not resolve, nothing leads there, or no interface has that address.
     """
-    try:
-        found = socket.getaddrinfo(host, _DISCARD_PORT, type=socket.SOCK_DGRAM)
-    except socket.gaierror as error:
-        raise UserError(
-            f"{socket.gethostname()} cannot find the address of {host} ({error.strerror}): have the nodes' names put "
-            "into DNS or /etc/hosts"
-        ) from None
+    found = _resolve(host, socket.SOCK_DGRAM)
     interfaces = addresses()
     for family, _, _, _, target in found:
         own = _source_address(family, target)
@@ -35,6 +30,56 @@ def interface_to(host: str) -> str:
         f"no network interface of {socket.gethostname()} leads to {host} ({tried}): name the one that the nodes share "
         "with --interface"
     )
+
+
+def listening_address(host: str, interface: str | None) -> str:
+    """The address of this machine by which others reach it as `host`.
+
+    Args:
+        host: a name or an address of this machine, as the others know it.
+        interface: the one to take where `host` means another address, or, on this machine alone, loopback (as
+            Debian's /etc/hosts has it). Of several, separated by commas, the first.
+
+    Raises:
+        UserError: when the name does not resolve.
+    """
+    resolved = [str(target[0]) for *_, target in _resolve(host, socket.SOCK_STREAM)]
+    if host in resolved and _is_loopback(host):
+        return host
+    own, first = addresses(), (interface or "").partition(",")[0]
+    named = [address for address in resolved if address in own]
+    others = [address for address, name in own.items() if name == first and not address.startswith("fe80:")]
+    return next((address for address in named + others if not _is_loopback(address)), resolved[0])
+
+
+def listen(host: str, port: int, interface: str | None) -> socket.socket:
+    """A socket that listens on `listening_address` alone; port 0 takes a free one.
+
+    Raises:
+        UserError: when the name does not resolve, or nobody can listen there.
+    """
+    address = listening_address(host, interface)
+    try:
+        return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    except OSError as error:
+        raise UserError(
+            f"rank 0 cannot listen at {address}, port {port} ({error.strerror}): choose another MASTER_PORT, or set "
+            "GLOO_SOCKET_IFNAME to the network interface that the other hosts reach"
+        ) from None
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _resolve(host: str, kind: socket.SocketKind) -> list[tuple[Any, ...]]:
+    try:
+        return socket.getaddrinfo(host, _DISCARD_PORT, type=kind)
+    except socket.gaierror as error:
+        raise UserError(
+            f"{socket.gethostname()} cannot find the address of {host} ({error.strerror}): have the nodes' names put "
+            "into DNS or /etc/hosts"
+        ) from None
 
 
 def addresses() -> Mapping[str, str]:

@@ -17,12 +17,13 @@ _OPENMPI = {
     "LOCAL_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
 }
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
+LOOPBACK = "127.0.0.1"
 _PORT = "29500"
 """Where rank 0 listens unless the launcher says otherwise; DeepSpeed's own default."""
 
 
 def complete(environment: MutableMapping[str, str]) -> None:
-    """Add what PyTorch's `env://` rendezvous needs, and between hosts the network interface that leads to rank 0.
+    """Add what PyTorch's rendezvous needs, and the network interface that leads to rank 0. On one host: loopback.
 
     Raises:
         UserError: if the launcher did not say what cannot be found out here.
@@ -32,8 +33,8 @@ def complete(environment: MutableMapping[str, str]) -> None:
             environment.setdefault(name, environment[of_openmpi])
     check(environment)
     environment.setdefault("MASTER_PORT", _PORT)
-    if int(environment.get("LOCAL_SIZE", environment["WORLD_SIZE"])) == int(environment["WORLD_SIZE"]):
-        return  # one host
+    if environment.get("LOCAL_SIZE") == environment["WORLD_SIZE"]:  # one host
+        environment["MASTER_ADDR"] = LOOPBACK
     open_names = [name for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if not environment.get(name)]
     with contextlib.suppress(UserError):  # PyTorch's own choice may do
         environment.update(dict.fromkeys(open_names, interface_to(environment["MASTER_ADDR"])))

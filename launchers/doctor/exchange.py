@@ -21,6 +21,7 @@ from data_prep.errors import UserError
 from launchers.doctor.pairs import clock_offset, rounds
 from launchers.doctor.wire import encode
 from pretrain.interfaces import interface_to
+from pretrain.store import open_store
 
 MOST_ROUNDS = 31  # of pairs: a second or two each
 _TIMEOUT = timedelta(seconds=120)
@@ -39,9 +40,8 @@ def main(master: str, port: int, peer: str, kind: str) -> None:
         torch.cuda.set_device(device)
     _choose_interface(peer if node == 0 else master)
     backend = "gloo" if device.type == "cpu" else "nccl"
-    dist.init_process_group(
-        backend, init_method=f"tcp://{master}:{port}", rank=rank, world_size=world, timeout=_TIMEOUT
-    )
+    store = open_store(master, port, rank, world, _TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=_TIMEOUT)
     each = world // nodes
     found: dict[str, Any] = {"host": os.environ["SLURMD_NODENAME"], "node": node, "local": local, "backend": backend}
     found["gemm"] = _gemm(device)

@@ -36,7 +36,7 @@ def check_hosts(job: HostsJob) -> tuple[str, int]:
                 raise UserError(problem)
         first, *others = job.hosts
         address = master_address({host: answer["own"] for host, answer in found.items()}, first)
-        port = talks[first].ask({"question": "listen"})["port"]
+        port = talks[first].ask({"question": "listen", "address": address})["port"]
         question = {"question": "connect", "address": address, "port": port}
         _each({host: talks[host] for host in others}, lambda talk: talk.ask(question))
         return address, port

@@ -13,6 +13,7 @@ from typing import Any
 
 from data_prep.errors import UserError
 from launchers.hosts.remote import MARK
+from pretrain.interfaces import listen
 
 PACKAGES = ("torch", "deepspeed", "transformers", "triton", "numpy")
 _CODE = Path(__file__).resolve().parents[2]
@@ -70,9 +71,9 @@ def _describe(config: str, overrides: list[str], token: str) -> dict[str, Any]:
     return {"common": facts(Path(config), overrides, Path(token)), "own": own_facts(Path(token))}
 
 
-def _listen(held: list[socket.socket]) -> dict[str, Any]:
-    """Open a port, for as long as this process lives."""
-    held.append(socket.create_server(("", 0)))
+def _listen(held: list[socket.socket], address: str) -> dict[str, Any]:
+    """Open a port where rank 0 will listen, for as long as this process lives."""
+    held.append(listen(address, 0, None))
     return {"port": held[-1].getsockname()[1]}
 
 
@@ -92,7 +93,7 @@ def main() -> None:
     held: list[socket.socket] = []
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "describe": _describe,
-        "listen": lambda: _listen(held),
+        "listen": lambda address: _listen(held, address),
         "connect": _connect,
     }
     for line in sys.stdin:

@@ -8,6 +8,7 @@ from data_prep.errors import UserError
 from launchers.slurm.attempt import Attempt
 from launchers.slurm.job import Job, read_job
 from pretrain.interfaces import interface_to
+from pretrain.rendezvous import LOOPBACK
 from pretrain.run_folder import refuse
 
 
@@ -46,8 +47,9 @@ def rank_of(host: str, attempt: Attempt) -> int:
 
 
 def interface_of(job: Job, attempt: Attempt, rank: int) -> str:
-    """The interface that the config names, or the one that leads to the other nodes."""
-    return job.interface or interface_to(attempt.hosts[0] if rank else attempt.hosts[-1])
+    """The interface that the config names, or the one that leads to the other nodes; loopback if there are none."""
+    other = attempt.hosts[0] if rank else attempt.hosts[-1]
+    return job.interface or interface_to(other if len(attempt.hosts) > 1 else LOOPBACK)
 
 
 def main(arguments: list[str]) -> int:

@@ -145,10 +145,11 @@ def test_an_interface_that_was_chosen_is_kept() -> None:
     assert (environment["NCCL_SOCKET_IFNAME"], environment["GLOO_SOCKET_IFNAME"]) == ("ib0", "lo")
 
 
-def test_processes_of_one_host_need_no_interface() -> None:
-    environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+def test_processes_of_one_host_keep_to_loopback() -> None:
+    environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_SIZE": "2", "MASTER_ADDR": "n1.example"}
     complete(environment)
-    assert "GLOO_SOCKET_IFNAME" not in environment
+    found = [environment[name] for name in ("MASTER_ADDR", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")]
+    assert found == ["127.0.0.1", "lo", "lo"]
 
 
 @pytest.mark.parametrize(

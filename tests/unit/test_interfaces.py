@@ -10,7 +10,7 @@ import pytest
 from data_prep.errors import UserError
 from launchers.slurm.attempt import free_port
 from pretrain import interfaces
-from pretrain.interfaces import interface_to
+from pretrain.interfaces import interface_to, listen, listening_address
 
 
 def own_address() -> tuple[str, str] | None:
@@ -67,6 +67,34 @@ def test_a_name_that_does_not_resolve_is_one_sentence(monkeypatch: pytest.Monkey
     monkeypatch.setattr(interfaces.socket, "getaddrinfo", fail)
     with pytest.raises(UserError, match=r"cannot find the address of n2 \(Name or service not known\): .* /etc/hosts"):
         interface_to("n2")
+
+
+@pytest.mark.parametrize(
+    "host,resolved,interface,expected",
+    [
+        ("127.0.0.1", ["127.0.0.1"], "ib0", "127.0.0.1"),
+        ("10.0.0.1", ["10.0.0.1"], "ib0", "10.0.0.1"),
+        ("n1", ["127.0.0.1", "10.1.0.1"], "eth0", "10.1.0.1"),
+        ("n1", ["127.0.1.1"], "ib0,eth0", "10.1.0.1"),
+        ("n1", ["203.0.113.7"], "eth0", "10.0.0.1"),
+        ("n1", ["127.0.1.1"], "lo", "127.0.1.1"),
+        ("n1", ["fd00::1"], None, "fd00::1"),
+    ],
+)
+def test_rank_0_listens_where_the_others_look_for_it(
+    monkeypatch: pytest.MonkeyPatch, host: str, resolved: list[str], interface: str | None, expected: str
+) -> None:
+    fake_network(monkeypatch, dict.fromkeys(resolved))
+    assert listening_address(host, interface) == expected
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    with listen("127.0.0.1", 0, None) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            UserError, match=rf"rank 0 cannot listen at 127.0.0.1, port {port} \(Address already in use"
+        ):
+            listen("127.0.0.1", port, None)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
