@@ -8,17 +8,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
+from data_prep.reading import read_bytes
 from launchers.ranks import command_of
 from launchers.stopping import StopSignals, on_stop_signals
 from pretrain.checkpoint.folder import committed
 from pretrain.config import Config
-from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, RunFolder, Status
+from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, MAX_STATUS_BYTES, RunFolder, Status
 from pretrain.signals import die_with_parent
 
 _ADDRESS = "127.0.0.1"
@@ -50,19 +51,34 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             arguments = [str(config_path), *overrides]
             command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
             code = _run(command, rank_environment(processes), lock, stop)
-        folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
+        with contextlib.suppress(OSError):  # a disk that takes no change
+            folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
         if stop.at_once and not folder.recorded_status().is_over:
             return _end_at_once(folder, stop.at_once)
         if code == EXIT_CODES["failed"] and folder.recorded_status().state == "starting":  # a process said why
-            _restore(folder.status, before)
+            with contextlib.suppress(OSError):
+                _restore(folder.status, before)
             return code
-        return _conclude(folder, folder.final_status())
+        return _conclude(folder, folder.final_status(), said_why=code == EXIT_CODES["failed"])
 
 
 def _begin(folder: RunFolder, total_steps: int) -> None:
-    """Forget what asked an earlier run to stop, and record that this one starts."""
-    folder.stop.unlink(missing_ok=True)
-    folder.write_status("starting", _saved_step(folder), total_steps, "loading libraries", "none")
+    """Forget what asked an earlier run to stop, and record that this one starts; UserError if neither can be done."""
+    with _status_errors(folder):
+        folder.stop.unlink(missing_ok=True)
+        folder.write_status("starting", _saved_step(folder), total_steps, "loading libraries", "none")
+
+
+@contextlib.contextmanager
+def _status_errors(folder: RunFolder) -> Iterator[None]:
+    """Turn an OSError into a UserError that says that the run cannot be recorded."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{folder.status} cannot be written ({error.strerror}), so it does not say how the run stands; mend the "
+            "disk, then run the same command again"
+        ) from None
 
 
 def _saved_step(folder: RunFolder) -> int:
@@ -75,15 +91,16 @@ def _end_at_once(folder: RunFolder, signal_name: str) -> int:
     is_starting = status.state == "starting"
     reason = f"ended by {signal_name} {'before training began' if is_starting else 'at once'}"
     action = f"run the same command again to {f'go on after step {saved}' if saved else 'start'}"
-    folder.write_status("stopped", saved, status.total_steps, reason, action, retry=False)
+    with _status_errors(folder):
+        folder.write_status("stopped", saved, status.total_steps, reason, action, retry=False)
     print(_farewell(folder, folder.recorded_status()), file=sys.stderr)
     return EXIT_CODES["stopped"] if is_starting else _INTERRUPTED
 
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
-    except OSError:
+        return read_bytes(path, MAX_STATUS_BYTES)
+    except UserError:
         return None
 
 
@@ -117,8 +134,9 @@ def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
     status = _final_status(folder)
     if not status.is_over:
         raise UserError(f"{folder.path}: {folder.holder() or 'another process'} is training in this run folder")
-    folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
-    return _conclude(folder, status)
+    with contextlib.suppress(OSError):  # a disk that takes no change
+        folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
+    return _conclude(folder, status, said_why=code == EXIT_CODES["failed"])
 
 
 def _final_status(folder: RunFolder) -> Status:
@@ -129,13 +147,33 @@ def _final_status(folder: RunFolder) -> Status:
     return status
 
 
-def _conclude(folder: RunFolder, status: Status) -> int:
-    """Say how a run ended; its exit code."""
-    if status.state == "failed" and folder.fail(status.reason, status.next_action):  # nobody was left to say so
-        print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
-    elif status.state != "failed":
+def _conclude(folder: RunFolder, status: Status, said_why: bool = False) -> int:
+    """Say how a run ended; its exit code. `said_why`: its processes have printed why it failed."""
+    if status.state == "failed":
+        _record_failure(folder, status, said_why)
+    else:
         print(_farewell(folder, status), file=sys.stderr)
     return EXIT_CODES[status.state]
+
+
+def _record_failure(folder: RunFolder, status: Status, said_why: bool) -> None:
+    """Have status.json say that a run failed whose processes did not write so.
+
+    Args:
+        said_why: they have printed the reason, which they could not write.
+    """
+    reason = status.reason
+    if said_why:
+        reason = f"its processes ended after step {status.step:,} and could not write here why; see what they printed"
+    try:
+        if folder.fail(reason, status.next_action) and not said_why:
+            print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
+    except OSError as error:
+        if not said_why:
+            print(
+                f"error: {folder.path}: {status.reason}; status.json cannot be written ({error.strerror})",
+                file=sys.stderr,
+            )
 
 
 def _farewell(folder: RunFolder, status: Status) -> str:

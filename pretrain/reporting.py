@@ -1,10 +1,12 @@
 """What rank 0 tells people: journal, progress line, MLflow, loss curve, status."""
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterable
 from typing import Any
 
+from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.curve import draw_curve
 from pretrain.data.sources import Sources
@@ -67,6 +69,7 @@ class Reporting:
         self._tracker.start()
         address, experiment = resolve_target(config.track.uri, config.track.experiment)
         self._models = ModelLogger(folder, config.track.models, address, experiment)
+        self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
         """Record the metrics of a step, and of a training step its batch."""
@@ -80,17 +83,36 @@ class Reporting:
 
     def close(self, state: State, reason: str | None, retry: bool) -> None:
         """Write what remains of a run that ended in `state`; `retry` says of one that stopped what status.json does."""
-        total = self._config.train.steps
-        if state == "completed":  # first of all: what follows can be cut short, and training is over
-            self._folder.write_status(state, self._last_step, total, "all steps are done", "export the model")
-        elif state == "stopped":
-            action = "run the same command again to go on"
-            self._folder.write_status(state, self._last_step, total, reason or "asked to stop", action, retry)
+        action = {"completed": "export the model", "stopped": "run the same command again to go on"}.get(state)
+        if action:  # first of all: what follows can be cut short, and training is over
+            why = "all steps are done" if state == "completed" else reason or "asked to stop"
+            self._end = (state, self._last_step, self._config.train.steps, why, action, retry or state == "completed")
+            with contextlib.suppress(OSError):  # it is tried again in `check_recorded`
+                self._record_end()
         self._progress.close()
         self._journal.close()
         self._draw_curve()
         self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
         self._models.close(completed=state == "completed")
+
+    def check_recorded(self) -> None:
+        """Write how the run ended, if `close` could not.
+
+        Raises:
+            UserError: if it still cannot be written.
+        """
+        try:
+            self._record_end()
+        except OSError as error:
+            raise UserError(
+                f"{self._folder.status} cannot be written ({error.strerror}), so it does not say how the run ended "
+                f"after step {self._last_step}; mend the disk, then run the same command again"
+            ) from None
+
+    def _record_end(self) -> None:
+        if self._end:
+            self._folder.write_status(*self._end)
+            self._end = None
 
     def _draw_curve(self) -> None:
         try:

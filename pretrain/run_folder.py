@@ -10,14 +10,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
-from data_prep.errors import UserError
+from data_prep.errors import MissingFile, UserError
 from data_prep.files import atomic_writer, make_folder, no_link, write_json
+from data_prep.reading import read_json
 from data_prep.remote import NO_ROOM
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
+MAX_STATUS_BYTES = 1 << 20
 LOCK_VARIABLE = "MASKWRIGHT_LOCK"
 """Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
 _FOR_NOW = "asked by Slurm, to go on later"
@@ -203,12 +205,13 @@ class RunFolder:
         status = asdict(Status(state, step, total_steps, reason, next_action, time.time(), retry))
         try:
             write_json(self.status, status)
+            return
         except OSError as error:
             if error.errno not in NO_ROOM or not self.status.exists():
                 raise
-            with open(self.status, "r+b", opener=no_link) as file:
-                file.write(json.dumps(status).encode())
-                file.truncate()
+        with open(self.status, "r+b", opener=no_link) as file:
+            file.write(json.dumps(status).encode())
+            file.truncate()
 
     def progress(self, step: int, total_steps: int, reason: str, next_action: str) -> None:
         """Record how far a run is that goes on, unless a rank has failed and said why.
@@ -268,12 +271,10 @@ class RunFolder:
             UserError: if there is none, or it cannot be read.
         """
         try:
-            values: dict[str, Any] = json.loads(self.status.read_text())
-            return Status(**values)
-        except FileNotFoundError:
+            status: Status = read_json(self.status, Status, MAX_STATUS_BYTES)
+            return status
+        except MissingFile:
             raise UserError(f"{self.path}: not a run folder (it has no status.json)") from None
-        except (ValueError, TypeError, OSError) as error:
-            raise UserError(f"{self.status}: cannot be read ({error})") from None
 
 
 def _ended_silently(status: Status) -> Status:

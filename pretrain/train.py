@@ -169,9 +169,12 @@ class _Session:
             remove_folder(config, rank)
             if reporting:
                 by_file = folder.stop.exists()
-                folder.stop.unlink(missing_ok=True)  # honoured, or too late
+                with contextlib.suppress(OSError):  # a disk that takes no change
+                    folder.stop.unlink(missing_ok=True)  # honoured, or too late
                 reporting.close(state, stop.reason, retry=not by_file)
         engine.close()
+        if reporting:
+            reporting.check_recorded()  # on rank 0 alone: the others have nothing more to do
         return state
 
     def loader(self) -> Loader:

@@ -125,7 +125,7 @@ def test_not_a_run_folder(tmp_path):
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"state": "running"}), '{"state": 1, "other": 2}'])
 def test_unreadable_status_is_named(tmp_path, content):
     (tmp_path / "status.json").write_text(content)
-    with pytest.raises(UserError, match=r"status\.json: cannot be read"):
+    with pytest.raises(UserError, match=r"status\.json cannot be used"):
         RunFolder(tmp_path).read_status()
 
 

@@ -1,0 +1,74 @@
+"""A disk on which status.json cannot be written any more: one line, an exit code, and no run that seems to go on."""
+
+import contextlib
+import errno
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pretrain.run_folder import RunFolder
+from tests.support import faulty, runs
+
+
+def errors_in(log: Path) -> list[str]:
+    text = log.read_text()
+    assert "Traceback" not in text, text[-3000:]
+    return re.findall("error: .*", text)
+
+
+def told(run: Path) -> dict:
+    done = runs.maskwright("status", run, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def unchangeable(path: Path) -> Iterator[None]:
+    """A file that cannot be changed, replaced or deleted; the test is skipped where none can be made."""
+    done = subprocess.run(["chattr", "+i", str(path)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no file can be made unchangeable here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", str(path)], check=True)
+
+
+def test_a_status_that_cannot_be_replaced_is_one_line_at_the_end(tmp_path):
+    run, log = tmp_path / "run", tmp_path / "log"
+    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, train__steps=150)
+    process = runs.start_maskwright(log, "train", runs.write_config(tmp_path / "c.yaml", config), "--procs", "2")
+    runs.wait_for_step(run, 4)
+    with unchangeable(run / "status.json"):
+        assert process.wait(timeout=240) == 1
+        assert max(runs.losses(run)) == 150, "training went on to its end"
+        (error,) = errors_in(log)
+        assert f"{run / 'status.json'} cannot be written ({os.strerror(errno.EPERM)})" in error
+        assert runs.status(run)["state"] == "running", "nobody could write anything else"
+        assert told(run)["state"] == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT])
+def test_an_unwritable_status_does_not_stop_training_but_its_end_is_an_error(tmp_path, number):
+    run, log, switch = tmp_path / "run", tmp_path / "log", tmp_path / "switch"
+    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, train__steps=150)
+    fault = faulty.disk(switch, 0, "write", number, "status.json")
+    process = faulty.start(log, runs.write_config(tmp_path / "c.yaml", config), fault)
+    runs.wait_for_step(run, 2, 300)
+    switch.touch()
+    assert process.wait(300) == 1
+    assert max(runs.losses(run)) == 150, "training went on to its end"
+    (error,) = errors_in(log)
+    assert "status.json cannot be written" in error
+    assert os.strerror(number) in error
+    assert not RunFolder(run).is_held()
+    assert told(run)["state"] == "failed"
+    switch.unlink()
+    assert runs.maskwright("train", tmp_path / "c.yaml", "--procs", "2").returncode == 0
+    assert told(run)["state"] == "completed"
