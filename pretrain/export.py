@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedModel
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils.logging import disable_progress_bar
 
 from data_prep.errors import UserError
@@ -16,6 +17,7 @@ from pretrain.config import Config, MaskingConfig
 from pretrain.layout import whole_weights
 from pretrain.model.build import build, exported
 from pretrain.model.padded import longest_text, named_ids
+from pretrain.model_files import save_model
 from pretrain.optim import AVERAGE, optimizer_order
 from pretrain.run_folder import RunFolder
 from pretrain.saved_state import state_problem
@@ -111,10 +113,20 @@ def _choose(folder: RunFolder, step: int | None) -> Path:
 
 
 def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder, averaged: bool) -> None:
-    disable_progress_bar()
     model = exported(native_state(saved, averaged), saved.state["shape"])
+    write_model(model, folder.tokenizer, _longest_text(model, saved), out)
+    (out / "README.md").write_text(_card(saved, folder.path.name, averaged))
+
+
+def write_model(model: PreTrainedModel, tokenizer_folder: Path, longest: int | None, out: Path) -> None:
+    """Write a model with the tokenizer of its data set, which gets the special ids and the longest text of the model.
+
+    Args:
+        longest: tokens of the longest text that the model reads; None where there is no limit.
+    """
+    disable_progress_bar()
     tokenizer: Any = AutoTokenizer.from_pretrained(
-        str(folder.tokenizer), local_files_only=True, trust_remote_code=False
+        str(tokenizer_folder), local_files_only=True, trust_remote_code=False
     )
     specials = {name: getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "mask")}
     ids = named_ids(model.config, specials)
@@ -122,15 +134,16 @@ def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder, averaged:
         ids = {name: id for name, id in ids.items() if getattr(model.config, name) is not None}
         model.generation_config.update(**ids)
     model.config.update(ids)
-    model.save_pretrained(out)
-    if longest := longest_text(model):
-        tokenizer.model_max_length = longest
-    if (
-        getattr(model.config, "type_vocab_size", 0) < 2
-    ):  # or the second of two texts would have a type that is not there
+    tokenizer.model_max_length = longest or VERY_LARGE_INTEGER
+    if getattr(model.config, "type_vocab_size", 0) < 2:  # the second of two texts would have a type without a row
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
-    tokenizer.save_pretrained(out)
-    (out / "README.md").write_text(_card(saved, folder.path.name, averaged))
+    save_model(model, tokenizer, out)
+
+
+def _longest_text(model: PreTrainedModel, saved: checkpoint.Checkpoint) -> int | None:
+    """Tokens of the longest text that the model reads. Rotary positions end only where the config sets an end."""
+    config = Config.model_validate(saved.state["config"]).model
+    return None if config.arch == "modernbert" and config.max_positions is None else longest_text(model)
 
 
 def _card(saved: checkpoint.Checkpoint, name: str, averaged: bool) -> str:

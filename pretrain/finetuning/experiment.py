@@ -20,6 +20,7 @@ from pretrain.finetuning.report import Epoch, Report, SeedResult
 from pretrain.finetuning.settings import Settings
 from pretrain.finetuning.task import Task, open_task
 from pretrain.model.padded import longest_text
+from pretrain.model_files import save_model
 from pretrain.model_folder import load_tokenizer, model_folder
 
 _MARK = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores
@@ -117,8 +118,7 @@ def save(out: Path, folder: Path, task: Task, learners: list[Learner], report: R
     try:
         with atomic_folder(out) as temporary:
             for head, learner in zip(task.heads, learners, strict=True):
-                learner.model.save_pretrained(temporary / head.name)
-                tokenizer.save_pretrained(temporary / head.name)
+                save_model(learner.model, tokenizer, temporary / head.name)
             write_json(temporary / _MARK, report.identity)
             shutil.rmtree(_aside(out), ignore_errors=True)
             if out.exists():
