@@ -19,6 +19,7 @@ from data_prep.errors import UserError
 from data_prep.files import fsync_path, make_folder, sha256_file
 from data_prep.format import Manifest, TokenizerInfo
 from data_prep.merge import NoDocuments, merge
+from data_prep.notes import notes_of
 from data_prep.place import Place, write_place
 from data_prep.plan import (
     Plan,
@@ -88,7 +89,7 @@ def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Pr
             workers.run(deduplicate.scan, _largest_first(plan, tasks), out, _shown(show, "scan", plan, tasks))
             deduplicate.resolve(plan, out)
         records, new_tasks = _do(plan, out, workers, show)
-        notes += notes_of(records)
+        notes += notes_of(plan, records)
         try:
             manifests = _merge(plan, records, out)
         except NoDocuments:
@@ -146,7 +147,7 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
         if missing:
             names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
             raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
-        return Prepared(_merge(plan, records, out), 0, notes_of(records))
+        return Prepared(_merge(plan, records, out), 0, notes_of(plan, records))
 
 
 def incomplete(out: Path, stage: str) -> list[int]:
@@ -206,11 +207,6 @@ def _with_evaluation(request: Request) -> tuple[Settings, list[str]]:
     grams.save(path)
     note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
     return replace(request.settings, evaluation_sha256=sha256_file(path)), [note] if skipped else []
-
-
-def notes_of(records: Sequence[TaskRecord]) -> list[str]:
-    """Why tasks went without a faster encoder."""
-    return sorted({record.note for record in records if record.note})
 
 
 def _do(plan: Plan, out: Path, workers: Workers, show: Show) -> tuple[list[TaskRecord], int]:

@@ -27,12 +27,15 @@ from data_prep.shards import ShardWriter
 from data_prep.sources import Found, Row, examine
 from data_prep.tokenizer import load
 
+SHORT_TOKENS = 20
+
 
 @dataclass(frozen=True)
 class TaskRecord:
     """OUT/prep/tasks/NNNNN.json. `shards` and `text_bytes` are by split; `lines` are those of the task's range.
 
-    `drop_sha256` is that of the list of duplicates that was applied; `note` says why a faster encoder was left out.
+    `drop_sha256` is that of the list of duplicates that was applied; `note` says why a faster encoder was left out;
+    `short_documents` are those of less than SHORT_TOKENS (0 in records of earlier versions).
     """
 
     hash: str
@@ -46,6 +49,7 @@ class TaskRecord:
     drop_sha256: str | None
     encoder: str
     note: str
+    short_documents: int = 0
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
@@ -188,7 +192,7 @@ class _Task:
         self.documents = bench.documents(task, quarantine)
         self.drop = deduplicate.Drop(self.plan, task, bench.out)
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
-        self.kept = self.tokens = 0
+        self.kept = self.tokens = self.short = 0
 
     def run(self, report: Report) -> TaskRecord:
         encoder: Encoder | None = None
@@ -216,6 +220,7 @@ class _Task:
             drop_sha256=self.drop.sha256,
             encoder=encoder.name if encoder else "none",
             note=note,
+            short_documents=self.short,
         )
 
     def _writer(self, split: str) -> ShardWriter:
@@ -240,6 +245,7 @@ class _Task:
             self.text_bytes[split] += int(sizes[chosen].sum())
             self.kept += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
+            self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
             writers[split].add(*_chosen(chosen, ids, lengths, words, names, targets))
 
     def _usable(self, batch: list[Row], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -101,11 +101,12 @@ def prep_task(out: Out, tasks: Tasks, workers: WorkerCount = None) -> None:
 
     Example: `maskwright prep task data/web 0 1 2`
     """
-    from data_prep.prepare import do_tasks, notes_of
+    from data_prep.notes import encoder_notes
+    from data_prep.prepare import do_tasks
 
     with Workers(_count(workers, tasks)) as processes, ProgressLine() as line:
         records = do_tasks(out, tasks, processes, _shown(line))
-    for note in notes_of(records):
+    for note in encoder_notes(records):
         typer.echo(note, err=True)
 
 
