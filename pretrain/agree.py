@@ -1,11 +1,14 @@
-"""Steps of the set-up on which all ranks must agree: one rank's failure is everybody's, so that none waits for ever."""
+"""Exchange values between ranks, and agree on failures: if one rank fails, all do, so that none waits for ever."""
 
 import errno
+import json
 import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from data_prep.errors import UserError
 
@@ -16,6 +19,52 @@ _DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 class EndOfRun(UserError):
     """Raised on every rank at the same step, where all can still take part in a collective."""
+
+
+def all_gather_json(value: Any) -> list[Any]:
+    """The JSON values of all ranks, by rank; a collective. Tuples arrive as lists.
+
+    PyTorch's own collectives of objects would unpickle, that is run, what a stranger on the network sends.
+
+    Raises:
+        RuntimeError: if a rank sent something else than JSON.
+    """
+    own = _encoded(value)
+    sizes = [torch.zeros(1, dtype=torch.int64, device=own.device) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([len(own)], device=own.device))
+    padded = own.new_zeros(int(max(sizes)))
+    padded[: len(own)] = own
+    received = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(received, padded)
+    return [_decoded(one[: int(size)], rank) for rank, (one, size) in enumerate(zip(received, sizes, strict=True))]
+
+
+def broadcast_json(value: Any) -> Any:
+    """The JSON value of rank 0; a collective. Tuples arrive as lists.
+
+    Raises:
+        RuntimeError: if rank 0 sent something else than JSON.
+    """
+    text = _encoded(value if dist.get_rank() == 0 else None)
+    size = torch.tensor([len(text)], device=text.device)
+    dist.broadcast(size, 0)
+    if dist.get_rank() != 0:
+        text = text.new_zeros(int(size))
+    dist.broadcast(text, 0)
+    return _decoded(text, rank=0)
+
+
+def _encoded(value: Any) -> Tensor:
+    """The text as uint8, where the process group takes tensors from."""
+    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    return text.cuda() if dist.get_backend() == "nccl" else text
+
+
+def _decoded(text: Tensor, rank: int) -> Any:
+    try:
+        return json.loads(bytes(text.cpu().numpy()))
+    except (ValueError, RecursionError):
+        raise RuntimeError(f"rank {rank} sent something else than JSON: is another program connected?") from None
 
 
 def together(function: Callable[[], T]) -> T:
@@ -33,8 +82,7 @@ def together(function: Callable[[], T]) -> T:
     except Exception as found:
         error = found
     said, expected = _said(error)
-    everyone: list[tuple[str | None, bool]] = [(None, False)] * dist.get_world_size()
-    dist.all_gather_object(everyone, (said, expected))
+    everyone = all_gather_json((said, expected))
     if error and not isinstance(error, UserError):
         raise error
     for said, expected in everyone:
@@ -66,8 +114,7 @@ def check_equal(value: str, what: str) -> None:
     Raises:
         UserError: on every rank, unless `value` is the same on all of them.
     """
-    values: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(values, value)
+    values = all_gather_json(value)
     if len(set(values)) > 1:
         other = next(rank for rank, found in enumerate(values) if found != values[0])
         raise UserError(f"rank {other} has another {what} than rank 0; give every node the same files")
@@ -75,9 +122,7 @@ def check_equal(value: str, what: str) -> None:
 
 def host_names() -> list[str]:
     """Where each rank is; a collective."""
-    names: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(names, socket.gethostname())
-    return names
+    return all_gather_json(socket.gethostname())
 
 
 def on_main(function: Callable[[], T]) -> T | None:

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from data_prep.files import write_json
+from pretrain.agree import all_gather_json
 from pretrain.redact import redact
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
@@ -38,8 +39,7 @@ def gather_environment(extensions: Sequence[str]) -> dict[str, Any]:
     `extensions` are DeepSpeed's compiled ones that are in use.
     """
     own = describe_host(first=os.environ.get("LOCAL_RANK", "0") == "0")
-    everyone: list[dict[str, Any]] = [{}] * dist.get_world_size()
-    dist.all_gather_object(everyone, own)
+    everyone = all_gather_json(own)
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 
 from data_prep.errors import UserError
+from pretrain.agree import all_gather_json, broadcast_json
 from pretrain.checkpoint.folder import committed
 from pretrain.checkpoint.manifest import Checkpoint, read, verify
 
@@ -23,10 +23,8 @@ def newest_verified(
     Raises:
         UserError: if there are checkpoints, and all are damaged.
     """
-    agreed: list[Any] = [committed(folder)]
-    dist.broadcast_object_list(agreed)
     problems: list[str] = []
-    for _, path in agreed[0]:
+    for _, path in committed_on_rank_zero(folder):
         problem = verify_together(path)
         if problem is None and (problem := check(found := read(path))) is None:
             return found
@@ -40,8 +38,13 @@ def newest_verified(
     return None
 
 
+def committed_on_rank_zero(folder: Path) -> list[tuple[int, Path]]:
+    """`committed` as rank 0 sees the folder; a collective."""
+    found = broadcast_json([(step, path.name) for step, path in committed(folder)])
+    return [(step, folder / name) for step, name in found]
+
+
 def verify_together(path: Path) -> str | None:
     """`verify` with the files dealt out over the ranks; a collective, with one answer for all."""
-    found: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, verify(path, dist.get_rank(), dist.get_world_size()))
+    found = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))
     return next((problem for problem in found if problem), None)

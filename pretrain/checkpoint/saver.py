@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.files import fsync_path
+from pretrain.agree import all_gather_json, broadcast_json
 from pretrain.checkpoint.folder import committed, discard, name_of, remove_leftovers, retained
 from pretrain.checkpoint.manifest import Files, write_manifest
 from pretrain.checkpoint.remote import RemoteCopies
@@ -130,15 +131,13 @@ class Saver:
             return
         start = time.monotonic()
         pending, self._pending = self._pending, None
-        outcomes: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(outcomes, pending.outcome())
+        outcomes = all_gather_json(pending.outcome())
         told = [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(outcomes) if problem]
-        agreed: list[Any] = [told[0] if told else None]
+        problem = told[0] if told else None
         if self._is_main and not told:
-            agreed[0] = self._commit(pending, [files for files, _ in outcomes])
-        dist.broadcast_object_list(agreed)
-        if agreed[0]:
-            self._fail(pending, agreed[0])
+            problem = self._commit(pending, [files for files, _ in outcomes])
+        if problem := broadcast_json(problem):
+            self._fail(pending, problem)
             return
         self.saved_step, self.failures, self.problem = pending.step, 0, None
         if self._is_main:

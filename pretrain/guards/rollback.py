@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 
 from pretrain import checkpoint
-from pretrain.checkpoint.choose import verify_together
+from pretrain.checkpoint.choose import committed_on_rank_zero, verify_together
 from pretrain.data.loader import Loader
 from pretrain.guards.history import History, Rollback
 from pretrain.resume import Progress
@@ -27,10 +27,9 @@ def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint |
     If there is none, the oldest one; None if there is no checkpoint.
     """
     assert history.spike
-    agreed = [checkpoint.committed(folder)]
-    dist.broadcast_object_list(agreed)
-    before = [entry for entry in agreed[0] if entry[0] < history.spike.step - 1]
-    for _, path in before + agreed[0][: len(agreed[0]) - len(before)][::-1]:
+    entries = committed_on_rank_zero(folder)
+    before = [entry for entry in entries if entry[0] < history.spike.step - 1]
+    for _, path in before + entries[: len(entries) - len(before)][::-1]:
         if verify_together(path) is None and state_problem(found := checkpoint.read(path)) is None:
             return found
     return None

@@ -1,12 +1,13 @@
 """Which parts of which parameters the ranks' tensors hold, and sums over whole parameters from such parts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pretrain.agree import all_gather_json
 from pretrain.layout import Piece
 
 _RUN = 1 << 18  # elements that fp32 sums at once: over millions, a CPU loses three digits
@@ -30,9 +31,8 @@ class Share:
 
 def shares_of(pieces: Sequence[list[Piece]]) -> list[Share]:
     """The shares of tensors of which this rank's pieces are known; a collective. Empty pieces are left out."""
-    own = [[piece for piece in held if piece.numel] for held in pieces]
-    ranks = [own] * dist.get_world_size()
-    dist.all_gather_object(ranks, own)
+    own = [[astuple(piece) for piece in held if piece.numel] for held in pieces]
+    ranks = [[[Piece(*fields) for fields in held] for held in those] for those in all_gather_json(own)]
     return [Share([held[number] for held in ranks], dist.get_rank()) for number in range(len(own))]
 
 

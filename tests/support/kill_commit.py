@@ -7,7 +7,6 @@ step of training between the last write and the commit.
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from pretrain.checkpoint import saver
 from pretrain.checkpoint.write import Parts
@@ -30,14 +29,6 @@ class OneRank:
     def barrier() -> None:
         pass
 
-    @staticmethod
-    def all_gather_object(found: list[Any], value: Any) -> None:
-        found[0] = value
-
-    @staticmethod
-    def broadcast_object_list(values: list[Any]) -> None:
-        pass
-
 
 def _snapshot(folder: Path, copy: bool) -> Parts:
     sys.audit("copy", folder)
@@ -56,5 +47,7 @@ def _commit(folder: Path, asynchronous: bool) -> None:
 
 if __name__ == "__main__":
     saver.dist = OneRank  # type: ignore[assignment]
+    saver.all_gather_json = lambda value: [value]
+    saver.broadcast_json = lambda value: value
     asynchronous = sys.argv[2] == "asynchronous"
     kill_at_every_operation(Path(sys.argv[1]), lambda copy: _commit(copy, asynchronous), ("copy", "step"))
