@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.errors import DamagedData, MissingFile, UserError, one_line
 from data_prep.files import atomic_writer
+from data_prep.reading import open_regular, parse_json, shown_path
 
 FORMAT, FORMAT_VERSION = "maskwright-collocations", 1
 MAX_WORDS = 8
@@ -72,9 +73,9 @@ def read_collocations(path: Path) -> Collocations:
     import pyarrow.parquet as pq
 
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read(columns=["words"])
-        about = json.loads((table.schema.metadata or {})[_KEY])
+        about = parse_json((table.schema.metadata or {})[_KEY], dict[str, Any])
         if about["format"] != FORMAT or table.schema.field("words").type != pa.list_(pa.list_(pa.uint32())):
             raise ValueError("its format is another")
         if about["format_version"] != FORMAT_VERSION:
@@ -88,12 +89,13 @@ def read_collocations(path: Path) -> Collocations:
         found = Collocations(ids, sizes, lengths, str(about["tokenizer_sha256"]))
         if not 2 <= found.n_words.min() <= found.n_words.max() <= MAX_WORDS or found.word_sizes.min() < 1:
             raise ValueError(f"its n-grams are not of 2 to {MAX_WORDS} words")
-    except FileNotFoundError:
+    except MissingFile:
         raise UserError(f"{path}: no such collocation list; make one with `maskwright prep collocations`.") from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        reason = str(error) or type(error).__name__
+        reason = one_line(str(error) or type(error).__name__, 80)
         raise DamagedData(
-            f"{path} is not a sound collocation list ({reason}); make it with `maskwright prep collocations`."
+            f"{shown_path(path)} is not a sound collocation list ({reason}); "
+            "make it with `maskwright prep collocations`."
         ) from None
     return found
 

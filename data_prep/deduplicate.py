@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.cleaning.arrays import row_writer
+from data_prep.cleaning.arrays import load_integers, row_writer
 from data_prep.cleaning.duplicates import document_hashes, resolve_exact
 from data_prep.cleaning.minhash import resolve_near, signatures
 from data_prep.cleaning.repeats import MAX_BYTES
-from data_prep.errors import UserError
+from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
 from data_prep.plan import Plan
 from data_prep.progress import Progress, Report
+from data_prep.reading import read_json
 from data_prep.sources import Row
+from data_prep.typed import typed
 
 if TYPE_CHECKING:
     from data_prep.worker import Workbench
@@ -124,9 +126,9 @@ class Drop:
         self._seen = 0
         try:
             self._places = {kind: _drop(task, kind, out) for kind in kinds(plan)}
-        except (OSError, ValueError) as error:
+        except DamagedData as error:
             raise UserError(
-                f"The duplicates of task {task} are not known ({error}); run `maskwright prep resolve`."
+                one_line(f"The duplicates of task {task} are not known; run `maskwright prep resolve` ({error})")
             ) from error
 
     def apply(self, batch: "list[Row]", left_out: Counter[str]) -> "list[Row]":
@@ -168,9 +170,11 @@ def _drops(plan: Plan, out: Path) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        record: dict[str, Any] = read_json(path, dict[str, Any])
+        typed(dict[str, str], record.get("files", {}))
+    except (UserError, ValueError):
         return {}
+    return record
 
 
 def _n_dropped(plan: Plan, task: int, out: Path) -> int:
@@ -178,7 +182,7 @@ def _n_dropped(plan: Plan, task: int, out: Path) -> int:
 
 
 def _drop(task: int, kind: str, out: Path) -> np.ndarray:
-    return np.load(_drop_path(out, task, kind), allow_pickle=False)
+    return load_integers(_drop_path(out, task, kind), 1)
 
 
 def _record_path(out: Path, task: int) -> Path:

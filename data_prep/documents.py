@@ -20,16 +20,25 @@ from data_prep.sources import Found, Row, Rows, open_rows
 BATCH_CHARACTERS = 1 << 22  # reading and encoding in turns: each is slow at first, so a megabyte took 9% longer
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """A row that cannot be read: its file, its line from the beginning of the task, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
 class Quarantine(contextlib.ExitStack):
     """A file of JSON lines, one for each unreadable row, that exists only if there is one."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-        self.first: dict[str, Any] | None = None
+        self.first: Unreadable | None = None
         self._file: Any = None
 
-    def write(self, row: dict[str, Any]) -> None:
+    def write(self, row: Unreadable) -> None:
         if self._file is None:
             self.first = row
             make_folder(self.path.parent)
@@ -107,7 +116,7 @@ class Documents:
             )
         self.left_out["unreadable"] += 1
         if self.quarantine is not None:
-            self.quarantine.write({"file": self.input.name, "line": line, "reason": reason})
+            self.quarantine.write(Unreadable(self.input.name, line, reason))
 
 
 def quarantine_path(out: Path, task: int) -> Path:

@@ -9,7 +9,6 @@ DATASET/shards/{task:05d}-{shard:05d}.index  block table and document lengths of
 """
 
 import hashlib
-import json
 import mmap
 import re
 import reprlib
@@ -22,8 +21,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from data_prep.checks import bit_members, check_index, typed
+from data_prep.checks import bit_members, check_index
 from data_prep.errors import DamagedData, UserError
+from data_prep.reading import parse_json
+from data_prep.typed import typed
 
 FORMAT = "maskwright-blocks"
 FORMAT_VERSION = 1
@@ -260,9 +261,7 @@ def parse_manifest(place: str, data: bytes) -> Manifest:
     try:
         if len(data) > MAX_MANIFEST_BYTES:
             raise ValueError(f"it has more than {MAX_MANIFEST_BYTES} bytes")
-        return _parse_manifest(place, json.loads(data))
-    except RecursionError:
-        reason = "it is nested too deeply"
+        return _parse_manifest(place, parse_json(data, Any))
     except ValueError as error:
         reason = str(error)
     raise DamagedData(f"{place} is not a valid manifest: {reason}; prepare the data set again.")
@@ -278,12 +277,12 @@ def _parse_manifest(place: str, raw: Any) -> Manifest:
             f"{TARGETS_VERSION}; prepare the data again."
         )
     manifest: Manifest = typed(Manifest, raw)
-    _check_tokenizer(manifest.tokenizer)
+    check_tokenizer(manifest.tokenizer)
     if manifest.dtype != token_dtype(manifest.tokenizer.vocab_size).name:
         raise ValueError(f"dtype {manifest.dtype!r} does not go with a vocabulary of {manifest.tokenizer.vocab_size}")
     names = set()
     for shard in manifest.shards:
-        if not _SHARD_NAME.fullmatch(shard.name) or shard.name in names:
+        if not is_shard_name(shard.name) or shard.name in names:
             raise ValueError(f"{reprlib.repr(shard.name)} is not a shard's name, or there are two such shards")
         names.add(shard.name)
         for digest in (shard.sha256, shard.index_sha256):
@@ -304,7 +303,13 @@ def _parse_manifest(place: str, raw: Any) -> Manifest:
     return manifest
 
 
-def _check_tokenizer(info: TokenizerInfo) -> None:
+def is_shard_name(name: str) -> bool:
+    """Whether a file may be a shard: a name that leads out of no folder."""
+    return bool(_SHARD_NAME.fullmatch(name))
+
+
+def check_tokenizer(info: TokenizerInfo) -> None:
+    """Raise ValueError unless what is said of a tokenizer agrees with itself."""
     if not 0 < info.vocab_size <= MAX_VOCABULARY:
         raise ValueError(f"tokenizer.vocab_size is {info.vocab_size}, not from 1 to {MAX_VOCABULARY}")
     if not set(SPECIAL_NAMES) - {"unk"} <= set(info.special_ids) <= set(SPECIAL_NAMES):
@@ -336,11 +341,11 @@ def begins_word(tokenizer_json: bytes, info: TokenizerInfo) -> np.ndarray:
     continuation prefix do. Raises ValueError for a tokenizer.json without a vocabulary of tokens and ids.
     """
     try:
-        settings = json.loads(tokenizer_json)
+        settings = parse_json(tokenizer_json, Any)
         tokens = {**settings["model"]["vocab"], **{token["content"]: token["id"] for token in settings["added_tokens"]}}
         inside = [id for token, id in tokens.items() if token.startswith(info.continuation_prefix)]
         found = np.ones(info.vocab_size, bool)
         found[[id for id in inside if 0 <= id < info.vocab_size]] = False
-    except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError("it has no vocabulary of tokens and ids") from error
     return found

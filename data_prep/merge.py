@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from data_prep.documents import quarantine_path
+from data_prep.documents import Unreadable, quarantine_path
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, is_abandoned, write_json
 from data_prep.format import (
@@ -24,6 +24,7 @@ from data_prep.format import (
     token_dtype,
 )
 from data_prep.plan import Plan
+from data_prep.reading import open_regular, parse_json, unusable
 from data_prep.worker import TaskRecord
 
 
@@ -123,15 +124,25 @@ def _gather_quarantine(plan: Plan, records: Sequence[TaskRecord], out: Path) -> 
             file.write(orjson.dumps(row) + b"\n")
 
 
-def _quarantined(plan: Plan, records: Sequence[TaskRecord], out: Path) -> Iterator[dict[str, Any]]:
+def _quarantined(plan: Plan, records: Sequence[TaskRecord], out: Path) -> Iterator[Unreadable]:
     for tasks in plan.tasks_of_inputs():
         lines = 0
         for task in tasks:
             if records[task].quarantine_sha256 is not None:
-                with open(quarantine_path(out, task), "rb") as rows:
-                    for row in map(orjson.loads, rows):
-                        yield {**row, "line": row["line"] + lines}
+                path = quarantine_path(out, task)
+                with open_regular(path) as rows:
+                    for row in rows:
+                        yield _moved(path, row, lines)
             lines += records[task].lines
+
+
+def _moved(path: Path, row: bytes, lines: int) -> Unreadable:
+    """A row of a quarantine file, its line counted from `lines` lines earlier on."""
+    try:
+        found: Unreadable = parse_json(row, Unreadable)
+        return replace(found, line=found.line + lines)
+    except ValueError:
+        raise unusable(path, "it is not a list of unreadable rows", "run the same command again") from None
 
 
 def _nothing(plan: Plan, records: Sequence[TaskRecord], split: str) -> str:
@@ -144,5 +155,5 @@ def _nothing(plan: Plan, records: Sequence[TaskRecord], split: str) -> str:
         left_out.update(record.left_out)
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "nothing was read"
     row = next((record.first_unreadable for record in records if record.first_unreadable), None)
-    first = f"; the first unreadable row is {row['file']} line {row['line']}: {row['reason']}" if row else ""
+    first = f"; the first unreadable row is {row.file} line {row.line}: {row.reason}" if row else ""
     return f"The input has no document to keep ({counts}){first}; check the input and --text-field."

@@ -1,12 +1,12 @@
 """Where and how a preparation runs: what its output does not depend on, and so is no part of the plan."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from data_prep.cache import LocalCache
-from data_prep.errors import UserError
 from data_prep.files import write_json
+from data_prep.reading import read_json
+from data_prep.typed import PathText
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Place:
     Remote inputs are kept in the folder `cache`, up to `cache_bytes`.
     """
 
-    locations: list[str]
+    locations: list[PathText]
     strict: bool
-    cache: str
+    cache: PathText
     cache_bytes: int
 
     def open_cache(self) -> LocalCache:
@@ -31,10 +31,8 @@ def write_place(place: Place, out: Path) -> None:
 
 def read_place(out: Path) -> Place:
     """What the last `prep run` or `prep plan` said; raises UserError where there is none or it is damaged."""
-    try:
-        return Place(**json.loads(place_path(out).read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{place_path(out)} cannot be read ({error}); run `maskwright prep plan` again.") from error
+    place: Place = read_json(place_path(out), Place, hint="run `maskwright prep plan` again")
+    return place
 
 
 def place_path(out: Path) -> Path:

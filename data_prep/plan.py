@@ -11,16 +11,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from data_prep.cleaning.text import Cleaning
-from data_prep.errors import UserError
+from data_prep.errors import MissingFile, UserError
 from data_prep.files import refuse_file, write_json
-from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, TokenizerInfo
+from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, TokenizerInfo, check_tokenizer
 from data_prep.place import place_path
+from data_prep.reading import read_json, unusable
 from data_prep.remote import shown
 from data_prep.sources import Examined, Found, Options
 
+MAX_PLAN_BYTES = 1 << 30
+_ANOTHER_OUT = "choose a new --out folder"
 LEAST_TASK_BYTES = 16 << 20
 MOST_CUTS = 1_000_000  # into tasks, which have files and records each
 MOST_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
@@ -57,7 +60,7 @@ class Settings:
     reading: Options = field(default_factory=Options)
     cleaning: Cleaning = field(default_factory=Cleaning)
     evaluation_sha256: str | None = None
-    deduplicate: str = "none"  # or exact, near
+    deduplicate: Literal["none", "exact", "near"] = "none"
     near_threshold: float = 0.8
     valid_fraction: float = 0.0
     block_tokens: int = BLOCK_TOKENS
@@ -193,20 +196,23 @@ def read_plan(out: Path) -> Plan:
     """The plan of OUT; raises UserError where there is none or it is damaged."""
     path = plan_path(out)
     try:
-        raw = json.loads(path.read_bytes())
-        settings = raw["settings"]
-        return Plan(
-            inputs=[Input(**one) for one in raw["inputs"]],
-            tasks=[Task(**one) for one in raw["tasks"]],
-            tokenizer=TokenizerInfo(**raw["tokenizer"]),
-            settings=Settings(
-                **{**settings, "reading": Options(**settings["reading"]), "cleaning": Cleaning(**settings["cleaning"])}
-            ),
-        )
-    except FileNotFoundError:
+        plan: Plan = read_json(path, Plan, MAX_PLAN_BYTES, hint=_ANOTHER_OUT)
+        _check(plan)
+    except MissingFile:
         raise UserError(f"{out} has no plan ({path}); make one with `maskwright prep plan`.") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); choose a new --out folder.") from error
+    except ValueError as error:
+        raise unusable(path, str(error), _ANOTHER_OUT) from None
+    return plan
+
+
+def _check(plan: Plan) -> None:
+    """Raise ValueError unless the parts of a plan fit each other."""
+    check_tokenizer(plan.tokenizer)
+    for task in plan.tasks:
+        if task.input >= len(plan.inputs) or task.first > task.last:
+            raise ValueError("a task is not a part of an input")
+    if plan.settings.valid_fraction > 1 or plan.settings.near_threshold > 1:
+        raise ValueError("a share in its settings is greater than 1")
 
 
 def check_out(out: Path) -> bool:

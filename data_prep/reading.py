@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from data_prep.checks import typed
 from data_prep.errors import MAX_MESSAGE, MissingFile, UserError, one_line
+from data_prep.typed import typed
 
 MAX_JSON_BYTES = 64 << 20
 MAX_DEPTH = 100

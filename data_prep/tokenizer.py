@@ -11,9 +11,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, one_line
 from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
 from data_prep.format import SPECIAL_NAMES, TokenizerInfo, tokenizer_digest
+from data_prep.reading import read_json
 
 KINDS = ("wordpiece", "bpe")
 FILES = (
@@ -227,7 +228,7 @@ def load(folder: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception for a file that it cannot read
-        raise UserError(f"{path} is not a valid tokenizer: {error}.") from error
+        raise UserError(one_line(f"{path} is not a valid tokenizer: {error}.")) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
@@ -246,10 +247,7 @@ def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dic
     config: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
-            try:
-                config |= json.loads((folder / name).read_bytes())
-            except (ValueError, RecursionError, TypeError) as error:
-                raise UserError(f"{folder / name} is not a valid JSON object: {error}.") from error
+            config |= read_json(folder / name, dict[str, Any])
     found = {}
     for name in SPECIAL_NAMES:
         token = config.get(f"{name}_token")
@@ -257,6 +255,6 @@ def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dic
         usual = [candidate for candidate in (_BERT[name], _ROBERTA[name]) if candidate in specials]
         if token is None and usual:
             token = usual[0]
-        if token in vocab:
+        if isinstance(token, str) and token in vocab:
             found[name] = vocab[token]
     return found

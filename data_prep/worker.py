@@ -1,7 +1,6 @@
 """One idempotent task: a range of an input to shards of its own, then a record of what was written."""
 
 import contextlib
-import json
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +13,15 @@ from tokenizers import Tokenizer
 from data_prep import deduplicate
 from data_prep.alignment import UNCHANGED, targets_of
 from data_prep.cleaning.contamination import Grams
-from data_prep.documents import Documents, Quarantine, quarantine_path
+from data_prep.documents import Documents, Quarantine, Unreadable, quarantine_path
 from data_prep.encoding import Encoder, Encoders
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
-from data_prep.format import ShardInfo, begins_word, token_dtype, tokenizer_digest
+from data_prep.format import ShardInfo, begins_word, is_shard_name, token_dtype, tokenizer_digest
 from data_prep.place import Place, read_place
 from data_prep.plan import Plan, evaluation_path, read_plan
 from data_prep.progress import Progress, Report
+from data_prep.reading import read_json
 from data_prep.remote import shown
 from data_prep.shards import ShardWriter
 from data_prep.sources import Found, Row, examine
@@ -45,7 +45,7 @@ class TaskRecord:
     text_bytes: dict[str, int]
     left_out: dict[str, int]
     quarantine_sha256: str | None
-    first_unreadable: dict[str, Any] | None
+    first_unreadable: Unreadable | None
     drop_sha256: str | None
     encoder: str
     note: str
@@ -133,10 +133,13 @@ def record_path(out: Path, task: int) -> Path:
 def read_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
     """The record of a finished task if it is of this plan's task and duplicates; its files are not read."""
     try:
-        raw = json.loads(record_path(out, task).read_bytes())
-        shards = {split: [ShardInfo(**shard) for shard in raw["shards"][split]] for split in plan.splits}
-        record = TaskRecord(**{**raw, "shards": shards})
-    except (OSError, ValueError, KeyError, TypeError):
+        record: TaskRecord = read_json(record_path(out, task), TaskRecord)
+    except UserError:
+        return None
+    names = [shard.name for shards in record.shards.values() for shard in shards]
+    if record.shards.keys() != record.text_bytes.keys() or not all(map(is_shard_name, names)):
+        return None
+    if record.shards.keys() != set(plan.splits):
         return None
     wanted = (task, plan.task_hash(task), deduplicate.drop_sha256(plan, task, out))
     return record if (record.task, record.hash, record.drop_sha256) == wanted else None

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from data_prep.checks import typed
+from data_prep.typed import typed
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data.mixture import MixturePosition

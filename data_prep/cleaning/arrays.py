@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.errors import DamagedData
+from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import atomic_writer
+from data_prep.reading import open_regular, shown_path
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
@@ -39,12 +40,23 @@ def row_writer(path: Path, columns: int) -> Iterator[Callable[[np.ndarray], None
 
 def load_uint64(path: Path) -> np.ndarray:
     """A mapped uint64 [n, columns] array. Raises DamagedData if the file is missing, cut short or of another kind."""
+    array = load_integers(path, 2)
+    if array.dtype != np.dtype("<u8"):
+        raise DamagedData(f"{shown_path(path)} does not hold uint64 rows; delete it and run the same command again.")
+    return array
+
+
+def load_integers(path: Path, dimensions: int) -> np.ndarray:
+    """A mapped array of whole numbers; raises as load_uint64."""
     try:
+        open_regular(path).close()
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DamagedData(f"{path} cannot be read ({error}); delete it and run the same command again.") from error
-    if array.dtype != np.dtype("<u8") or array.ndim != 2:
+    except UserError as error:
+        raise DamagedData(one_line(f"{error} Delete it and run the same command again.")) from error
+    except Exception as error:  # numpy reads the header as Python, and raises what its parser does
         raise DamagedData(
-            f"{path} holds {array.dtype} {list(array.shape)} instead of uint64 rows; delete it and rerun."
-        )
+            f"{shown_path(path)} is not a sound array of numbers; delete it and run the same command again."
+        ) from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu" or array.ndim != dimensions:
+        raise DamagedData(f"{shown_path(path)} holds another kind of array; delete it and run the same command again.")
     return array

@@ -13,10 +13,12 @@ import orjson
 from data_prep.cleaning.arrays import load_uint64, save_array
 from data_prep.cleaning.words import batches, ngrams, parts, word_hashes
 from data_prep.compressed import DAMAGE, decompressed
-from data_prep.errors import DamagedData, UserError
+from data_prep.errors import DamagedData, MissingFile, UserError
+from data_prep.reading import read_bytes
 
 NGRAM_WORDS = 13
 MIN_WORDS = 8
+MAX_EVALUATION_BYTES = 4 << 30
 _KINDS = (".jsonl", ".txt", ".tsv")
 _SLOTS_A_GRAM = 16
 _MAX_WORDS = 1 << 10  # of an n-gram; a file of n-grams that says more is damaged
@@ -125,8 +127,8 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _read(path: Path) -> bytes:
     try:
-        return decompressed(path.read_bytes(), path.name)
-    except FileNotFoundError as error:
+        return decompressed(read_bytes(path, MAX_EVALUATION_BYTES), path.name)
+    except MissingFile as error:
         raise UserError(f"There is no evaluation file {path}; correct its name.") from error
     except (OSError, *DAMAGE) as error:
         raise UserError(f"{path} cannot be read ({error}); get an undamaged copy.") from error

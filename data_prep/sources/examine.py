@@ -8,6 +8,7 @@ import xxhash
 
 from data_prep.cache import LocalCache
 from data_prep.errors import UserError
+from data_prep.reading import open_regular
 from data_prep.remote import Remote, identity, is_url, open_remote, remote_errors, shown
 from data_prep.sources.base import Found, Options
 from data_prep.sources.lines import is_one_unit
@@ -52,7 +53,7 @@ def examine(found: Found, cache: LocalCache, options: Options | None = None) -> 
 def _content(path: Path) -> tuple[int, str]:
     """Size, and the hash of size and content: all of a small file, evenly spread pieces of a big one."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
             if size <= _PIECES * _PIECE_BYTES:

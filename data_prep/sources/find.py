@@ -141,7 +141,8 @@ def readable_files(folder: str, names: list[str], read: Callable[[str], bytes]) 
         prefix = f"{parent}/" if parent else ""
         if base == "dataset_dict.json":
             splits = _json(read(name)).get("splits")
-            there = ", ".join(f"{folder.rstrip('/')}/{prefix}{split}" for split in splits or [])
+            splits = splits if isinstance(splits, list) else []
+            there = ", ".join(f"{folder.rstrip('/')}/{prefix}{split}" for split in splits)
             raise UserError(f"{folder} holds a saved DatasetDict; give one of its splits: {there or 'none is listed'}.")
         if base == "state.json" and (files := _json(read(name)).get("_data_files")) is not None:
             try:

@@ -14,6 +14,7 @@ from typing import BinaryIO
 import orjson
 
 from data_prep.errors import UserError
+from data_prep.reading import open_regular
 from data_prep.sources.base import Counts, Options, Row, compression_of, getter, too_long
 from data_prep.sources.streams import DAMAGE, decompressed_chunks, line_batches, plain_chunks
 
@@ -30,7 +31,7 @@ def read_lines(
     path: Path, location: str, kind: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
 ) -> Iterator[Row]:
     """Rows of bytes [first, last); of units [0, 1) where the file is one unit."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if is_one_unit(location, kind, options):
             start, end = 0, size if last > first else 0

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, Literal
 
 import xxhash
 
-from data_prep.checks import typed
 from data_prep.errors import UserError
 from data_prep.files import write_json
 from data_prep.reading import open_regular, parse_json, read_bytes, unusable
+from data_prep.typed import typed
 
 NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from data_prep.checks import typed
+from data_prep.typed import typed
 from pretrain.data.mixture import MixturePosition
 
 

@@ -122,7 +122,7 @@ def test_a_folder_without_a_plan(tmp_path):
         read_plan(tmp_path)
     (tmp_path / "prep").mkdir()
     (tmp_path / "prep/plan.json").write_text('{"inputs": [{}]}')
-    with pytest.raises(UserError, match="is damaged"):
+    with pytest.raises(UserError, match="cannot be used"):
         read_plan(tmp_path)
     (tmp_path / "prep/plan.json").unlink()
 
