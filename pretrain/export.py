@@ -13,41 +13,15 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_folder
 from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
-from pretrain.config import Config, MaskingConfig
+from pretrain.config import Config
 from pretrain.layout import whole_weights
 from pretrain.model.build import build, exported
 from pretrain.model.padded import longest_text, named_ids
+from pretrain.model_card import model_card
 from pretrain.model_files import save_model
 from pretrain.optim import AVERAGE, optimizer_order
 from pretrain.run_folder import RunFolder
 from pretrain.saved_state import state_problem
-
-_FILL_MASK = """```python
-from transformers import pipeline
-
-fill = pipeline("fill-mask", model="PATH_OF_THIS_FOLDER")
-print(fill(f"The ship sailed across the {fill.tokenizer.mask_token}."))
-```
-"""
-_GENERATE = """A text begins with [CLS]. No special token was predicted, so a generated text ends only where
-`max_new_tokens` says.
-
-```python
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("PATH_OF_THIS_FOLDER")
-model = AutoModelForCausalLM.from_pretrained("PATH_OF_THIS_FOLDER")
-ids = tokenizer("The ship sailed", add_special_tokens=False)["input_ids"]
-found = model.generate(torch.tensor([[tokenizer.cls_token_id, *ids]]), max_new_tokens=10)
-print(tokenizer.decode(found[0], skip_special_tokens=True))
-```
-
-"""
-_BOTH_SIDES = """
-As an encoder whose tokens see both sides, to fine-tune:
-`AutoModel.from_pretrained("PATH_OF_THIS_FOLDER", is_decoder=False)`.
-"""
 
 
 def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = False) -> Path:
@@ -114,8 +88,9 @@ def _choose(folder: RunFolder, step: int | None) -> Path:
 
 def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder, averaged: bool) -> None:
     model = exported(native_state(saved, averaged), saved.state["shape"])
-    write_model(model, folder.tokenizer, _longest_text(model, saved), out)
-    (out / "README.md").write_text(_card(saved, folder.path.name, averaged))
+    longest = _longest_text(model, saved)
+    write_model(model, folder.tokenizer, longest, out)
+    (out / "README.md").write_text(model_card(folder.path.name, saved, averaged, model, longest))
 
 
 def write_model(model: PreTrainedModel, tokenizer_folder: Path, longest: int | None, out: Path) -> None:
@@ -144,43 +119,3 @@ def _longest_text(model: PreTrainedModel, saved: checkpoint.Checkpoint) -> int |
     """Tokens of the longest text that the model reads. Rotary positions end only where the config sets an end."""
     config = Config.model_validate(saved.state["config"]).model
     return None if config.arch == "modernbert" and config.max_positions is None else longest_text(model)
-
-
-def _card(saved: checkpoint.Checkpoint, name: str, averaged: bool) -> str:
-    config, data, step = Config.model_validate(saved.state["config"]), saved.state["data"], saved.step
-    rows = saved.state["position"]["dealt"]
-    lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
-    fingerprint = saved.state["identity"]["data.train (fingerprint)"]
-    task, purpose, use = "fill-mask", "masked-language modelling", _FILL_MASK
-    learned = f"masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, chosen anew at each visit"
-    if config.objective == "repair":
-        learned = f"masking | what the wrong text has not (cloze repair), at most {_percent(config.masking)} of tokens"
-    if config.causal:
-        task, purpose, use = "text-generation", "causal language modelling", _GENERATE
-        use += "" if config.model.arch == "modernbert" else _BOTH_SIDES
-        learned = "predicted | every token but special ones, from those before it"
-    weights = f"averaged over the steps (EMA, decay {config.optim.ema})" if averaged else "of the last step"
-    return f"""---
-library_name: transformers
-pipeline_tag: {task}
----
-# {name}
-
-A model pretrained with Maskwright for {purpose}: {config.model.title} (layers x hidden units).
-
-| | |
-|---|---|
-| steps | {step:,} of {config.train.steps:,} |
-| weights | {weights} |
-| rows seen | {rows:,} of {lengths} tokens |
-| {learned} |
-| training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
-| seed | {config.run.seed} |
-
-{use}"""
-
-
-def _percent(masking: MaskingConfig) -> str:
-    if isinstance(masking.rate, float):
-        return f"{masking.rate:.0%}"
-    return f"{masking.rate.start:.0%} to {masking.rate.end:.0%} ({masking.rate.schedule})"

@@ -10,6 +10,8 @@ from data_prep.files import write_json
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+_CAUSAL = "modernbert-decoder"
+_MODERNBERT = ("modernbert", _CAUSAL)
 _ONLY_IN_5 = ("backend", "is_local", "local_files_only")
 
 
@@ -27,19 +29,36 @@ def save_model(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", f
         shutil.copymode(folder / "config.json", weights)  # safetensors makes it readable for the owner alone
 
 
+def needs_version_5(config: "PretrainedConfig") -> bool:
+    """Whether version 4 cannot compute what this model computes.
+
+    Its ModernBERTs see the whole text in every n-th layer, and its causal ones have one rotary base for all layers.
+    """
+    if config.model_type not in _MODERNBERT:
+        return False
+    every, kinds = _full_attention_every(config), config.layer_types
+    periodic = all((kind == "full_attention") == (number % every == 0) for number, kind in enumerate(kinds))
+    return not periodic or (config.model_type == _CAUSAL and len(set(_rotary_bases(config))) > 1)
+
+
 def _add_rotary_names(config: "PretrainedConfig") -> None:
     """Add version 4's names of a ModernBERT's rotary bases and layers. Without them, version 4 takes its defaults."""
-    if config.model_type not in ("modernbert", "modernbert-decoder"):
+    if config.model_type not in _MODERNBERT:
         return
-    kinds = config.layer_types
-    every = next((n for n in range(1, len(kinds)) if kinds[n] == "full_attention"), len(kinds))
-    config.update(
-        {
-            "global_rope_theta": config.rope_parameters["full_attention"]["rope_theta"],
-            "local_rope_theta": config.rope_parameters["sliding_attention"]["rope_theta"],
-            "global_attn_every_n_layers": every,
-        }
-    )
+    full, sliding = _rotary_bases(config)
+    every = _full_attention_every(config)
+    config.update({"global_rope_theta": full, "local_rope_theta": sliding, "global_attn_every_n_layers": every})
+
+
+def _rotary_bases(config: "PretrainedConfig") -> tuple[float, float]:
+    """Those of layers that see the whole text, and of layers that see a window."""
+    kinds = config.rope_parameters
+    return kinds["full_attention"]["rope_theta"], kinds["sliding_attention"]["rope_theta"]
+
+
+def _full_attention_every(config: "PretrainedConfig") -> int:
+    kinds: list[str] = config.layer_types
+    return next((n for n in range(1, len(kinds)) if kinds[n] == "full_attention"), len(kinds))
 
 
 def _rename_tokenizer_settings(path: Path) -> None:

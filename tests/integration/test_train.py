@@ -291,7 +291,10 @@ def test_fill_mask_loads_the_exported_model(exported):
     answers = fill("the captain [MASK] the red ship.")
     assert len(answers) == 5
     assert fill.tokenizer.model_max_length == 32
-    assert f"| steps | {STEPS} of {STEPS} |" in (exported / "README.md").read_text()
+    card = (exported / "README.md").read_text()
+    assert f"| steps | {STEPS} of {STEPS} |" in card
+    assert "| longest text | 32 tokens |" in card
+    assert 'modules_to_save=["classifier", "pooler"]' in card
 
 
 def test_checkpoint_holds_the_weights_that_training_evaluated(reference, data):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer, BertTokenizer
+from transformers import AutoConfig, AutoTokenizer, BertTokenizer, ModernBertConfig
 
 from data_prep.format import TokenizerInfo
 from data_prep.tokenizer import describe, train
@@ -16,6 +16,7 @@ from pretrain.export import write_model
 from pretrain.model.build import build, exported
 from pretrain.model.padded import longest_text, padded_config
 from pretrain.model.shape import EncoderShape
+from pretrain.model_files import needs_version_5
 from tests.support.forked import ROOT
 from tests.support.read_exports import read
 from tests.support.text_data import sentences
@@ -37,6 +38,7 @@ NATIVE = {
     "causal bert": {"arch": "bert", "causal": True},
     "causal modernbert": MODERN | {"causal": True, "local_rope_theta": 10_000.0},
 }
+ONLY_5 = {"causal modernbert of two rotary bases": MODERN | {"causal": True}}
 AUTO = {
     "electra": SMALL | {"embedding_size": 16, "initializer_range": 0.2},
     "modernbert": SMALL | {"rope_parameters": ROPES, "local_attention": 16, "initializer_range": 0.2},
@@ -60,7 +62,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     top = tmp_path_factory.mktemp("exports")
     infos = tokenizers(top)
     found = {}
-    for name, options in NATIVE.items():
+    for name, options in (NATIVE | ONLY_5).items():
         kind = {"roberta": "bpe", "causal bert": "BertTokenizer"}.get(name, "wordpiece")
         info = infos[kind]
         shape = EncoderShape(**{**SIZE, "vocab_size": info.vocab_size, "pad_id": info.special_ids["pad"], **options})
@@ -89,9 +91,26 @@ def in_version_4(folders, tmp_path_factory) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", [*NATIVE, *(f"auto {kind}" for kind in AUTO)])
 def test_an_export_is_the_same_model_in_both_versions(name, folders, in_version_4):
+    assert not needs_version_5(AutoConfig.from_pretrained(folders[name]))
     ours = read(folders[name], TEXT)
     assert ours["ids"].shape == (1, 100)
     assert np.ptp(ours["logits"]) > 1, "logits that are all alike would show no difference"
     for part, wanted in ours.items():
         found = in_version_4[f"{folders[name]} {part}"]
         np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5, err_msg=part, strict=True)
+
+
+@pytest.mark.parametrize("name", ONLY_5)
+def test_what_version_4_cannot_compute_is_known(name, folders, in_version_4):
+    assert needs_version_5(AutoConfig.from_pretrained(folders[name]))
+    difference = read(folders[name], TEXT)["logits"] - in_version_4[f"{folders[name]} logits"]
+    assert np.abs(difference).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    "kinds, wanted",
+    [("fssf", False), ("fsss", False), ("ffff", False), ("sfsf", True), ("ffss", True), ("fssfsf", True)],
+)
+def test_layers_that_version_4_cannot_have(kinds, wanted):
+    layers = [{"f": "full_attention", "s": "sliding_attention"}[kind] for kind in kinds]
+    assert needs_version_5(ModernBertConfig(num_hidden_layers=len(kinds), layer_types=layers)) == wanted
