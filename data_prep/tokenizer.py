@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from data_prep.errors import UserError, one_line
+from data_prep.errors import UserError, one_line, working_directory
 from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
 from data_prep.format import SPECIAL_NAMES, TokenizerInfo, tokenizer_digest
 from data_prep.reading import read_json
@@ -123,6 +123,9 @@ def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
+_CREATE = "Create one with `maskwright tokenizer train`, or correct --tokenizer."
+
+
 def fetch(value: str, into: Path) -> Path:
     """The folder of the tokenizer that `value` names: a folder (returned as it is), a tokenizer.json, or a hub id.
 
@@ -136,7 +139,7 @@ def fetch(value: str, into: Path) -> Path:
     if path.is_file():
         return _replace_files({"tokenizer.json": path}, into)
     if value.endswith(".json") or not _HUB_ID.fullmatch(value):
-        raise UserError(f"There is no tokenizer folder or file {value}.")
+        raise UserError(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")
     folder = _download(value)
     if not (folder / "tokenizer.json").is_file():
         raise UserError(
@@ -155,12 +158,11 @@ def _download(hub_id: str) -> Path:
     except GatedRepoError as error:
         raise UserError(f"{hub_id} on the hub needs permission; ask for it there and run `hf auth login`.") from error
     except RepositoryNotFoundError as error:
-        raise UserError(f"There is no tokenizer {hub_id}, neither a local folder or file nor on the hub.") from error
-    except Exception as error:  # whatever the HTTP client of the day raises: the sentence is the same
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(
-            f"There is no local tokenizer folder or file {hub_id}, and it could not be had from the hub: {reason}"
-        ) from error
+        where = f"{hub_id}{working_directory(hub_id)}"
+        raise UserError(f"No tokenizer at {where}, and none of that name on the hub. {_CREATE}") from error
+    except Exception as error:  # any error of an HTTP client
+        where = f"{hub_id}{working_directory(hub_id)}"
+        raise UserError(f"No tokenizer at {where}, and the Hugging Face hub cannot be reached. {_CREATE}") from error
 
 
 def _replace_files(sources: dict[str, Path], into: Path) -> Path:

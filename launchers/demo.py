@@ -13,6 +13,7 @@ from rich.markup import escape
 
 import configs
 from data_prep.errors import UserError
+from pretrain.config import load_config
 from pretrain.run_folder import RunFolder
 
 VOCAB_SIZE = 4096
@@ -36,6 +37,7 @@ def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
     data, run, tokenizer = folder / "data/demo", folder / "runs/demo", folder / "data/demo-tokenizer"
     source = Path(configs.__file__).parent
     text = source / "demo/books.jsonl.zst"
+    load_config(source / "demo.yaml", overrides)  # a mistake in them is better found now
     console.rule("1. text to shards")
     if not tokenizer.exists():
         kind = ("--kind", "wordpiece", "--vocab-size", VOCAB_SIZE)

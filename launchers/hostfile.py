@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, working_directory
 
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s+slots=(\d+)")  # no name that ssh could take for an option
 
@@ -35,13 +35,17 @@ def read_hostfile(path: Path, nodes: int, processes: int) -> list[str]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the hostfile cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        where = f"{path}{working_directory(path)}"
+        raise UserError(f"The hostfile {where} cannot be read: {reason}. Correct --hostfile.") from None
     slots: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if not (text := line.partition("#")[0].strip()):
             continue
         if not (match := _LINE.fullmatch(text)):
-            raise UserError(f"{path} line {number}: {text!r} is not of the form `HOST slots=N`")
+            raise UserError(
+                f"{path} line {number}: {text!r} is not of the form `HOST slots=N`. Write for example node1 slots=8."
+            )
         if match[1] in slots:
             raise UserError(f"{path} line {number}: {match[1]} is there twice; give each host one line")
         slots[match[1]] = int(match[2])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, models
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, working_directory
 from data_prep.reader import Dataset
 
 if TYPE_CHECKING:
@@ -31,7 +31,11 @@ def model_folder(path: Path) -> Path:
         return path
     folder = RunFolder(path)
     if not folder.config.is_file():
-        raise UserError(f"{path} is neither a Hugging Face model (no config.json) nor a run (no config.yaml)")
+        what = "" if path.exists() else f" does not exist{working_directory(path)}: it"
+        raise UserError(
+            f"{path}{what} is neither a Hugging Face model (no config.json) nor a run (no config.yaml). Name a run "
+            "folder, or what `maskwright export` wrote."
+        )
     newest = max(checkpoint.committed(folder.checkpoints), default=None)
     exported = folder.exports / newest[1].name if newest else None
     if exported and (exported / "config.json").is_file():

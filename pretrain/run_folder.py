@@ -94,7 +94,8 @@ class RunFolder:
         try:
             make_folder(self.checkpoints)
         except OSError as error:
-            raise UserError(f"{self.path}: the run folder cannot be made ({error.strerror})") from None
+            reason = "it is a file" if self.path.is_file() else error.strerror
+            raise UserError(f"{self.path}: the run folder cannot be made ({reason}). Choose another run.dir.") from None
         for path in self.path.iterdir():
             if path.is_symlink() and not path.is_dir():
                 raise UserError(f"{path} is a symbolic link, and training would change the file behind it. Remove it.")

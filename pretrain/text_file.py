@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 
 from data_prep.compressed import DAMAGE, decompressed
-from data_prep.errors import UserError
+from data_prep.errors import UserError, working_directory
 from data_prep.remote import file_name, is_url, open_remote, remote_errors, shown
 
 
@@ -18,13 +18,16 @@ def read_text(path: str) -> str:
         data = decompressed(_download(path) if is_url(path) else Path(path).read_bytes(), file_name(path))
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any ends of lines
     except UnicodeDecodeError as error:
-        raise UserError(f"{shown(path)} is not a text in UTF-8 ({error.reason} at byte {error.start})") from None
+        raise UserError(f"{shown(path)} is not a text in UTF-8 (byte {error.start}). Save it as UTF-8.") from None
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file") from None
+        raise UserError(f"No file {path}{working_directory(path)}. Correct the path.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder. Name a file in it.") from None
     except (OSError, ValueError, *DAMAGE) as error:
-        raise UserError(f"{shown(path)} cannot be read ({error})") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{shown(path)} cannot be read: {reason}. Check the file.") from None
     if not text.strip():
-        raise UserError(f"{shown(path)} is empty")
+        raise UserError(f"{shown(path)} is empty. Name a file with text.")
     return text
 
 

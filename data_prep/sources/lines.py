@@ -20,6 +20,7 @@ from data_prep.sources.streams import DAMAGE, decompressed_chunks, line_batches,
 
 Batches = Iterator[list[bytes | None]]
 _SKIP_BYTES = 1 << 20
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # by their first bytes
 
 
 def is_one_unit(location: str, kind: str, options: Options) -> bool:
@@ -143,7 +144,16 @@ def _document(line: int, data: bytes) -> Row:
     try:
         return Row(line, data.decode())
     except UnicodeDecodeError as error:
-        return Row(line, "", f"invalid UTF-8: {error.reason} at byte {error.start} of the document")
+        return Row(line, "", _not_utf8(line, data, error.start))
+
+
+def _not_utf8(line: int, data: bytes, place: int) -> str:
+    """Why bytes are no text, with what to do where that can be told."""
+    if line == 1 and (name := next((name for start, name in _COMPRESSED.items() if data.startswith(start)), None)):
+        return f"the file is compressed: add {name} to its name"
+    if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "the file is in UTF-16: save it as UTF-8"
+    return f"invalid UTF-8 at byte {place} of the document: save the file as UTF-8"
 
 
 def _separator_test(kind: str, separator: str) -> Callable[[bytes], bool] | None:

@@ -82,7 +82,8 @@ def layers(
     if as_json:
         check_json_output(as_json)
     if len(set(models)) < len(models):
-        raise UserError("a model is named twice")
+        twice = next(name for name in models if models.count(name) > 1)
+        raise UserError(f"{twice} is named twice. Name each model once.")
     asked = Settings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)
     settings, results = measure(models, dataset, asked, seq_len)

@@ -12,6 +12,7 @@ from launchers.commands.places import local
 from launchers.json_output import check_json_output, write_json_output
 from launchers.mlflow_address import mlflow_address
 from launchers.progress import ProgressLine
+from pretrain.config.wording import percent
 
 _ROWS, _MASK_RATE = 1000, 0.15
 
@@ -85,7 +86,8 @@ def evaluate(
     text_options = {"--rows": rows, "--seq-len": seq_len, "--mask-rate": mask_rate, "--strategy": strategy}
     _refuse_unread("--data", data, text_options)
     if mask_rate is not None and not 0 < mask_rate < 1:
-        raise UserError(f"--mask-rate is {mask_rate:g}; it must be above 0 and below 1")
+        hint = percent(mask_rate) or "Write for example 0.15."
+        raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
     if out:
         check_json_output(out)
     target = _target(uri, experiment)

@@ -39,13 +39,13 @@ class Init(str, Enum):
 def _above_zero(lr: float) -> float:
     """A callback of the option, so that a study, which parses the options of its fine-tuning first, refuses it too."""
     if not 0 < lr < math.inf:
-        raise UserError(f"--lr {lr:g}: a learning rate is above 0, and finite")
+        raise UserError(f"--lr must be more than 0 and finite, not {lr:g}. Write for example 5e-5.")
     return lr
 
 
 def _share(dropout: float | None) -> float | None:
     if dropout is not None and not 0 <= dropout < 1:
-        raise UserError(f"--dropout {dropout:g}: a dropout is 0 or above, and below 1")
+        raise UserError(f"--dropout must be 0 or more and less than 1, not {dropout:g}. Write for example 0.1.")
     return dropout
 
 

@@ -49,7 +49,7 @@ def generate(
         maskwright generate runs/demo --prompt "The [MASK] [MASK] sailed." --temperature 0 --show-steps
     """
     if not math.isfinite(temperature):
-        raise UserError(f"--temperature is {temperature}; it must be a finite number, from 0 on")
+        raise UserError(f"--temperature must be a finite number, 0 or more, not {temperature}. Write for example 0.7.")
     try:
         prompt.encode()
     except UnicodeEncodeError:

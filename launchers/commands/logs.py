@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, working_directory
 from launchers.commands.run import RunArgument
 from launchers.run_logs import follow, journal_lines, last_lines, logs_of, stacks_of
 from launchers.runs import ago
@@ -45,7 +45,7 @@ def logs(
 
     folder = RunFolder(run)
     if not run.is_dir():
-        raise UserError(f"{run}: there is no such run folder")
+        raise UserError(f"No run folder {run}{working_directory(run)}. Name a run folder (run.dir of the config).")
     if files:
         _list(folder.path)
         return
@@ -70,8 +70,9 @@ def _newest(run: Path, job: str | None) -> Path | None:
         return found[-1] if found else None
     chosen = [path for path in found if path.stem == job]
     if not chosen:
-        known = ", ".join(path.stem for path in found) or "none"
-        raise UserError(f"{run} has no log of job {job}; there are those of {known}")
+        known = ", ".join(path.stem for path in found)
+        others = f"Its jobs are {known}." if known else "It has no logs of Slurm jobs: leave --job out."
+        raise UserError(f"{run} has no log of job {job}. {others}")
     return chosen[-1]
 
 

@@ -78,7 +78,7 @@ def show(
     if data is not None and tokenizer is not None:
         raise UserError("--data has its own tokenizer; leave out --tokenizer")
     if data is None and tokenizer is None:
-        raise UserError("a text needs --tokenizer: a folder, a tokenizer.json, or a hub id such as bert-base-uncased")
+        raise UserError("A text needs --tokenizer: a folder, a tokenizer.json, or a hub id such as bert-base-uncased.")
     # What has no default, and does not matter to what is shown.
     parsed = load_config(config, [*settings, "run.dir=.", "train.steps=1", f"data.train={json.dumps(data or '.')}"])
     if tokenizer is None:

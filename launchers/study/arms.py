@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from data_prep.errors import UserError
 from pretrain.config import MaskingConfig, StrategyName
-from pretrain.config.wording import value_refusal
+from pretrain.config.wording import nearest, percent, value_refusal
 
 _OF_A_STRATEGY = {"span": "span", "ngram": "ngram", "collocations": "collocation"}
 """Keys of masking: that only one strategy has."""
@@ -49,7 +49,10 @@ def grid(
 
 def _arm(strategy: str, rate: str, replacement: str, masking: MaskingConfig) -> Arm:
     if strategy not in get_args(StrategyName):
-        raise UserError(f"--strategies {strategy!r}: the strategies are {', '.join(get_args(StrategyName))}")
+        names = get_args(StrategyName)
+        likely = nearest(strategy, names)
+        hint = f" Did you mean {likely}?" if likely else ""
+        raise UserError(f"--strategies {strategy!r}: the strategies are {', '.join(names)}.{hint}")
     rate_name, rate_value = _rate(rate)
     shares = _replacement(replacement)
     section = masking.model_dump(mode="json")
@@ -76,7 +79,8 @@ def _rate(text: str) -> tuple[str, float | dict[str, Any]]:
             raise ValueError
     except ValueError:
         raise UserError(
-            f"--rates {text!r}: a rate is a number between 0 and 1, or two, 0.3:0.15, from the first step to the last"
+            f"--rates {text!r} is not a number between 0 and 1, or two such as 0.3:0.15, for the first and the last "
+            f"step. {percent(text.removesuffix('%')) or 'Correct it.'}"
         ) from None
     name = "to".join(f"{number:g}" for number in numbers)
     if len(numbers) == 1:

@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Literal
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, working_directory
 from data_prep.files import sha256_file
 from launchers.study.arms import Arm, grid
 from launchers.study.definition import Measure, Study, check_same, deciding, open_study
@@ -125,4 +125,5 @@ def _digest(option: str, file: str) -> str:
     try:
         return sha256_file(Path(file))
     except OSError as error:
-        raise UserError(f"{option} {file}: cannot be read ({error.strerror})") from None
+        where = f"{option} {file}{working_directory(file)}"
+        raise UserError(f"{where} cannot be read: {error.strerror}. Correct the path.") from None

@@ -152,9 +152,9 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        likely = nearest(path.name, names, 0.7)
-        hint = f"Did you mean {path.with_name(likely)}?" if likely else "Correct the path; configs/ has examples."
+        others = {file.stem: file for pattern in ("*.yaml", "*.yml") for file in path.parent.glob(pattern)}
+        likely = nearest(path.stem, [*others], 0.6)
+        hint = f"Did you mean {others[likely]}?" if likely else "Correct the path; configs/ has examples."
         raise UserError(f"No config file at {path}{working_directory(path)}. {hint}") from None
     except IsADirectoryError:
         inside = f"{path / 'config.yaml'}" if (path / "config.yaml").is_file() else "a YAML file"

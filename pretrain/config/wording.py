@@ -33,6 +33,7 @@ _YAML_PROBLEMS = (  # what PyYAML says, and what that means
     ("mapping values", "a colon stands inside a value. Put the value in quotes, or check the indentation."),
     ("block end", "the indentation does not match the lines above. Align the keys of a section."),
     ("constructor", "a tag such as !!python is not allowed. Remove it."),
+    ("document start", "it is not a mapping of sections. Name the config file."),
     ("alias", "a value begins with *. Put it in quotes."),
     ("end of stream", "a quote is not closed. Close it."),
     ("','", "a bracket or brace is not closed. Close it."),
@@ -121,7 +122,7 @@ def _suggestion(kind: str, context: Mapping[str, Any], value: Any) -> str:
         meant = _number(value, whole=wanted == "whole number")
         return "" if meant is None else f"Write {_plain(meant)}."
     if kind in ("less_than", "less_than_equal") and context.get("lt", context.get("le")) <= 1:
-        return _percent(value)
+        return percent(value)
     if wanted == "list" and isinstance(value, str | int | float) and not isinstance(value, bool):
         return f"Write it in brackets: [{_plain(value)}]."
     if wanted == "text" and isinstance(value, int | float) and not isinstance(value, bool):
@@ -145,7 +146,8 @@ def _choice(expected: str, value: Any) -> str:
     return f"Did you mean {word}?" if word else ""
 
 
-def _percent(value: Any) -> str:
+def percent(value: Any) -> str:
+    """The share that was meant where somebody wrote a percentage, as advice; nothing for other numbers."""
     try:
         number = float(value)
     except (TypeError, ValueError):

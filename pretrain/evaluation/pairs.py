@@ -19,6 +19,7 @@ from pretrain.evaluation.intervals import wilson
 from pretrain.text_file import read_text
 
 GROUPS = ("field", "linguistics_term", "UID")
+_FORM = "A file of pairs (.jsonl) has a JSON object a line, with sentence_good and sentence_bad."
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ def read_pairs(path: str) -> list[Pair]:
 def _pair(line: str, where: str) -> Pair:
     try:
         values = orjson.loads(line)
-    except ValueError as error:
-        raise UserError(f"{where} is not JSON ({error})") from None
+    except ValueError:
+        raise UserError(f"{where} is not JSON. {_FORM}") from None
     if not isinstance(values, dict):
-        raise UserError(f"{where} is not a JSON object with sentence_good and sentence_bad")
+        raise UserError(f"{where} is not a JSON object. {_FORM}")
     for name in ("sentence_good", "sentence_bad"):
         if not isinstance(values.get(name), str) or not values[name].strip():
-            raise UserError(f"{where} has no text as {name}")
+            raise UserError(f"{where} has no text as {name}. {_FORM}")
     for kind in GROUPS:
         if isinstance(values.get(kind), dict | list):
             raise UserError(f"{where} has no text or number as {kind}")

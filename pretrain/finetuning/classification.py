@@ -33,7 +33,8 @@ class Classification:
         columns = settings.columns or find_columns(train)
         if len(columns) not in (2, 3):
             raise UserError(
-                f"--columns {','.join(columns)}: write those of the text, of a second text if any, the label"
+                f"--columns {','.join(columns)} is not TEXT,LABEL or TEXT,TEXT,LABEL. Name the columns of the text, of "
+                "a second text if any, and of the label."
             )
         self.metric = "matthews" if columns == COLA else "accuracy"
         rows, left_out = read_labelled(train, columns, settings.limit)
@@ -91,8 +92,8 @@ def find_columns(path: str) -> tuple[str, ...]:
         return COLA
     found = ", ".join(map(repr, names))[:200]
     raise UserError(
-        f"{shown(path)}, line 1: the columns of text and label are not to be told from {found}; "
-        "write --columns TEXT,LABEL or TEXT,TEXT,LABEL, by name or, where there is no header, by number"
+        f"{shown(path)}: cannot find the text and label columns among {found}. Name them with --columns TEXT,LABEL, or "
+        "by number if there is no header."
     )
 
 

@@ -1,6 +1,7 @@
 """The examples of files, each with its place: tables of cells or JSON lines, columns of words, and JSON."""
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -110,7 +111,7 @@ def read_json(path: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{shown(path)}, line {error.lineno}: this is not JSON ({error.msg})") from None
+        raise UserError(f"{shown(path)}, line {error.lineno} is not JSON. Questions are in SQuAD's form.") from None
 
 
 def spread(items: list[Item], count: int | None) -> list[Item]:
@@ -150,7 +151,8 @@ def _is_conllu(lines: list[str]) -> bool:
 
 def _numbers(place: str, names: list[str], columns: Sequence[str]) -> list[int]:
     if absent := [name for name in columns if name not in names]:
-        raise UserError(f"{place}: there is no column {absent[0]!r}; there are {', '.join(map(repr, names))[:300]}")
+        there = textwrap.shorten(", ".join(map(repr, names)), 120, placeholder=" ...")
+        raise UserError(f"{place} has no column {absent[0]!r}, but {there}. Name columns with --columns.")
     return [names.index(name) + 1 for name in columns]
 
 
@@ -174,8 +176,8 @@ def _chosen(place: str, cells: Sequence[str], numbers: Sequence[int]) -> tuple[s
 def _object(place: str, line: str) -> dict[str, Any]:
     try:
         value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise UserError(f"{place}: this is not JSON ({error.msg})") from None
+    except orjson.JSONDecodeError:
+        raise UserError(f"{place} is not JSON. Write a JSON object in each line.") from None
     if not isinstance(value, dict):
         raise UserError(f"{place}: a JSON object is wanted")
     return value

@@ -73,7 +73,7 @@ class Repair:
     def __init__(self, settings: Settings, train: str, valid: str, tokenizer: Any) -> None:
         columns = settings.columns or find_columns(train)
         if len(columns) != 2:
-            raise UserError(f"--columns {','.join(columns)}: write those of the wrong and of the right text")
+            raise UserError(f"--columns {','.join(columns)} is not WRONG,RIGHT. Name these two columns.")
         pairs = read_pairs(train, columns, settings.limit, tokenizer)
         self._pairs = read_pairs(valid, columns, settings.limit_valid, tokenizer)
         self._row = Row.of(tokenizer, settings.max_length)
@@ -216,7 +216,8 @@ def find_columns(path: str) -> tuple[str, ...]:
     names = first_names(path)
     if not {"wrong", "right"} <= set(names):
         raise UserError(
-            f"{shown(path)}, line 1: there are no 'wrong' and 'right'; write --columns WRONG,RIGHT, by name or number"
+            f"{shown(path)}, line 1 has no columns 'wrong' and 'right'. Name them with --columns WRONG,RIGHT, by "
+            "name or number."
         )
     return "wrong", "right"
 

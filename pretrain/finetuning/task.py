@@ -51,7 +51,9 @@ def open_task(settings: Settings, train: str, valid: str, tokenizer: Any) -> Tas
     task: Task = kinds[settings.task](settings, train, valid, tokenizer)
     task.metric = settings.metric or task.metric
     if task.metric not in task.baseline:
-        raise UserError(f"--metric {task.metric}: {settings.task} has {', '.join(task.baseline)}")
+        *others, last = task.baseline
+        names = f"{', '.join(others)} or {last}" if others else last
+        raise UserError(f"--metric for {settings.task} must be {names}, not {task.metric!r}.")
     return task
 
 

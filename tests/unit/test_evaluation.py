@@ -188,9 +188,9 @@ def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
     (tmp_path / "bad.jsonl").write_bytes(b"\xff\xfe\n")
     (tmp_path / "bad.jsonl.zst").write_bytes(zstandard.compress(pairs_file.read_bytes())[:-9])
     (tmp_path / "bad.jsonl.gz").write_bytes(packed.read_bytes()[:-9])
-    messages = {"bad.jsonl": "is not a text in UTF-8", "none.jsonl": "there is no such file"}
+    messages = {"bad.jsonl": "is not a text in UTF-8", "none.jsonl": r"\. Correct the path"}
     for name, message in (messages | dict.fromkeys(["bad.jsonl.zst", "bad.jsonl.gz"], "cannot be read")).items():
-        with pytest.raises(UserError, match=f"{name}:? {message}"):
+        with pytest.raises(UserError, match=f"{name} ?{message}"):
             read_pairs(str(tmp_path / name))
     (tmp_path / "bad.jsonl").write_text("\n")
     with pytest.raises(UserError, match="is empty"):
@@ -349,7 +349,7 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
         (["m", "m", "--data", "x"], "m is given twice"),
         (["--baseline", "unigram", "--data", "x"], "needs --counts"),
         (["m", "--pairs", "x", "--counts", "x"], "--counts is for --data"),
-        (["m", "--data", "x", "--mask-rate", "1"], "--mask-rate is 1; it must be"),
+        (["m", "--data", "x", "--mask-rate", "1"], "--mask-rate must be more than 0 and less than 1, not 1."),
         (["m", "--data", "x", "--json", "."], ". is a folder; name a file"),
         (
             ["m", "--data", "x", "--json", "/dev/null/x.json"],

@@ -321,7 +321,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([folder / "clm", "--iterations", 3], "leave out --iterations"),
         ([folder / "clm", "--prompt", "the [MASK]"], "fills no masks"),
         ([tmp_path], "neither a Hugging Face model"),
-        ([folder / "mlm", "--temperature", "inf"], "--temperature is inf; it must be a finite number"),
+        ([folder / "mlm", "--temperature", "inf"], "--temperature must be a finite number, 0 or more, not inf."),
         ([folder / "mlm", "--prompt", "caf\udce9"], "--prompt is not a text in UTF-8"),
     ]:
         error = run(*arguments).exception

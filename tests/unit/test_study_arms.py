@@ -43,7 +43,7 @@ def test_an_arm_is_a_whole_masking_section():
     "axes,words",
     [
         ((["tokens"], ["0.15"], ["80/10/10"]), "--strategies 'tokens': the strategies are token, whole_word"),
-        ((["token"], ["1.5"], ["80/10/10"]), "--rates '1.5': a rate is a number between 0 and 1"),
+        ((["token"], ["1.5"], ["80/10/10"]), "--rates '1.5' is not a number between 0 and 1"),
         ((["token"], ["0.3:0.2:0.1"], ["80/10/10"]), "--rates '0.3:0.2:0.1'"),
         ((["token"], ["x"], ["80/10/10"]), "--rates 'x'"),
         ((["token"], ["0.15"], ["80/10/20"]), "three whole percentages that add up to 100"),

@@ -107,20 +107,29 @@ def test_options_for_another_command_are_checked_before_anything_is_trained():
         (["--pairs", "long"], "long: a sentence has 42 tokens, and the model takes 32"),
         (["--pairs", "long", "--pairs-limit", "1"], None),
         (["--finetune", "--task classification --train rows --valid rows"], None),
-        (["--finetune", "--task classification --train rows --valid pairs"], "there is no column"),
+        (["--finetune", "--task classification --train rows --valid pairs"], "has no column"),
         (["--finetune", "--task classification --train 'rows"], "cannot be split into options (No closing quotation)"),
-        (["--finetune", "--task classification --train rows --valid rows --columns text"], "--columns text: write"),
+        (
+            ["--finetune", "--task classification --train rows --valid rows --columns text"],
+            "--columns text is not TEXT,LABEL",
+        ),
         (
             ["--finetune", "--task classification --train rows --valid rows --metric f"],
-            "--metric f: classification has",
+            "--metric for classification must be accuracy, f1 or matthews, not 'f'.",
         ),
-        (["--finetune", "--task questions --train rows --valid rows"], "rows, line 1: this is not JSON"),
+        (["--finetune", "--task questions --train rows --valid rows"], "rows, line 1 is not JSON"),
         (
             ["--finetune", "--task classification --train rows --valid rows --lr 0"],
-            "--lr 0: a learning rate is above 0",
+            "--lr must be more than 0 and finite, not 0.",
         ),
-        (["--finetune", "--task classification --train rows --valid rows --lr inf"], "--lr inf: a learning rate is"),
-        (["--finetune", "--task classification --train rows --valid rows --dropout 1"], "--dropout 1: a dropout is 0"),
+        (
+            ["--finetune", "--task classification --train rows --valid rows --lr inf"],
+            "--lr must be more than 0 and finite, not inf.",
+        ),
+        (
+            ["--finetune", "--task classification --train rows --valid rows --dropout 1"],
+            "--dropout must be 0 or more and less than 1, not 1.",
+        ),
     ],
 )
 def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config, tmp_path, monkeypatch, options, words):
