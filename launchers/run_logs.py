@@ -25,20 +25,6 @@ def logs_of(run: Path) -> list[Path]:
     return sorted((path for path in found if path.is_file()), key=lambda path: (path.stat().st_mtime, str(path)))
 
 
-def stacks_of(run: Path, rank: int) -> Path:
-    """What a rank wrote of its stacks when the run hung.
-
-    Raises:
-        UserError: if it wrote none.
-    """
-    path = run / "stacks" / f"rank-{rank}.txt"
-    if not path.exists():
-        raise UserError(
-            f"{path}: rank {rank} wrote no stacks; ranks write them when the watchdog ends a run that hangs"
-        )
-    return path
-
-
 def last_lines(path: Path, count: int | None, form: Form | None = None) -> list[str]:
     """The last `count` lines of a file, all if that is None; `form` turns what is read into lines for people."""
     return (form or _text)(_tail(path, count)[0])

@@ -78,6 +78,14 @@ class RunFolder:
         self.system = path / "system"
         self.profile = path / "profile"
 
+    def heartbeat_of(self, rank: int) -> Path:
+        """The file in which a rank says that it lives."""
+        return self.heartbeats / f"rank-{rank:05d}.json"
+
+    def stacks_of(self, rank: int) -> Path:
+        """The file in which a rank writes its stacks when the run hangs."""
+        return self.stacks / f"rank-{rank:05d}.txt"
+
     @property
     def title(self) -> str:
         """Its name; of one of several seeds, as a job array trains them, with the name of the folder of all."""

@@ -9,7 +9,7 @@ import typer
 
 from data_prep.errors import UserError, working_directory
 from launchers.commands.run import RunArgument
-from launchers.run_logs import follow, journal_lines, last_lines, logs_of, stacks_of
+from launchers.run_logs import follow, journal_lines, last_lines, logs_of
 from launchers.runs import ago
 
 
@@ -51,7 +51,11 @@ def logs(
         return
     count = None if whole else lines
     if rank is not None:
-        path = stacks_of(run, rank)
+        path = folder.stacks_of(rank)
+        if not path.exists():
+            raise UserError(
+                f"{path}: rank {rank} wrote no stacks. Ranks write them when the watchdog ends a run that hangs"
+            )
     elif journal:
         path = folder.journal
     else:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import no_link
@@ -102,7 +101,7 @@ class Watchdog:
         if self._thread.is_alive():
             self._thread.join()
             with contextlib.suppress(OSError):
-                self._file(self._rank).unlink()
+                self._folder.heartbeat_of(self._rank).unlink()
 
     def _run(self) -> None:
         last = time.monotonic()
@@ -142,7 +141,7 @@ class Watchdog:
         self._number += 1
         at = self._pulse.at
         with contextlib.suppress(OSError):
-            self._file(self._rank).write_text(json.dumps(asdict(Beat(self._number, at.step, at.phase))))
+            self._folder.heartbeat_of(self._rank).write_text(json.dumps(asdict(Beat(self._number, at.step, at.phase))))
 
     def _read_all(self) -> list[Beat | None]:
         return [self._read(rank) for rank in range(len(self._hosts))]
@@ -150,15 +149,12 @@ class Watchdog:
     def _read(self, rank: int) -> Beat | None:
         for _ in range(3):  # it may be half written
             with contextlib.suppress(OSError, ValueError, TypeError):
-                return Beat(**json.loads(self._file(rank).read_text()))
+                return Beat(**json.loads(self._folder.heartbeat_of(rank).read_text()))
             time.sleep(0.01)
         return None
-
-    def _file(self, rank: int) -> Path:
-        return self._folder.heartbeats / f"rank-{rank:05d}.json"
 
     def _dump_stacks(self) -> None:
         with contextlib.suppress(OSError):
             self._folder.stacks.mkdir(exist_ok=True)
-            with open(self._folder.stacks / f"rank-{self._rank:05d}.txt", "w", opener=no_link) as file:
+            with open(self._folder.stacks_of(self._rank), "w", opener=no_link) as file:
                 faulthandler.dump_traceback(file)
