@@ -16,6 +16,7 @@ from typing import Any, Literal
 from data_prep.cleaning.text import Cleaning
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import refuse_file, write_json
+from data_prep.folders import kind_of, not_a
 from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, TokenizerInfo, check_tokenizer
 from data_prep.place import place_path
 from data_prep.reading import read_json, unusable
@@ -199,7 +200,9 @@ def read_plan(out: Path) -> Plan:
         plan: Plan = read_json(path, Plan, MAX_PLAN_BYTES, hint=_ANOTHER_OUT)
         _check(plan)
     except MissingFile:
-        raise UserError(f"{out} has no plan ({path}); make one with `maskwright prep plan`.") from None
+        if kind_of(out) in ("an empty folder", "an unfinished data set folder"):
+            raise UserError(f"{out} has no plan ({path}); make one with `maskwright prep plan`.") from None
+        raise not_a(out, "the folder of a plan", "Name the --out of `maskwright prep plan`.") from None
     except ValueError as error:
         raise unusable(path, str(error), _ANOTHER_OUT) from None
     return plan

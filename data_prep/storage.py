@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from data_prep import format
 from data_prep.errors import DamagedData, MissingDataSet, UserError, working_directory
 from data_prep.files import map_file, read_into
+from data_prep.folders import kind_of, not_a
 from data_prep.format import Manifest, ShardInfo, TokenizerInfo, parse_manifest, xxh3
 
 STAT_THREADS = 16
@@ -125,10 +126,11 @@ def read_manifest(folder: Path) -> Manifest:
         raise MissingDataSet(no_data_set(folder))
     if not path.is_file() and (folder / "train" / "manifest.json").is_file():
         raise UserError(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
-    if not path.is_file():
-        raise UserError(
-            f"{folder} holds no finished data set (no manifest.json); run `maskwright prep run` to its end."
-        )
+    kind = kind_of(folder)
+    if not path.is_file() and kind == "an unfinished data set folder":
+        raise UserError(f"{folder} is {kind} (no manifest.json). Run `maskwright prep run` to its end.")
+    if not path.is_file() or kind == "a checkpoint":
+        raise not_a(folder, "a data set folder", "Name the folder that `maskwright prep run --out` wrote.")
     with _errors(str(path)), open(path, "rb") as file:
         return parse_manifest(str(path), file.read(format.MAX_MANIFEST_BYTES + 1))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, models
 
-from data_prep.errors import UserError, working_directory
+from data_prep.errors import UserError
+from data_prep.folders import is_run, not_a
 from data_prep.reader import Dataset
 
 if TYPE_CHECKING:
@@ -23,19 +24,16 @@ def model_folder(path: Path) -> Path:
     Raises:
         UserError: if it is neither, or the run has no checkpoint that can be exported.
     """
-    from pretrain import checkpoint
-    from pretrain.export import export_run
-    from pretrain.run_folder import RunFolder
-
     if (path / "config.json").is_file():
         return path
+    if not is_run(path):
+        wanted = "a Hugging Face model folder or a run folder"
+        raise not_a(path, wanted, "Name a run folder, or a folder that `maskwright export` wrote.")
+    from pretrain import checkpoint
+    from pretrain.export import export_run  # imports torch, which takes seconds
+    from pretrain.run_folder import RunFolder
+
     folder = RunFolder(path)
-    if not folder.config.is_file():
-        what = "" if path.exists() else f" does not exist{working_directory(path)}: it"
-        raise UserError(
-            f"{path}{what} is neither a Hugging Face model (no config.json) nor a run (no config.yaml). Name a run "
-            "folder, or what `maskwright export` wrote."
-        )
     newest = max(checkpoint.committed(folder.checkpoints), default=None)
     exported = folder.exports / newest[1].name if newest else None
     if exported and (exported / "config.json").is_file():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_prep.folders import is_run
 from pretrain import checkpoint
 from pretrain.journal import Entry, read_latest
 from pretrain.run_folder import RunFolder, Status
@@ -81,11 +82,6 @@ def runs_below(folder: Path) -> list[Path]:
         return [folder]
     found = sorted(path for path in _folders(folder) if is_run(path))
     return found + sorted(path for inner in _folders(folder) if inner not in found for path in _runs_in(inner))
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a run was begun, or submitted to Slurm, in this folder."""
-    return (folder / "status.json").is_file() or (folder / "slurm" / "job.sh").is_file()
 
 
 def _runs_in(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
+from data_prep.folders import require_run
 from pretrain.config import Config, load_config
 from pretrain.curriculum import Stage, stage_at, stages_of
 from pretrain.data.checksum import batch_checksum
@@ -52,8 +53,7 @@ def replay(run: Path, step: int, rank: int | None = None) -> Replayed:
         UserError: if there is no such run, step or rank, or the data set is gone or another.
     """
     folder = RunFolder(run)
-    if not folder.config.is_file():
-        raise UserError(f"{run}: not a run folder (it has no config.yaml)")
+    require_run(run)
     config = load_config(folder.config)
     entry = _entry(folder, step)
     batch = entry.batch or {}

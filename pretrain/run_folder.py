@@ -14,6 +14,7 @@ from typing import IO, Literal
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import atomic_writer, make_folder, no_link, write_json
+from data_prep.folders import require_run
 from data_prep.reading import read_json
 from data_prep.remote import NO_ROOM
 
@@ -283,7 +284,8 @@ class RunFolder:
             status: Status = read_json(self.status, Status, MAX_STATUS_BYTES)
             return status
         except MissingFile:
-            raise UserError(f"{self.path}: not a run folder (it has no status.json)") from None
+            require_run(self.path)
+            raise UserError(f"{self.path} has no status.json: its run has not started. Start it.") from None
 
 
 def _ended_silently(status: Status) -> Status:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.errors import UserError
+from data_prep.folders import require_run
 from launchers.commands.run import RunArgument
 from launchers.progress import ProgressLine
 
@@ -35,8 +36,7 @@ def checkpoints(
     from pretrain.run_folder import RunFolder
 
     folder = RunFolder(run)
-    if not folder.config.exists():
-        raise UserError(f"{run}: not a run folder (it has no {folder.config.name})")
+    require_run(run)
     settings = load_config(folder.config).checkpoint
     rows = _rows(folder.checkpoints, settings, quick)
     remote, problem = _remote_steps(settings)

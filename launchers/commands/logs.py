@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from data_prep.errors import UserError, working_directory
+from data_prep.errors import UserError
+from data_prep.folders import require_run
 from launchers.commands.run import RunArgument
 from launchers.run_logs import follow, journal_lines, last_lines, logs_of
 from launchers.runs import ago
@@ -44,8 +45,7 @@ def logs(
     from pretrain.run_folder import RunFolder
 
     folder = RunFolder(run)
-    if not run.is_dir():
-        raise UserError(f"No run folder {run}{working_directory(run)}. Name a run folder (run.dir of the config).")
+    require_run(run)
     if files:
         _list(folder.path)
         return

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
+from data_prep.folders import require_run
 from launchers.commands.places import local
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
@@ -61,6 +62,7 @@ def export(
 
         maskwright export runs/demo --ema
     """
+    require_run(run)
     from pretrain.export import export_run
 
     print(export_run(run, step, out, averaged=ema))

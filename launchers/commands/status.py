@@ -84,7 +84,8 @@ def stop(run: RunsArgument) -> None:
 
 def _runs(given: list[Path]) -> list[Path]:
     """The run folders that are meant, each once; a folder that is no run, if it holds some, stands for them."""
-    from pretrain.overview import is_run, runs_below
+    from data_prep.folders import is_run
+    from pretrain.overview import runs_below
 
     found = [run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path])]
     return list(dict.fromkeys(found))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.errors import UserError
+from data_prep.folders import require_run
 from launchers.commands.run import RunArgument
 from launchers.mlflow_address import confirmed_address, refuse_password
 from launchers.progress import ProgressLine
@@ -79,10 +80,12 @@ def _runs_in(folder: Path) -> list[Path]:
     from pretrain.overview import runs_below
     from pretrain.tracking import RECORD_NAME
 
-    if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder")
-    below = [] if (folder / RECORD_NAME).exists() else [run for run in runs_below(folder) if run != folder]
-    return [run for run in below if (run / RECORD_NAME).exists()] or [folder]
+    if (folder / RECORD_NAME).exists():
+        return [folder]
+    below = [run for run in runs_below(folder) if (run / RECORD_NAME).exists()]
+    if not below:
+        require_run(folder)
+    return below or [folder]
 
 
 def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:
@@ -152,6 +155,7 @@ def _sent_first(run: Path, uri: str | None, yes: bool) -> str | None:
     """Send what MLflow does not have of the run, and return the address to use for the rest; None means its own."""
     from pretrain.tracking import sync
 
+    require_run(run)
     refuse_password(uri)
     uri = confirmed_address(run, uri, yes)
     sync(run, uri)

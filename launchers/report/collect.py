@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from data_prep.errors import UserError
+from data_prep.folders import require_run
 from launchers.report.curves import axes_of, charts_of
 from launchers.report.events import breaks_of, marks_of, speeds, time_spent
 from launchers.report.facts import (
@@ -32,8 +32,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         UserError: if `run` is not a run folder.
     """
     folder = RunFolder(run)
-    if not any(path.exists() for path in (folder.status, folder.journal, folder.config)):
-        raise UserError(f"{run}: not a run folder (it has no status.json, config.yaml or journal.jsonl)")
+    require_run(run)
     environment, config = read_json(folder.environment), read_config(folder.config)
     measured = _measured(folder.journal)
     starts = starts_of(environment)

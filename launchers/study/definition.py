@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from data_prep.errors import UserError
 from data_prep.files import write_json
+from data_prep.folders import not_a
 from launchers.study.arms import Arm
 from pretrain.config import Config, save_config
 from pretrain.identity import differences
@@ -123,9 +124,7 @@ def open_study(folder: Path) -> Study:
     try:
         return Study.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise UserError(
-            f"{folder}: not a study (it has no study.json); make one with `maskwright study masking`"
-        ) from None
+        raise not_a(folder, "a study folder", "Make a study with `maskwright study masking`.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from None
     except ValidationError:

@@ -60,7 +60,7 @@ def test_folders_of_others_are_left_as_they_are(tmp_path, tokenizer):
     tokenizer_train = ["tokenizer", "train", "--input", tmp_path / "a.jsonl", "--out"]
     assert "a.jsonl is a file" in refused(*tokenizer_train, tmp_path / "a.jsonl/tok")
     for work in (lambda out: merge_tasks(out, Workers(1)), lambda out: resolve_tasks(out, 1 << 20)):
-        with pytest.raises(UserError, match="has no plan"):
+        with pytest.raises(UserError, match="typo does not exist"):
             work(tmp_path / "typo")
     assert not (tmp_path / "typo").exists()
     assert tree(tmp_path) == before

@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
     data = ["--data", folder / "data"]
     for arguments, message in [
         ([folder / "mlm", folder / "mlm", *data], "named twice"),
-        ([tmp_path, *data], "neither a Hugging Face model"),
+        ([tmp_path, *data], "not a Hugging Face model folder or a run folder"),
         ([folder / "mlm", *data, "--clusters", 100], "--clusters 100 cannot tell 100 tokens apart"),
         ([folder / "mlm", *data, "--clusters", 200, "--positions", 200], "each position would be a cluster of its own"),
         ([folder / "mlm", *data, "--out", "/proc/layers"], "cannot be written"),

@@ -320,7 +320,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([folder / "clm", "--method", "gibbs"], "leave out --method"),
         ([folder / "clm", "--iterations", 3], "leave out --iterations"),
         ([folder / "clm", "--prompt", "the [MASK]"], "fills no masks"),
-        ([tmp_path], "neither a Hugging Face model"),
+        ([tmp_path], "not a Hugging Face model folder or a run folder"),
         ([folder / "mlm", "--temperature", "inf"], "--temperature must be a finite number, 0 or more, not inf."),
         ([folder / "mlm", "--prompt", "caf\udce9"], "--prompt is not a text in UTF-8"),
     ]:

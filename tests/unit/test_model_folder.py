@@ -34,7 +34,7 @@ def test_a_model_folder_is_itself_and_loads_in_evaluation_mode(tmp_path):
 
 
 def test_what_is_no_model_is_said_in_a_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"neither a Hugging Face model .* nor a run"):
+    with pytest.raises(UserError, match="is an empty folder, not a Hugging Face model folder or a run folder"):
         model_folder(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-type"}))
     with pytest.raises(UserError, match="no model for AutoModelForMaskedLM can be loaded"):

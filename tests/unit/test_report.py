@@ -207,7 +207,7 @@ def test_a_run_without_steps_is_one_sentence(tmp_path):
 
 
 def test_no_run_folder(tmp_path):
-    with pytest.raises(UserError, match="not a run folder"):
+    with pytest.raises(UserError, match="nothing does not exist"):
         collect(tmp_path / "nothing", tmp_path / "page.html")
 
 

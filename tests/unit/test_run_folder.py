@@ -116,7 +116,7 @@ def test_an_unreadable_status_is_written_anew(tmp_path):
 
 
 def test_not_a_run_folder(tmp_path):
-    with pytest.raises(UserError, match="not a run folder"):
+    with pytest.raises(UserError, match="none does not exist"):
         RunFolder(tmp_path / "none").read_status()
     with pytest.raises(UserError, match="not a run folder"):
         RunFolder(tmp_path).read_status()

@@ -141,5 +141,5 @@ def test_a_run_folder_is_no_study(config, tmp_path):
     (tmp_path / "study/status.json").write_text("{}")
     with pytest.raises(UserError, match="is the folder of a run"):
         kept(config)
-    with pytest.raises(UserError, match=r"not a study \(it has no study.json\)"):
+    with pytest.raises(UserError, match="is a run folder, not a study folder"):
         open_study(tmp_path / "study")

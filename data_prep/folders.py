@@ -1,0 +1,64 @@
+"""What a folder is, by the names of its files: for messages on a folder that is not what a command needs."""
+
+from pathlib import Path
+
+from data_prep.errors import UserError, working_directory
+
+RUN = "a run folder"
+NAME_A_RUN = "Name a run folder (run.dir of the config)."
+_MOST_NAMED = 3
+
+
+def kind_of(path: Path) -> str:
+    """What is at `path`, as a phrase: "a run folder", "a data set folder", "an empty folder", "a file" ..."""
+    if not path.is_dir():
+        return "a file"
+    if is_run(path):
+        return RUN
+    if (path / "config.json").is_file():
+        return "a Hugging Face model folder"
+    if (path / "manifest.json").is_file():
+        return "a checkpoint" if (path / "deepspeed").is_dir() else "a data set folder"
+    if (path / "prep").is_dir() and ((path / "train").is_dir() or (path / "shards").is_dir()):
+        return "a data set folder" if (path / "train" / "manifest.json").is_file() else "an unfinished data set folder"
+    for name, kind in (("study.json", "a study folder"), ("tokenizer.json", "a tokenizer folder")):
+        if (path / name).is_file():
+            return kind
+    if runs_in(path):
+        return "a folder of runs"
+    return "a folder of other files" if any(path.iterdir()) else "an empty folder"
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run was begun, or submitted to Slurm, in this folder."""
+    if any((path / name).is_file() for name in ("status.json", "journal.jsonl", "slurm/job.sh")):
+        return True
+    return (path / "config.yaml").is_file() and (path / "checkpoints").is_dir()
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The run folders directly below a folder, in order of name."""
+    return sorted(inner for inner in path.iterdir() if inner.is_dir() and is_run(inner))
+
+
+def require_run(path: Path) -> None:
+    """Raise UserError, saying what `path` is, unless it is a run folder."""
+    if not is_run(path):
+        raise not_a(path, RUN, NAME_A_RUN)
+
+
+def not_a(path: Path, wanted: str, advice: str) -> UserError:
+    """The error for a `path` that is not `wanted`, such as "a run folder". Where runs are wanted, it names them."""
+    try:
+        if not path.exists():
+            return UserError(f"{path} does not exist{working_directory(path)}. {advice}")
+        kind = kind_of(path)
+        if wanted == RUN and kind == "a folder of runs":
+            runs = runs_in(path)
+            more = " ..." if len(runs) > _MOST_NAMED else ""
+            advice = f"Name one of its runs: {', '.join(map(str, runs[:_MOST_NAMED]))}{more}"
+        elif wanted == RUN and kind == "a checkpoint":
+            advice = f"Name its run: {path.absolute().parent.parent}"
+    except OSError as error:
+        return UserError(f"{path} cannot be read: {error.strerror}.")
+    return UserError(f"{path} is {kind}, not {wanted}. {advice}")
