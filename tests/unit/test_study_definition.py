@@ -33,7 +33,7 @@ def config(data, tmp_path):
         (["train.batch_ramp={start: 4, increment: 4, rows: 16}"], {"budget": "both"}, "choose --budget tokens"),
         ([], {"baseline": "span-0.3"}, "--baseline span-0.3 is none of the arms, which are token-0.15, span-0.15"),
         ([], {"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
-        ([], {"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl: cannot be read"),
+        ([], {"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl cannot be read"),
         (["data.train=/nowhere"], {}, "/nowhere"),
     ],
 )
