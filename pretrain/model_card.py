@@ -66,7 +66,7 @@ def model_card(name: str, saved: Checkpoint, averaged: bool, model: PreTrainedMo
     lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
     fingerprint = saved.state["identity"]["data.train (fingerprint)"]
     task, purpose, use = "fill-mask", "masked-language modelling", _FILL_MASK
-    learned = f"masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, chosen anew at each visit"
+    learned = f"masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, drawn again at each visit"
     if config.objective == "repair":
         learned = f"masking | what the wrong text has not (cloze repair), at most {_percent(config.masking)} of tokens"
     if config.causal:

@@ -41,6 +41,8 @@ def write_package(exported: Path, out: Path, model: "LoggedModel", run_id: str, 
         pip_requirements=[_pinned(name) for name in _PACKAGES],
     )
     shutil.copytree(exported, out / "model", dirs_exist_ok=True)  # byte for byte, with tokenizer and model card
+    for file in (out / "components" / "tokenizer").iterdir():  # with the names that transformers 4 knows
+        shutil.copy(exported / file.name, file)
     (out / "LICENSE.txt").unlink(missing_ok=True)  # MLflow's guess of a licence, with a local path as a web address
     package.flavors["transformers"]["source_model_name"] = title  # or that path again
     package.save(str(out / "MLmodel"))

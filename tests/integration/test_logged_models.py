@@ -95,6 +95,8 @@ def test_what_is_logged_is_the_export(run: Path, tmp_path: Path) -> None:
     place = Path(model.artifact_location.removeprefix("file://"))
     for path in exported.iterdir():
         assert (place / "model" / path.name).read_bytes() == path.read_bytes(), path.name
+    for path in (place / "components/tokenizer").iterdir():
+        assert path.read_bytes() == (exported / path.name).read_bytes(), path.name
     assert load_file(place / "model/model.safetensors")
     assert not {path.suffix for path in place.rglob("*")} & {".pkl", ".bin", ".pt", ".py"}
     said = "".join(path.read_text() for path in place.iterdir() if path.is_file())
