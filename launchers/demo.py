@@ -93,12 +93,14 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
     from data_prep.reader import Dataset
     from pretrain.curve import draw_curve
     from pretrain.measured import read_measured
+    from pretrain.overview import page_of
 
     measured = read_measured(run / "journal.jsonl")
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     entropy = unigram_entropy(Dataset(data / "valid"))
     draw_curve(measured, run / "curve.png", "demo", reference={"unigram entropy of the held-out text": entropy})
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
+    page = page_of(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
     for name, value in (
         ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),
         ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
@@ -106,6 +108,6 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
         ("loss curve", run / "curve.png"),
         ("all of the run on a page", run / "report.html"),
         ("model, for AutoModelForMaskedLM", model),
-        ("MLflow", f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"),
+        ("MLflow", page),
     ):
         console.print(f"{name:<38}{escape(str(value))}", soft_wrap=True)

@@ -20,7 +20,7 @@ from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
 from pretrain.measured import Measured, read_measured
-from pretrain.model_package import write_package
+from pretrain.model_package import MLFLOW_NOTE, card_text, write_package
 from pretrain.run_folder import RunFolder
 from pretrain.tracked_run import TrackedRun, errors_in_a_sentence
 from pretrain.tracking.points import metric_name
@@ -207,6 +207,7 @@ def _log(
             params=tracked.params | {"step": str(one.step)},
             model_type="masked language model",
         )
+        tracked.client.set_logged_model_tags(model.model_id, {MLFLOW_NOTE: card_text(exported)})
         write_package(exported, work / "package", model, tracked.run_id, f"{folder.title}/{one.name}")
         tracked.client.log_model_artifacts(model.model_id, str(work / "package"))
         if model.model_id not in tracked.outputs():

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_prep.errors import UserError
 from data_prep.folders import is_run
 from pretrain import checkpoint
 from pretrain.journal import Entry, read_latest
 from pretrain.run_folder import RunFolder, Status
+from pretrain.tracking import load_record, run_page
 
 _AVERAGED = 100  # steps
 
@@ -38,6 +40,7 @@ class Overview:
         starts: how often processes have begun to train it. skipped_steps: by the last checkpoint and
             the last steps.
         slurm_job: the job that trained it last.
+        mlflow_page: where MLflow shows it.
     """
 
     loss: float | None = None
@@ -50,6 +53,7 @@ class Overview:
     skipped_steps: int = 0
     slurm_job: str | None = None
     last_checkpoint: LastCheckpoint | None = None
+    mlflow_page: str | None = None
 
 
 def overview_of(folder: RunFolder, status: Status) -> Overview:
@@ -73,7 +77,17 @@ def overview_of(folder: RunFolder, status: Status) -> Overview:
         skipped_steps=(skipped or 0) + len(later),
         slurm_job=_job(environment),
         last_checkpoint=newest,
+        mlflow_page=page_of(folder.path),
     )
+
+
+def page_of(run: Path) -> str | None:
+    """Where to see the run in MLflow; None if that is not known."""
+    try:
+        record = load_record(run)
+    except (OSError, UserError):
+        return None
+    return run_page(record) if record else None
 
 
 def runs_below(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.errors import UserError
 from pretrain.logged_models import is_ready, log_models, loss_of, models_of
+from pretrain.model_package import MLFLOW_NOTE
 from pretrain.tracked_run import TrackedRun, errors_in_a_sentence
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def _version(tracked: TrackedRun, name: str, model: "LoggedModel") -> str:
     tags = {"step": model.tags["step"], "checkpoint": model.name}
     if (loss := loss_of(model)) is not None:
         tags["held-out loss"] = f"{loss:.6f}"
-    made = client.create_model_version(name, source, run_id=tracked.run_id, tags=tags, model_id=model.model_id)
+    card = model.tags.get(MLFLOW_NOTE)
+    made = client.create_model_version(name, source, tracked.run_id, tags, description=card, model_id=model.model_id)
     versions = json.loads(model.tags.get(_VERSIONS, "[]"))
     link = {"name": name, "version": int(made.version)}
     client.set_logged_model_tags(model.model_id, {_VERSIONS: json.dumps([*versions, link])})

@@ -2,11 +2,14 @@
 
 import contextlib
 import itertools
+import os
+import subprocess
 import sys
 from collections.abc import Iterable
 from typing import Any
 
 from data_prep.errors import UserError
+from data_prep.reader import Dataset
 from pretrain.config import Config
 from pretrain.curve import draw_curve
 from pretrain.data.sources import Sources
@@ -17,10 +20,12 @@ from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
 from pretrain.system.exchange import SystemMetrics
 from pretrain.tracking import Tracker, resolve_target
+from pretrain.tracking.inputs import describe_input
 from pretrain.tracking.tags import run_tags
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _COMMITTED = "checkpoint/write_seconds"  # in the metrics of a checkpoint that is there
+_REPORT_SECONDS = 60.0  # how long the end of a run waits for its page
 _TRACKER_SECONDS = 20.0  # how long the end of a run waits for MLflow
 
 
@@ -28,7 +33,7 @@ class Reporting:
     """Journal first, the rest after: the journal is the truth.
 
     Args:
-        data: the training data, named in MLflow by fingerprint.
+        data, valid: the training and the held-out data: dataset inputs of the MLflow run.
         steps_done: steps of earlier parts of this run.
         environment: as pretrain.environment.gather_environment gives it.
         system: what the nodes do meanwhile.
@@ -39,6 +44,7 @@ class Reporting:
         config: Config,
         folder: RunFolder,
         data: Sources,
+        valid: Dataset | None,
         steps_done: int,
         environment: dict[str, Any],
         system: SystemMetrics,
@@ -59,12 +65,22 @@ class Reporting:
                 "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
                 "seq_len": _by_stage(stage.seq_len for stage in config.stages),
                 "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
+                "steps": str(config.train.steps),
+                "optimizer": config.optim.name,
                 "lr": str(config.optim.lr),
+                "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
+                "precision": config.train.precision,
+                "parameters": str(environment["parameters"]),
                 "seed": str(config.run.seed),
             },
             tags=run_tags(data.fingerprint, environment),
             artifacts=[folder.config, folder.environment],
             parent=config.track.parent,
+            inputs=[
+                *(describe_input(dataset, "training") for dataset in data.datasets),
+                *([describe_input(valid, "eval")] if valid else []),
+            ],
+            on_page=lambda page: self._progress.message(f"MLflow: {page}"),
         )
         self._tracker.start()
         address, experiment = resolve_target(config.track.uri, config.track.experiment)
@@ -91,7 +107,10 @@ class Reporting:
                 self._record_end()
         self._progress.close()
         self._journal.close()
+        page = _ReportPage(self._folder) if state != "failed" else None  # of a failed run, status.json follows later
         self._draw_curve()
+        if page and page.is_written():
+            self._tracker.log_artifact(self._folder.report)
         self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
         self._models.close(completed=state == "completed")
 
@@ -121,6 +140,30 @@ class Reporting:
             print(f"warning: {self._folder.curve} was not drawn: {error}", file=sys.stderr, flush=True)
         else:
             self._tracker.log_artifact(self._folder.curve)
+
+
+class _ReportPage:
+    """The page of `maskwright report`, written by that command beside this process."""
+
+    def __init__(self, folder: RunFolder):
+        command = [sys.executable, "-m", "launchers.cli", "report", str(folder.path.absolute())]
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        self._process: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):  # no memory for a process; the page can be written later
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+
+    def is_written(self) -> bool:
+        """Wait for the page, for a bounded time."""
+        if self._process is None:
+            return False
+        try:
+            return self._process.wait(_REPORT_SECONDS) == 0
+        except subprocess.TimeoutExpired:  # a journal of gigabytes
+            self._process.kill()
+            self._process.wait()
+            return False
 
 
 def _by_stage(values: Iterable[int]) -> str:

@@ -74,6 +74,7 @@ class RunFolder:
         self.models_log = path / "models.log"
         self.tokenizer = path / "tokenizer"
         self.curve = path / "curve.png"
+        self.report = path / "report.html"
         self.heartbeats = path / "heartbeats"
         self.stacks = path / "stacks"
         self.system = path / "system"

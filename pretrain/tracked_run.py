@@ -12,14 +12,13 @@ from pretrain.config import Config
 from pretrain.redact import redact
 from pretrain.tracking import load_record
 from pretrain.tracking.destination import destination
+from pretrain.tracking.inputs import describe_input, send_inputs
 from pretrain.tracking.runs import find_run
 from pretrain.tracking.sender import one_line
 from pretrain.tracking.target import connect
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-_LONGEST_DIGEST = 36  # MLflow's limit
 
 
 @dataclass(frozen=True)
@@ -62,18 +61,13 @@ class TrackedRun:
 
     def held_out(self, config: Config) -> tuple[str, str] | tuple[None, None]:
         """Name and digest of the held-out data, made known to the run; none where they are gone."""
-        from mlflow.entities import Dataset as Named
-        from mlflow.entities import DatasetInput, InputTag
-
         place = config.data.valid
         if place is None:
             return None, None
         with contextlib.suppress(UserError, OSError):
-            digest = Dataset(place).manifest.fingerprint[:_LONGEST_DIGEST]
-            name = "/".join(Path(place).parts[-2:])
-            named = Named(name, digest, "local", str(place))
-            self.client.log_inputs(self.run_id, [DatasetInput(named, [InputTag("mlflow.data.context", "eval")])])
-            return name, digest
+            found = describe_input(Dataset(place), "eval")
+            send_inputs(self.client, self.client.get_run(self.run_id), [found])
+            return found["name"], found["digest"]
         return None, None
 
 

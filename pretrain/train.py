@@ -148,7 +148,7 @@ class _Session:
         on_main(lambda: _record(config, folder, self.data, progress.steps_done, environment))
         done = progress.steps_done
         system = SystemMetrics(folder.system, rank, self.hosts, config.track.system_seconds)
-        reporting = Reporting(config, folder, self.data, done, environment, system) if rank == 0 else None
+        reporting = Reporting(config, folder, self.data, self.valid, done, environment, system) if rank == 0 else None
         report = reporting.report if reporting else lambda step, metrics, batch: None
         state: State = "failed"
         system.start()

@@ -125,6 +125,7 @@ def _one(seen: Seen) -> Table:
         "starts": str(facts.starts or ""),
         "skipped steps": str(facts.skipped_steps or ""),
         "Slurm job": _job(facts.slurm_job, seen.jobs),
+        "MLflow": facts.mlflow_page or "",
         "time limit": seen.saving.sentence if seen.saving else "",
     }
     for name, value in rows.items():

@@ -22,6 +22,7 @@ from launchers.report.facts import (
 )
 from launchers.report.predictions import predictions_of, shown
 from pretrain.measured import Measured, measured_of, read_measured
+from pretrain.overview import page_of
 from pretrain.run_folder import RunFolder
 
 
@@ -55,7 +56,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "counts": _counts(measured) | {"restart": sum(one.kind == "restart" for one in breaks)},
         "spent": spent,
         "predictions": predictions_of(folder.predictions, folder.tokenizer),
-        "facts": fact_rows(config, environment),
+        "facts": fact_rows(config, environment) + [("MLflow", place) for place in [page_of(run)] if place],
         "exports": _exports(folder.exports, out),
         "stages": stage_rows(config),
         "starts": _starts(environment),

@@ -13,6 +13,7 @@ a step that a resumed run repeats is not sent again: MLflow keeps the first atte
 from pretrain.tracking.address import OFFLINE
 from pretrain.tracking.catch_up import sync
 from pretrain.tracking.destination import unconfirmed_address
+from pretrain.tracking.page import run_page
 from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
 from pretrain.tracking.target import resolve_target
 from pretrain.tracking.thread import Tracker
@@ -24,6 +25,7 @@ __all__ = [
     "Tracker",
     "load_record",
     "resolve_target",
+    "run_page",
     "sync",
     "unconfirmed_address",
 ]

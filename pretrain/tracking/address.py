@@ -26,7 +26,7 @@ def address_problem(uri: str) -> str | None:
     if uri == OFFLINE or uri == "databricks" or uri.startswith("databricks://"):
         return None
     shown = redact(uri)[:100]
-    if not uri or re.search(r"[\s\x00-\x1f\x7f-\x9f]", uri):
+    if not uri.isprintable() or not uri or (" " in uri and not uri.startswith("sqlite")):
         return f"{shown!r} is not an MLflow address. Use {_KINDS}."
     if re.match(r"[\w.-]+:\d+(/|$)|\[[0-9a-fA-F:]+\]:\d+(/|$)", uri):
         return f"{shown} has no scheme. Write http://{shown}"

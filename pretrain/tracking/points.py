@@ -3,12 +3,15 @@
 import functools
 import posixpath
 import re
+import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pretrain.journal import Entry, parse_entry
 
 _LONGEST_NAME = 250
+_OF_NODE = re.compile(r"system/[^/]+/(?P<gpu>gpu\d+_)?(?P<what>\w+)")
 
 
 class SentSteps:
@@ -44,6 +47,26 @@ def lines(journal: Path, start: int, stop: int | None) -> Iterator[tuple[int, En
             end += len(line)
             if entry := parse_entry(line):
                 yield end, entry
+
+
+def over_nodes(entry: Entry) -> Entry:
+    """The entry with `system/HOST/NAME` of the nodes replaced by few names, whatever the number of nodes.
+
+    `system/NAME_mean` is the mean over the nodes, or over their GPUs; `system/NAME_min` and `system/NAME_max` are there
+    for several. The journal names the nodes.
+    """
+    nodes: dict[str, list[float]] = {}
+    metrics = {}
+    for name, value in entry.metrics.items():
+        if found := _OF_NODE.fullmatch(name):
+            nodes.setdefault(f"system/{'gpu_' if found['gpu'] else ''}{found['what']}", []).append(value)
+        else:
+            metrics[name] = value
+    for name, values in nodes.items():
+        metrics[f"{name}_mean"] = statistics.fmean(values)
+        if len(values) > 1:
+            metrics |= {f"{name}_min": min(values), f"{name}_max": max(values)}
+    return replace(entry, metrics=metrics) if nodes else entry
 
 
 @functools.cache

@@ -30,18 +30,20 @@ class RunRecord:
     parent: str | None = None  # name or id of the MLflow run that this one is part of
     key: str = field(default_factory=new_key)  # finds the run again where its id was not recorded
     run_id: str | None = None
+    experiment_id: str | None = None  # with run_id, the page of the run
     offset: int = 0  # bytes of the journal that have been sent
     step: int = -1  # of the last line sent
     restarts: int = 0
     status: str = "RUNNING"
     end_time: int | None = None  # Unix milliseconds
     artifacts: list[str] = field(default_factory=list)  # still to be uploaded; paths in RUN
+    inputs: list[dict[str, str]] = field(default_factory=list)  # data sets, as pretrain.tracking.inputs describes them
 
     def continue_from(self, earlier: "RunRecord") -> None:
         """Take over from an earlier start of the run what is still true of this one."""
         self.restarts = earlier.restarts + 1
         if earlier.experiment == self.experiment:
-            self.key, self.run_id = earlier.key, earlier.run_id
+            self.key, self.run_id, self.experiment_id = earlier.key, earlier.run_id, earlier.experiment_id
             self.offset, self.step, self.artifacts = earlier.offset, earlier.step, earlier.artifacts
 
 

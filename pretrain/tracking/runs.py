@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pretrain.tracking.inputs import send_inputs
 from pretrain.tracking.record import RunRecord
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def open_run(client: "MlflowClient", experiment_id: str, record: RunRecord) -> s
         tags = {**record.tags, _KEY_TAG: record.key}
         run = client.create_run(experiment_id, tags=tags, run_name=record.run_name)
     _send_params_and_tags(client, run, record)
+    send_inputs(client, run, record.inputs)
     if record.parent:
         _adopt(client, experiment_id, run.info.run_id, record.parent)
     return str(run.info.run_id)

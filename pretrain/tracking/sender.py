@@ -13,7 +13,7 @@ from data_prep.files import write_json
 from pretrain.redact import redact
 from pretrain.tracking.artifacts import open_inside, private_copy
 from pretrain.tracking.bulk import Point, log_points
-from pretrain.tracking.points import SentSteps, lines, metric_name
+from pretrain.tracking.points import SentSteps, lines, metric_name, over_nodes
 from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord
 from pretrain.tracking.runs import open_run
 from pretrain.tracking.target import connect
@@ -75,10 +75,12 @@ class Sender:
         client, experiment_id = connect(self._uri, self.record.experiment)
         self._run_id = open_run(client, experiment_id, self.record)
         if self._run_id != self.record.run_id:
-            self.update(run_id=self._run_id, offset=0, step=-1)
+            self.update(run_id=self._run_id, experiment_id=experiment_id, offset=0, step=-1)
+        elif experiment_id != self.record.experiment_id:
+            self.update(experiment_id=experiment_id)
         self._sent = SentSteps()
         for _, entry in lines(self._journal, 0, self.record.offset):
-            self._sent.take_new(entry)
+            self._sent.take_new(over_nodes(entry))
         return client
 
     @property
@@ -91,7 +93,7 @@ class Sender:
         last = self.record.offset, self.record.step
         for end, entry in lines(self._journal, self.record.offset, None):
             last = end, entry.step
-            new, when = self._sent.take_new(entry), int(entry.time * 1000)
+            new, when = self._sent.take_new(over_nodes(entry)), int(entry.time * 1000)
             points += [Point(metric_name(name), value, when, entry.step) for name, value in new.items()]
             if len(points) >= self._at_once:
                 sent += self._send_points(client, points, *last)

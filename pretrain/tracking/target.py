@@ -25,8 +25,6 @@ _ENVIRONMENT_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 
-_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # MLflow's pages for training, not agents
-
 
 def resolve_target(uri: str, experiment: str) -> tuple[str, str]:
     """Tracking address and experiment name; MLflow's environment variables win over the arguments, but for OFFLINE.
@@ -70,7 +68,7 @@ def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
     # MLflow's default for SQLite is `mlruns` in the working folder of whoever comes first.
     location = (path.parent / "mlruns" / quote(name, safe="")).as_uri() if path else None
     try:
-        return client.create_experiment(name, artifact_location=location, tags=_EXPERIMENT_TAGS)
+        return client.create_experiment(name, artifact_location=location)
     except Exception:
         if experiment := client.get_experiment_by_name(name):  # another run was faster
             return experiment.experiment_id

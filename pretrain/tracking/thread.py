@@ -2,12 +2,13 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from data_prep.errors import UserError
 from pretrain.redact import redact
 from pretrain.tracking.destination import sync_command
+from pretrain.tracking.page import run_page
 from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord, load_record
 from pretrain.tracking.sender import Sender, short_reason
 from pretrain.tracking.target import OFFLINE, resolve_target
@@ -33,15 +34,19 @@ class Tracker:
         tags: dict[str, str],
         artifacts: list[Path],
         parent: str | None = None,
+        inputs: Sequence[dict[str, str]] = (),
+        on_page: Callable[[str], None] | None = None,
     ) -> None:
         """Continue the MLflow run of `run_dir` where there is one in this experiment, else plan a new one.
 
         Args:
             uri: OFFLINE sends nothing, and keeps all for `sync`.
             parent: name or id of the MLflow run that this one is part of.
+            inputs: data sets, as pretrain.tracking.inputs.describe_input gives them.
+            on_page: called once, from the thread, with the page of the run in MLflow.
         """
         uri, experiment = resolve_target(uri, experiment)
-        record = RunRecord(redact(uri), experiment, run_name, params, tags, parent)
+        record = RunRecord(redact(uri), experiment, run_name, params, tags, parent, inputs=list(inputs))
         try:
             if earlier := load_record(run_dir):
                 record.continue_from(earlier)
@@ -55,6 +60,7 @@ class Tracker:
         self._offline = uri == OFFLINE
         self._command = sync_command(run_dir, uri)
         self._sender = Sender(run_dir, uri, record)
+        self._on_page = on_page
         self._stop = threading.Event()
         self._sent_all = False
         self._thread = threading.Thread(target=self._run, name="mlflow-tracker", daemon=True)
@@ -85,6 +91,11 @@ class Tracker:
         elif not self._sent_all:
             _log.warning("Some metrics were not sent to MLflow. Send them with: %s", self._command)
 
+    def _tell_page(self) -> None:
+        if self._on_page and (page := run_page(self._sender.record)):
+            self._on_page(page)
+            self._on_page = None
+
     def _remember(self, change: Callable[[], None]) -> None:
         try:
             change()
@@ -98,6 +109,7 @@ class Tracker:
             try:
                 self._sender.send()
                 self._sent_all = stopping
+                self._tell_page()
                 if down:
                     _log.warning("MLflow is back; metrics are sent again.")
                 back_off, down = 1.0, False

@@ -2,11 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -22,7 +26,7 @@ from pretrain.registry import register
 from pretrain.tracked_run import TrackedRun
 from pretrain.tracking import load_record, sync
 from tests.support import runs, text_data
-from tests.support.mlflow_server import Server
+from tests.support.mlflow_server import Server, free_port
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +102,7 @@ def test_what_is_logged_is_the_export(run: Path, tmp_path: Path) -> None:
     for path in (place / "components/tokenizer").iterdir():
         assert path.read_bytes() == (exported / path.name).read_bytes(), path.name
     assert load_file(place / "model/model.safetensors")
-    assert not {path.suffix for path in place.rglob("*")} & {".pkl", ".bin", ".pt", ".py"}
+    assert not {path.suffix for path in place.rglob("*")} & {".pkl", ".bin", ".pt"}
     said = "".join(path.read_text() for path in place.iterdir() if path.is_file())
     assert "EMA" in (place / "model_card.md").read_text()
     assert str(run) not in said
@@ -111,7 +115,7 @@ import json, sys, mlflow
 texts = ["the captain saw the red [MASK].", "a [MASK] found the long road."]
 model = mlflow.pyfunc.load_model(sys.argv[1])
 assert "[MASK]" in str(model.input_example)
-print(json.dumps(list(model.predict(texts))))
+print(json.dumps([guesses[0]["token_str"] for guesses in model.predict(texts)]))
 fill = mlflow.transformers.load_model(sys.argv[1])
 print(json.dumps([guesses[0]["token_str"] for guesses in fill(texts)]))
 assert "pretrain" not in sys.modules and "launchers" not in sys.modules
@@ -150,6 +154,42 @@ def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
     by_pyfunc, by_pipeline = done.stdout.splitlines()[-2:]
     assert by_pyfunc == by_pipeline
     assert len(json.loads(by_pyfunc)) == 2
+
+
+def test_a_served_model_answers_with_scores_and_a_bad_request_with_400(run: Path, tmp_path: Path) -> None:
+    place = models_of(TrackedRun.find(run))[0].artifact_location
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", place, "--env-manager", "local"]
+    with open(tmp_path / "log", "wb") as log:
+        server = subprocess.Popen(
+            [*command, "--port", str(port)], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        runs.wait_for(lambda: answer(port, "ping")[0] == 200, 300)
+        request = {"inputs": ["the captain saw the red [MASK]."], "params": {"top_k": 3}}
+        status, found = answer(port, "invocations", request)
+        assert status == 200, found
+        (guesses,) = found["predictions"]
+        assert [set(guess) for guess in guesses] == 3 * [{"token_str", "score"}]
+        status, found = answer(port, "invocations", {"inputs": ["no mask here."]})
+        assert status == 400
+        assert found["message"] == "Text 1 has no [MASK]; each text needs exactly one."
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def answer(port: int, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    """Status and JSON of a request to a model server; status 0 while it does not listen."""
+    data = json.dumps(body).encode() if body else None
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, json.loads(response.read() or b"null")
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read() or b"null")
+    except OSError:
+        return 0, None
 
 
 def _killed(*_: object, **__: object) -> None:

@@ -1,14 +1,18 @@
 """What a run measures: under documented names, without padding, and without an effect on what it computes."""
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mlflow import MlflowClient
 
 from pretrain.journal import Entry, read_journal
+from pretrain.overview import overview_of, page_of
 from pretrain.replay import replay
 from pretrain.run_folder import RunFolder
+from pretrain.tracking import load_record
 from tests.datasets import SPECIAL_IDS, make_dataset
 from tests.soak.soak import assert_same_checkpoint
 from tests.support import runs
@@ -93,6 +97,28 @@ def test_what_a_run_writes_is_documented_and_what_is_documented_is_written(entri
 @pytest.mark.parametrize(("name", "file"), ELSEWHERE.items())
 def test_what_such_a_run_does_not_write_is_tested_elsewhere(name, file):
     assert name.removeprefix("system/HOST/").replace("gpuN", "gpu0").removesuffix("NAME") in (ROOT / file).read_text()
+
+
+def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries):
+    folder, said = watched
+    record = load_record(folder.path)
+    client = MlflowClient(record.uri)
+    run = client.get_run(record.run_id)
+    inputs = {one.dataset.name: one for one in run.inputs.dataset_inputs}
+    assert {name: one.tags[0].value for name, one in inputs.items()} == {"data/train": "training", "data/valid": "eval"}
+    fingerprint = json.loads((folder.path.parent / "data/train/manifest.json").read_text())["fingerprint"]
+    assert fingerprint.startswith(inputs["data/train"].dataset.digest)
+    assert json.loads(inputs["data/train"].dataset.profile)["documents"] == 200
+    params = run.data.params
+    assert (params["steps"], params["optimizer"], params["precision"]) == (str(STEPS), "adamw", "fp32")
+    assert params["schedule"].startswith("wsd")
+    assert int(params["parameters"]) > 10_000
+    assert {one.path for one in client.list_artifacts(record.run_id)} >= {"report.html", "config.yaml", "curve.png"}
+    (host,) = {name.split("/")[1] for entry in entries for name in entry.metrics if name.startswith("system/")}
+    assert {"system/cpu_percent_mean", "system/memory_percent_mean"} <= set(run.data.metrics)
+    assert not [name for name in run.data.metrics if host in name]
+    assert f"MLflow: {page_of(folder.path)}" in said
+    assert overview_of(folder, folder.read_status()).mlflow_page == page_of(folder.path)
 
 
 def test_rates_leave_out_padding(watched, entries):

@@ -18,6 +18,15 @@ pytestmark = [pytest.mark.slow, needs_chromium()]
 NOT_OURS = ("users/current - Failed to load resource: the server responded with a status of 404", "ResizeObserver loop")
 
 
+CARD = "A model pretrained with Maskwright"
+
+
+def printed_page(said: str, server: str) -> str:
+    """The page that training printed, on the server of the test."""
+    (line,) = [line for line in said.splitlines() if line.startswith("MLflow: ")]
+    return line.rpartition(" ")[2].replace("http://127.0.0.1:5000", server)
+
+
 def visit(browser: Browser, uri: str, experiment: str, name: str, see: Callable[[str], None]) -> None:
     """Open the pages of a run called `name`, and hand the title of each to `see` once it shows what it must."""
     client = MlflowClient(uri)
@@ -34,7 +43,9 @@ def visit(browser: Browser, uri: str, experiment: str, name: str, see: Callable[
     browser.open(f"{place}/models?{training}", *models, "Ready", "eval/loss", f"{loss:.3f}"[:4])
     see("models")
     browser.resize(*SIZE)
-    browser.open(f"{place}/models/{models[newest].model_id}?{training}", newest, "eval/loss", str(loss)[:10], "Ready")
+    browser.open(
+        f"{place}/models/{models[newest].model_id}?{training}", newest, "eval/loss", str(loss)[:10], "Ready", CARD
+    )
     see("model")
     browser.open(f"{place}/runs/{run.info.run_id}/model-metrics?{training}", "Add chart")
     browser.write('input[placeholder="Search metric charts"]', "loss")
@@ -60,6 +71,12 @@ def test_the_pages_show_the_run_its_charts_and_its_models(tmp_path: Path) -> Non
                 browser.picture(tmp_path / f"{title}.png")
                 seen.append(title)
 
+            browser.open(
+                printed_page(result.stderr, server.uri), "harbour", "train/loss", "Registered models", "optimizer"
+            )
+            assert "workflowType=machine_learning" in browser.driver.current_url
+            assert "Model registry" in browser.text  # the menu of MLflow's pages for training
+            assert "Prompts" not in browser.text  # that of its pages for agents
             visit(browser, server.uri, "maskwright", "harbour", see)
             browser.open(f"{server.uri}/#/models/harbour-bert", "Version 1", "champion", "held-out loss")
     finally:

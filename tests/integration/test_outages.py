@@ -28,7 +28,7 @@ from tests.support.tracked import append, expected, record_of, run_id, start, wa
 
 AWAY = "Cannot reach MLflow"
 ENVIRONMENT = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": "0"}}
-ENVIRONMENT |= {"processes": 1, "hosts": [{"host": "here"}]}
+ENVIRONMENT |= {"processes": 1, "hosts": [{"host": "here"}], "parameters": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,13 @@ def test_no_call_of_the_loop_waits_for_the_network(
     config = Config.model_validate(sections | {"track": {"uri": proxy.uri, "experiment": "waiting"}})
     proxy.mode = "hold"
     told = reporting.Reporting(
-        config, RunFolder(run_dir), SimpleNamespace(fingerprint="0"), 0, ENVIRONMENT, SimpleNamespace(latest=dict)
+        config,
+        RunFolder(run_dir),
+        SimpleNamespace(fingerprint="0", datasets=()),
+        None,
+        0,
+        ENVIRONMENT,
+        SimpleNamespace(latest=dict),
     )  # type: ignore[arg-type]
     wait_for(lambda: proxy.requests["hold"])
     for step in range(1, 2001):

@@ -20,7 +20,13 @@ from tests.support.study_runs import study_config, study_data
 
 GOOD = (
     *("none", "http://localhost:5000", "https://mlflow.example.com/prefix", "http://[::1]:5000", "http://h"),
-    *("sqlite:///mlflow.db", "sqlite:////abs/mlflow.db", "sqlite:///a.db?timeout=9", "sqlite+pysqlite:///a.db"),
+    *(
+        "sqlite:///mlflow.db",
+        "sqlite:////abs/mlflow.db",
+        "sqlite:///a.db?timeout=9",
+        "sqlite+pysqlite:///a.db",
+        "sqlite:////my files/a.db",
+    ),
     *("postgresql://host/db", "postgresql+psycopg2://host:5432/db", "mysql+pymysql://host/db", "mysql://host/db"),
     *("mssql+pyodbc://host/db", "databricks", "databricks://profile"),
 )

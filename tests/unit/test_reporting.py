@@ -15,9 +15,11 @@ def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch):
     config = Config.model_validate({"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}})
     folder = RunFolder(tmp_path)
     environment = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": None}}
-    environment |= {"processes": 1, "hosts": []}
+    environment |= {"processes": 1, "hosts": [], "parameters": 1}
     nobody = SimpleNamespace(latest=dict)
-    told = reporting.Reporting(config, folder, SimpleNamespace(fingerprint="0"), 0, environment, nobody)
+    told = reporting.Reporting(
+        config, folder, SimpleNamespace(fingerprint="0", datasets=()), None, 0, environment, nobody
+    )
     batch = {"rows": 8}
     for step, metrics, of in (
         (21, {"train/loss": 9.0}, batch),

@@ -13,6 +13,7 @@ from mlflow.utils.validation import _validate_metric_name
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from data_prep.reader import Dataset
 from launchers.commands.track import track_app
 from pretrain.journal import Entry, Journal
 from pretrain.redact import redact
@@ -23,13 +24,16 @@ from pretrain.tracking import (
     Tracker,
     load_record,
     resolve_target,
+    run_page,
     sync,
 )
 from pretrain.tracking import sender as sending
 from pretrain.tracking.bulk import Point
-from pretrain.tracking.points import SentSteps, lines, metric_name
+from pretrain.tracking.inputs import describe_input
+from pretrain.tracking.points import SentSteps, lines, metric_name, over_nodes
 from pretrain.tracking.tags import run_tags
 from pretrain.tracking.target import alone
+from tests.datasets import make_dataset
 
 
 @pytest.fixture(autouse=True)
@@ -166,6 +170,53 @@ def test_runs_that_begin_at_once_make_a_sqlite_file_s_tables_one_after_the_other
 def test_a_metric_s_name_is_one_that_mlflow_takes(name: str, sent: str) -> None:
     assert metric_name(name) == sent
     _validate_metric_name(sent)
+
+
+def test_64_nodes_are_few_series() -> None:
+    nodes = {f"system/node-{n:02d}.cluster/cpu_percent": float(n) for n in range(64)}
+    gpus = {f"system/node-{n:02d}.cluster/gpu{g}_power_watts": 100.0 * n + g for n in range(64) for g in range(8)}
+    sent = over_nodes(Entry(3, 1.5, {"train/loss": 2.0, **nodes, **gpus})).metrics
+    assert sent == {
+        "train/loss": 2.0,
+        "system/cpu_percent_mean": 31.5,
+        "system/cpu_percent_min": 0.0,
+        "system/cpu_percent_max": 63.0,
+        "system/gpu_power_watts_mean": 3153.5,
+        "system/gpu_power_watts_min": 0.0,
+        "system/gpu_power_watts_max": 6307.0,
+    }
+    one = {"system/node-1/cpu_percent": 7.0}
+    assert over_nodes(Entry(3, 1.5, one)).metrics == {"system/cpu_percent_mean": 7.0}
+
+
+def test_the_page_of_a_run_opens_on_mlflow_s_pages_for_training() -> None:
+    def page(uri: str, **ids: str | None) -> str | None:
+        known = {"run_id": "a" * 32, "experiment_id": "7"} | ids
+        return run_page(RunRecord(uri, "demo", "r", {}, {}, **known))  # type: ignore[arg-type]
+
+    there = f"#/experiments/7/runs/{'a' * 32}?workflowType=machine_learning"
+    assert page("http://host:5000/") == f"http://host:5000/{there}"
+    assert page("sqlite:////a b/mlflow.db") == (
+        f"mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'   then open http://127.0.0.1:5000/{there}"
+    )
+    assert page("databricks") is None
+    assert page("http://***@host") == f"http://***@host/{there}"
+    assert page("javascript:alert(1)") is None
+    assert page("http://host", run_id=None) is None
+    assert page("http://host", experiment_id="7/../../x") is None
+
+
+def test_data_sets_are_described_for_mlflow(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "books" / "train", [[5, 6, 7], [8, 9]], 100)
+    data = Dataset(tmp_path / "books" / "train")
+    found = describe_input(data, "training")
+    assert (found["name"], found["context"]) == ("books/train", "training")
+    assert data.manifest.fingerprint.startswith(found["digest"])
+    assert len(found["digest"]) == 36
+    assert json.loads(found["source"]) == {"uri": str(tmp_path / "books" / "train")}
+    profile = json.loads(found["profile"])
+    assert (profile["documents"], profile["tokens"]) == (2, 5)
+    assert profile["fingerprint"] == data.manifest.fingerprint
 
 
 def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
