@@ -1,5 +1,6 @@
 """The `maskwright` command: what a user did wrong is told in one line."""
 
+import os
 import sys
 
 
@@ -15,7 +16,9 @@ def main() -> None:
     from data_prep.errors import UserError
     from launchers import usage
     from launchers.app import app
+    from pretrain.threads import waiting
 
+    os.environ.update(waiting())  # before torch is imported, which reads it
     try:
         code = app(prog_name="maskwright", standalone_mode=False)
     except UserError as error:

@@ -21,6 +21,7 @@ from pretrain.checkpoint.folder import committed
 from pretrain.config import Config
 from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, MAX_STATUS_BYTES, RunFolder, Status
 from pretrain.signals import die_with_parent
+from pretrain.threads import settings
 
 _ADDRESS = "127.0.0.1"
 _END_SECONDS = 30.0
@@ -203,8 +204,7 @@ def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
     environment = dict(os.environ)
     if cpu or not gpu_count():
         environment["DS_ACCELERATOR"] = "cpu"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
+    environment |= settings(processes, environment)
     environment["PYTHONUNBUFFERED"] = "1"
     environment.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of torch about DeepSpeed: nobody can act on it
     environment["TOKENIZERS_PARALLELISM"] = "false"

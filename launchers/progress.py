@@ -1,6 +1,5 @@
 """What the commands that take long show while they work, and how many cores they have."""
 
-import os
 import sys
 import time
 from datetime import timedelta
@@ -10,12 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from pretrain.threads import usable_cores
+
 PLAIN_SECONDS = 10  # between lines where there is no terminal
 
 
 def cores() -> int:
-    """Cores that this process may use: what a scheduler grants, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: what a scheduler or a container grants can be fewer than the machine has."""
+    return usable_cores().number
 
 
 class ProgressLine:

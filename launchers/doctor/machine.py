@@ -4,19 +4,20 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from launchers.doctor.commands import ask
 from launchers.doctor.finding import Check, Finding
 from launchers.local import gpu_count
+from pretrain.control_groups import limits_of
+from pretrain.threads import Cores, Threads, threads_of, usable_cores
 
 GIB = 1 << 30
 SHM_WANTED = 1 << 30  # NCCL takes up to some hundred MB
 SHM_LEAST = 128 << 20
 FILES_WANTED = 4096  # shards, sockets and workers of a rank
 _INFINIBAND = Path("/sys/class/infiniband")
-_QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # control groups of version 1; in version 2 cpu.max has both
 _MOST_MEMORY = ("memory.max", "memory.limit_in_bytes")
 _BUILT = 1735689600.0  # 2025-01-01: a clock before it has never been set
 
@@ -27,16 +28,13 @@ def checks() -> list[Check]:
     return [Check("machine", name, look) for name, look in looks.items()]
 
 
-def judge_cores(usable: int, present: int, quota: float | None, threads: str | None) -> Finding:
-    """Cores granted by affinity and by the container's quota, and OMP_NUM_THREADS against them."""
-    value = f"{usable} of {present} usable" if usable < present else f"{usable}"
-    if quota is not None and quota < usable:
-        value += f", quota of {quota:g}"
-        usable = max(1, int(quota))
-    if threads and threads.isdecimal() and int(threads) > usable:
-        advice = f"threads will wait for each other: unset OMP_NUM_THREADS or set it to {usable} or less"
-        return Finding("cores", "warn", f"{value}, OMP_NUM_THREADS={threads}", advice)
-    if usable == 1 and present > 1:
+def judge_cores(cores: Cores, present: int, threads: Threads) -> Finding:
+    """Cores granted of those present, and the threads of each process of a run here."""
+    value = f"{cores.number} of {present} usable; {threads}"
+    if threads.number > cores.number:
+        advice = f"threads will wait for each other: unset OMP_NUM_THREADS or set it to {cores.number} or less"
+        return Finding("cores", "warn", value, advice)
+    if cores.number == 1 and present > 1:
         advice = "training, reading ahead and tracking share one core: on Slurm, ask for --cpus-per-process 4"
         return Finding("cores", "warn", value, advice)
     return Finding("cores", "ok", value)
@@ -114,34 +112,8 @@ def judge_clock(now: float, synchronised: bool | None) -> Finding:
     return Finding("clock", "ok", value)
 
 
-def cpu_quota(limits: Sequence[str]) -> float | None:
-    """The least number of cores that control groups grant: of `QUOTA PERIOD` in microseconds, or `max PERIOD`."""
-    pairs = [limit.split() for limit in limits]
-    return min((int(quota) / int(period) for quota, period in pairs if quota.isdecimal()), default=None)
-
-
-def control_groups(table: str) -> list[Path]:
-    """The folders of this process's control groups and of those around them, from /proc/self/cgroup; both versions."""
-    found = []
-    for line in table.splitlines():
-        _, controllers, path = line.split(":", 2)
-        root = Path("/sys/fs/cgroup", *([controllers] if controllers else []))
-        inner = root / path.lstrip("/")
-        found += [inner, *(folder for folder in inner.parents if folder.is_relative_to(root))]
-    return found
-
-
-def _limits_of(name: str) -> list[str]:
-    """What the control groups of this process have in their files of a name."""
-    folders = control_groups(_read("/proc/self/cgroup") or "")
-    return [text for folder in folders if (text := _read(f"{folder}/{name}")) is not None]
-
-
 def _cores() -> Iterator[Finding]:
-    present = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0))
-    quota = cpu_quota(_limits_of("cpu.max") + [" ".join(pair) for pair in zip(*map(_limits_of, _QUOTA), strict=True)])
-    yield judge_cores(usable, present, quota, os.environ.get("OMP_NUM_THREADS"))
+    yield judge_cores(usable_cores(), os.cpu_count() or 1, threads_of(max(1, gpu_count())))
 
 
 def _governor() -> Iterator[Finding]:
@@ -152,7 +124,7 @@ def _governor() -> Iterator[Finding]:
 def _memory() -> Iterator[Finding]:
     lines = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
     found = {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines}
-    limits = [int(limit) for name in _MOST_MEMORY for limit in _limits_of(name) if limit.isdecimal()]
+    limits = [int(limit) for name in _MOST_MEMORY for limit in limits_of(name) if limit.isdecimal()]
     keys = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
     total, available, swap_total, swap_free = (found[key] for key in keys)
     yield judge_memory(total, available, min(limits, default=None), swap_total, swap_free)

@@ -1,29 +1,22 @@
 """What `maskwright doctor` thinks of a machine: its cores, memory, clock and network."""
 
-from pathlib import Path
-
 import pytest
 
 from launchers.doctor import machine, network
+from pretrain.threads import Cores, Threads
 from tests.support.doctor import status
 
 GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    "usable,present,quota,threads,expected",
-    [
-        (8, 64, None, None, "ok"),
-        (8, 8, None, "8", "ok"),
-        (8, 8, None, "16", "warn"),
-        (8, 8, 2.0, "8", "warn"),
-        (8, 8, 2.0, "2", "ok"),
-        (1, 8, None, None, "warn"),
-        (1, 1, None, None, "ok"),
-    ],
+    "usable,present,threads,expected",
+    [(8, 64, 8, "ok"), (8, 8, 8, "ok"), (8, 8, 16, "warn"), (2, 8, 8, "warn"), (1, 8, 1, "warn"), (1, 1, 1, "ok")],
 )
-def test_cores(usable, present, quota, threads, expected):
-    assert status(machine.judge_cores(usable, present, quota, threads)) == expected
+def test_cores(usable, present, threads, expected):
+    finding = machine.judge_cores(Cores(usable, "a quota"), present, Threads(threads, "a share"))
+    assert status(finding) == expected
+    assert finding.value.startswith(f"{usable} of {present} usable; {threads} thread")
 
 
 def test_memory_and_its_like():
@@ -49,16 +42,6 @@ def test_memory_and_its_like():
     assert status(machine.judge_clock(0.0, None)) == "fail"
     assert status(machine.judge_clock(2e9, False)) == "warn"
     assert status(machine.judge_clock(2e9, None)) == "ok"
-
-
-def test_control_groups_of_both_versions():
-    found = machine.control_groups("4:memory:/jobs/7\n0::/slurm/job_1\n")
-    assert Path("/sys/fs/cgroup/memory/jobs/7") in found
-    assert Path("/sys/fs/cgroup/memory/jobs") in found
-    assert Path("/sys/fs/cgroup/slurm/job_1") in found
-    assert Path("/sys/fs") not in found
-    assert machine.cpu_quota(["max 100000", "150000 100000", "-1 100000", "400000 100000"]) == 1.5
-    assert machine.cpu_quota(["max 100000"]) is None
 
 
 def test_network():

@@ -1,0 +1,74 @@
+"""How many threads each process of a run gets, and how they wait."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from launchers.local import rank_environment
+from pretrain import threads
+from pretrain.control_groups import control_groups, least_quota
+from pretrain.threads import Cores, choose_cores, choose_threads, settings
+
+
+@pytest.mark.parametrize(
+    "affinity,quota,job,expected",
+    [
+        (8, None, None, Cores(8, "8 cores")),
+        (1, None, None, Cores(1, "1 core")),
+        (8, 2.5, None, Cores(2, "a CPU quota of 2.5")),
+        (8, 0.5, None, Cores(1, "a CPU quota of 0.5")),
+        (8, 16.0, 32, Cores(8, "8 cores")),
+        (64, None, 4, Cores(4, "4 of Slurm's cores")),
+        (64, 3.0, 4, Cores(3, "a CPU quota of 3")),
+    ],
+)
+def test_the_least_of_what_is_granted_counts(affinity, quota, job, expected):
+    assert choose_cores(affinity, quota, job) == expected
+
+
+@pytest.mark.parametrize(
+    "processes,named,number,source",
+    [
+        (1, None, 8, "8 cores for 1 process"),
+        (3, None, 2, "8 cores for 3 processes"),
+        (16, None, 1, "8 cores for 16 processes"),
+        (2, "6", 6, "OMP_NUM_THREADS"),
+        (2, "6,2", 6, "OMP_NUM_THREADS"),
+        (2, "", 4, "8 cores for 2 processes"),
+        (2, "many", 4, "8 cores for 2 processes"),
+        (2, "0", 4, "8 cores for 2 processes"),
+    ],
+)
+def test_processes_share_the_cores_unless_the_user_says_otherwise(processes, named, number, source):
+    found = choose_threads(processes, Cores(8, "8 cores"), named)
+    assert (found.number, found.source) == (number, source)
+
+
+def test_settings_leave_the_user_s_own_alone(monkeypatch):
+    monkeypatch.setattr(threads, "cpu_quota", lambda: None)
+    cores = len(os.sched_getaffinity(0))
+    assert settings(cores, {}) == {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
+    assert settings(1, {})["OMP_NUM_THREADS"] == str(cores), "as an idle machine without limits always had"
+    assert settings(1, {"OMP_NUM_THREADS": "5,3"}) == {"GOMP_SPINCOUNT": "1000"}
+    for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "7")):
+        assert settings(cores, {name: value}) == {"OMP_NUM_THREADS": "1"}
+    monkeypatch.setattr(threads, "cpu_quota", lambda: 1.0)
+    assert settings(1, {})["OMP_NUM_THREADS"] == "1"
+
+
+def test_control_groups_of_both_versions():
+    found = control_groups("4:memory:/jobs/7\n0::/slurm/job_1\n")
+    assert Path("/sys/fs/cgroup/memory/jobs/7") in found
+    assert Path("/sys/fs/cgroup/memory/jobs") in found
+    assert Path("/sys/fs/cgroup/slurm/job_1") in found
+    assert Path("/sys/fs") not in found
+    assert least_quota(["max 100000", "150000 100000", "-1 100000", "400000 100000"]) == 1.5
+    assert least_quota(["max 100000"]) is None
+
+
+def test_processes_of_this_machine_get_the_settings(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    environment = rank_environment(1000)
+    assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"]) == ("1", "1000")
