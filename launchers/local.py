@@ -21,6 +21,7 @@ from pretrain.checkpoint.folder import committed
 from pretrain.config import Config
 from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, MAX_STATUS_BYTES, RunFolder, Status
 from pretrain.signals import die_with_parent
+from pretrain.starting import LIBRARIES, begin, say_phase
 from pretrain.threads import settings
 
 _ADDRESS = "127.0.0.1"
@@ -46,8 +47,8 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         stop = StopSignals(folder, folder.status_time())
         with on_stop_signals(stop):
             _begin(folder, config.train.steps)
-            if sys.stderr.isatty():  # there, ten seconds of silence look like a fault
-                print(f"starting {processes} process{'es' if processes > 1 else ''} of {folder.path}", file=sys.stderr)
+            begin(f"Starting {folder.path} with {processes} process{'es' if processes > 1 else ''}.")
+            say_phase(LIBRARIES)
             port = free_port()
             arguments = [str(config_path), *overrides]
             command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
@@ -67,7 +68,7 @@ def _begin(folder: RunFolder, total_steps: int) -> None:
     """Forget what asked an earlier run to stop, and record that this one starts; UserError if neither can be done."""
     with _status_errors(folder):
         folder.stop.unlink(missing_ok=True)
-        folder.write_status("starting", _saved_step(folder), total_steps, "loading libraries", "none")
+        folder.write_status("starting", _saved_step(folder), total_steps, LIBRARIES, "none")
 
 
 @contextlib.contextmanager

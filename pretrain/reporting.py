@@ -82,7 +82,6 @@ class Reporting:
             ],
             on_page=lambda page: self._progress.message(f"MLflow: {page}"),
         )
-        self._tracker.start()
         address, experiment = resolve_target(config.track.uri, config.track.experiment)
         self._models = ModelLogger(folder, config.track.models, address, experiment)
         self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
@@ -94,6 +93,7 @@ class Reporting:
             metrics = metrics | self._system.latest()
         self._progress.update(self._last_step, metrics)
         self._journal.append(step, metrics, batch)
+        self._tracker.start()  # not before: its imports would delay the first step
         if _COMMITTED in metrics:
             self._models.committed()
 

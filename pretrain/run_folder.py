@@ -224,6 +224,13 @@ class RunFolder:
             file.write(json.dumps(status).encode())
             file.truncate()
 
+    def enter(self, phase: str) -> None:
+        """Record what a starting run is doing; a disk that takes nothing is for later phases to report."""
+        with contextlib.suppress(UserError, OSError):
+            status = self.recorded_status()
+            if status.state == "starting":
+                self.write_status("starting", status.step, status.total_steps, phase, "none")
+
     def progress(self, step: int, total_steps: int, reason: str, next_action: str) -> None:
         """Record how far a run is that goes on, unless a rank has failed and said why.
 

@@ -69,7 +69,8 @@ class Tracker:
             self.log_artifact(path)
 
     def start(self) -> None:
-        if not self._offline:
+        """Begin to send, unless it has."""
+        if not self._offline and self._thread.ident is None:
             self._thread.start()
 
     def log_artifact(self, path: Path) -> None:
@@ -82,6 +83,7 @@ class Tracker:
         Close the journal first. What is left then is named in a warning together with the command that sends it.
         """
         self._remember(lambda: self._sender.end(status))
+        self.start()  # of a run that made no step
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)

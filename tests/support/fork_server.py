@@ -38,7 +38,7 @@ MODULES = (
     "matplotlib.figure",
     "mlflow.store.tracking.sqlalchemy_workspace_store",
     "pretrain.export",
-    "pretrain.train",
+    "pretrain.session",
     "sqlalchemy.dialects.sqlite",
     "transformers.models.bert.modeling_bert",
 )
@@ -197,7 +197,6 @@ def main() -> None:
     ctypes.CDLL(None).prctl(become_subreaper, 1)
     for name in MODULES:
         importlib.import_module(name)
-    del sys.modules["pretrain.train"]  # what runs as __main__ has not been imported before
     for name in ("launchers.demo", "launchers.local", "launchers.ranks"):
         importlib.import_module(name).subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
     gc.collect()

@@ -1,0 +1,24 @@
+"""What a starting run tells people: a line on standard error for each phase, with the seconds since the start."""
+
+import os
+import sys
+import time
+
+LIBRARIES = "loading libraries"
+DATA = "reading the data set"
+MODEL = "building the model"
+FIRST_STEP = "first step"
+_BEGAN_VARIABLE = "MASKWRIGHT_BEGAN"
+"""When the command or, without one, rank 0 began, by time.monotonic; processes inherit it."""
+
+
+def begin(line: str) -> None:
+    """Print the first line of a start; the seconds count from here."""
+    os.environ[_BEGAN_VARIABLE] = str(time.monotonic())
+    print(line, file=sys.stderr, flush=True)
+
+
+def say_phase(phase: str) -> None:
+    """Print the phase that begins now."""
+    began = float(os.environ.setdefault(_BEGAN_VARIABLE, str(time.monotonic())))
+    print(f"{time.monotonic() - began:6.1f} s  {phase}", file=sys.stderr, flush=True)
