@@ -33,6 +33,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     found_inf: Tensor | None = None
 
+    # PyTorch's, without its wrapper that imports the compiler: 1.5 s of every start.
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
     def __init__(self, parameters: list[Described], config: OptimConfig):
         self._ema = config.ema
         self._shapes = {p.name: p.shape for p in parameters}
@@ -43,10 +49,6 @@ class ShardedOptimizer(torch.optim.Optimizer):
         # By `fused`, PyTorch knows that step counts lie on the device, also when it loads them.
         defaults = {"lr": config.lr, "betas": config.betas, "eps": config.eps, "fused": True}
         super().__init__(groups_of(parameters, config), defaults)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group as PyTorch does, but without its wrapper, which imports the compiler: 1.5 s of every start."""
-        inspect.unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
 
     def place(self, tensors: Sequence[tuple[Tensor, list[Piece]]]) -> None:
         """Say which pieces of parameters the tensors hold that are stepped on from now on; a collective."""

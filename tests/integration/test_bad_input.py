@@ -11,10 +11,10 @@ from tests.support import runs, text_data
 
 
 def refused(*arguments: str | Path, real: bool = False) -> str:
-    """The one line with which a command refuses."""
+    """The one line with which a command refuses, after what a start says of itself."""
     result = runs.maskwright(*arguments, real=real)
     assert result.returncode == 1, result.stdout + result.stderr
-    lines = result.stderr.splitlines()
+    lines = runs.complaints(result.stderr)
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")
     assert "Traceback" not in result.stdout

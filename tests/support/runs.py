@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,6 +92,11 @@ def start_maskwright(log: Path, *arguments: str | Path, real: bool = False) -> F
     with open(log, "ab") as output:
         command = [sys.executable, "-m", *words]
         return subprocess.Popen(command, env=environment(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+
+
+def complaints(errors: str) -> list[str]:
+    """The lines of standard error, but for those that tell what a start of a run is doing."""
+    return [line for line in errors.splitlines() if not re.match(r"Starting .*\.$| *\d+\.\d s  ", line)]
 
 
 def losses(run: Path) -> dict[int, float]:

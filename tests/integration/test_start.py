@@ -1,0 +1,62 @@
+"""What a start says and imports before its first step."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from launchers import runs as seen_runs
+from tests.support import runs
+from tests.support.forked import ROOT
+
+PHASES = ("loading libraries", "reading the data set", "building the model", "first step")
+# Packages that take a second or so to import and that no step needs.
+LATE = ("mlflow.tracking", "torch._dynamo", "torch._inductor", "transformers", "matplotlib", "scipy", "pandas")
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """The lines of a real start, each with its seconds, and what status.json said meanwhile."""
+    folder = tmp_path_factory.mktemp("start")
+    run = folder / "run"
+    settings = {"train__steps": 3, "optim": {"name": "muon", "lr": 2e-3}}
+    config = runs.write_config(folder / "run.yaml", runs.tiny_config(runs.tiny_data(folder), run, **settings))
+    began = time.monotonic()
+    command = [sys.executable, "-m", "launchers.cli", "train", str(config), "--procs", "1"]
+    environment = runs.environment() | {"PYTHONPROFILEIMPORTTIME": "1"}
+    lines: list[tuple[float, str]] = []
+    statuses: list[seen_runs.Seen] = []
+    with subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        for line in process.stderr:
+            lines.append((time.monotonic() - began, line.rstrip("\n")))
+            if re.match(r" *\d+\.\d s  ", line):
+                statuses.append(seen_runs.look(run, []))
+    assert process.returncode == 0
+    return lines, statuses
+
+
+def test_a_start_says_at_once_and_in_each_phase_what_it_does(started):
+    lines, statuses = started
+    said = [(seconds, line) for seconds, line in lines if not line.startswith("import time:")]
+    seconds, first = said[0]
+    assert first.startswith("Starting ")
+    assert first.endswith("run with 1 process.")
+    cores_are_free = os.getloadavg()[0] < (os.cpu_count() or 1)
+    assert seconds < (2 if cores_are_free else 20)
+    phases = [re.sub(r"^ *\d+\.\d s  ", "", line) for _, line in said[1:5]]
+    assert phases == list(PHASES)
+    assert said[5][1].startswith("step 1/3 |")
+    assert {seen.state for seen in statuses} == {"starting"}
+    assert statuses[0].reason == "loading libraries"
+
+
+def test_nothing_slow_is_imported_before_the_first_step(started):
+    lines, _ = started
+    first = next(number for number, (_, line) in enumerate(lines) if line.startswith("step 1/3 |"))
+    imported = {line.split("|")[-1].strip() for _, line in lines[:first] if line.startswith("import time:")}
+    assert "deepspeed.runtime.engine" in imported
+    assert imported.isdisjoint(LATE), imported.intersection(LATE)
