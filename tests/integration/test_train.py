@@ -77,7 +77,7 @@ def train(config: Path, *overrides: str, processes: int = 2, real: bool = False)
 def refused(*arguments: str | Path) -> str:
     result = runs.maskwright(*arguments)
     assert result.returncode == 1, result.stdout + result.stderr
-    (line,) = result.stderr.splitlines()
+    (line,) = runs.complaints(result.stderr)
     assert line.startswith("error: ")
     return line
 
