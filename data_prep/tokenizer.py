@@ -32,15 +32,19 @@ _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask":
 _ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
 
+class NoText(UserError):
+    """A tokenizer was to be trained on nothing."""
+
+
 def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase: bool = True) -> int:
     """Train a tokenizer and save it as a folder for `AutoTokenizer.from_pretrained`; returns its vocabulary size.
 
     `texts` is iterated over more than once; `out` must be new or empty. `wordpiece` is as BERT's (`lowercase` as in
-    bert-uncased), `bpe` byte-level as RoBERTa's. The same texts give the same bytes. Raises UserError for an empty
-    corpus or a vocabulary too small for its characters.
+    bert-uncased), `bpe` byte-level as RoBERTa's. The same texts give the same bytes. Raises NoText for an empty
+    corpus, UserError for a vocabulary too small for its characters.
     """
     if not any(text.strip() for text in texts):
-        raise UserError("The input has no text to train a tokenizer on; check --input and --text-field.")
+        raise NoText("The input has no text to train a tokenizer on. Check --input and --text-field.")
     tokenizer = _wordpiece(texts, vocab_size, lowercase) if kind == "wordpiece" else _bpe(texts, vocab_size)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -19,6 +19,7 @@ from data_prep.sources.base import Counts, Options, Row, compression_of, getter,
 from data_prep.sources.streams import DAMAGE, decompressed_chunks, line_batches, plain_chunks
 
 Batches = Iterator[list[bytes | None]]
+_BINARY = "the file is binary, not UTF-8 text: give a text file, or take it out of the input"
 _SKIP_BYTES = 1 << 20
 _COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # by their first bytes
 
@@ -79,6 +80,8 @@ def _why_not(line: bytes, options: Options) -> str:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
+        if b"\0" in line:  # JSON writes it as \u0000
+            return _BINARY
         return f"invalid JSON: {error.msg} at character {error.pos}"
     if not isinstance(value, dict):
         return "the line is not a JSON object"
@@ -153,6 +156,8 @@ def _not_utf8(line: int, data: bytes, place: int) -> str:
         return f"the file is compressed: add {name} to its name"
     if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "the file is in UTF-16: save it as UTF-8"
+    if b"\0" in data:
+        return _BINARY
     return f"invalid UTF-8 at byte {place} of the document: save the file as UTF-8"
 
 

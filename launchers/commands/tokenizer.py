@@ -49,14 +49,19 @@ def train(
     from data_prep.files import refuse_file
     from data_prep.sample import Sample
     from data_prep.sources import Options, find_inputs
-    from data_prep.tokenizer import train
+    from data_prep.tokenizer import NoText, train
 
     refuse_file(out)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
     inputs, local = find_inputs([*input, *(more or [])]), LocalCache(cache or CACHE, int(cache_gb * 1e9))
     texts = Sample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
-    size = train(texts, kind.value, vocab_size, out, lowercase)
+    try:
+        size = train(texts, kind.value, vocab_size, out, lowercase)
+    except NoText:
+        if texts.rejected:
+            raise UserError(f"The input has no text: {texts.first_reason}.") from None
+        raise
     if texts.rejected:
         typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
     note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""
