@@ -17,10 +17,10 @@ from typing import Any
 import xxhash
 
 from data_prep.errors import UserError
+from data_prep.file_errors import NO_ROOM
 from data_prep.files import fsync_path
 from data_prep.remote import (
     BACKOFF_SECONDS,
-    NO_ROOM,
     Identity,
     Remote,
     identity,

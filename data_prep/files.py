@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_prep.errors import UserError
+from data_prep.file_errors import cannot_write
 
 ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
 
@@ -138,19 +139,26 @@ def write_json(path: Path, value: Any) -> None:
 
 def refuse_file(folder: Path) -> None:
     """Raise UserError if a folder to be made, or one above it, is a file."""
-    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
+    try:
+        there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
+    except OSError as error:  # a name that is too long, or a folder that this user may not look into
+        raise cannot_write(folder, error) from None
     if there is not None and not there.is_dir():
         raise UserError(f"{there} is a file; choose another folder for the output.")
 
 
-def check_writable(path: Path) -> None:
-    """Raise UserError if nothing can be made where `path` is to be, which is better known before hours of work."""
-    there = next(folder for folder in path.absolute().parents if folder.exists())
+def check_writable(path: Path, option: str = "--out", inside: bool = False) -> None:
+    """Raise UserError if nothing can be made where `path`, which `option` names, is to be: before hours of work.
+
+    With `inside`, `path` may be a folder that is there already, to which files are added.
+    """
+    first = [path.absolute()] if inside else []
+    there = next(folder for folder in (*first, *path.absolute().parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({there}: {error.strerror})") from error
+        raise cannot_write(path, error, option) from None
 
 
 def sha256_file(path: Path) -> str:

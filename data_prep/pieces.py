@@ -16,8 +16,8 @@ from pathlib import Path
 
 from data_prep.cache import full_disk, locked, make_folder
 from data_prep.errors import UserError
+from data_prep.file_errors import NO_ROOM
 from data_prep.files import is_abandoned
-from data_prep.remote import NO_ROOM
 
 
 class PieceCache:

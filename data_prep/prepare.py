@@ -16,6 +16,7 @@ from data_prep import deduplicate
 from data_prep.cache import CACHE, CACHE_BYTES, LocalCache
 from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
 from data_prep.errors import UserError
+from data_prep.file_errors import interrupted
 from data_prep.files import fsync_path, make_folder, sha256_file
 from data_prep.format import Manifest, TokenizerInfo
 from data_prep.merge import NoDocuments, merge
@@ -286,10 +287,7 @@ def _explained(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"Reading or writing {error.filename or out} failed: {error.strerror or error}; what is finished is kept, "
-            "run the same command again."
-        ) from error
+        raise interrupted(error, out) from error
 
 
 def finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:

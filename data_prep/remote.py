@@ -1,7 +1,6 @@
 """Files behind fsspec URLs: what is there, how large, which version. Credentials are fsspec's own business."""
 
 import contextlib
-import errno
 import os
 import re
 import time
@@ -10,11 +9,11 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from data_prep.errors import UserError
+from data_prep.file_errors import NO_ROOM
 
 T = TypeVar("T")
 ATTEMPTS = 5
 BACKOFF_SECONDS = 1.0
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _URL = re.compile(r"(\w[\w+.-]*::)*\w[\w+.-]*://")
 _HTTP = ("http", "https")
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError, ImportError, UserError)

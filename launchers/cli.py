@@ -14,6 +14,7 @@ def main() -> None:
     import typer
 
     from data_prep.errors import UserError
+    from data_prep.file_errors import unforeseen
     from launchers import usage
     from launchers.app import app
     from pretrain.threads import waiting
@@ -28,6 +29,10 @@ def main() -> None:
         sys.exit(2)
     except usage.UsageError as error:
         _fail(usage.explain(error), 2)
+    except OSError as error:
+        if error.filename is None:  # no file of the user: an error of the program
+            raise
+        _fail(unforeseen(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     sys.exit(code or 0)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
+from data_prep.file_errors import cannot_write
 from data_prep.files import check_writable, write_json
 
 
@@ -11,7 +12,7 @@ def check_json_output(file: Path) -> None:
     """Raise UserError if it cannot be written: it is a folder, or the nearest folder above it takes no files."""
     if file.is_dir():
         raise UserError(f"{file} is a folder; name a file to write all figures to")
-    check_writable(file)
+    check_writable(file, "--json")
 
 
 def write_json_output(file: Path, value: Any) -> None:
@@ -20,4 +21,4 @@ def write_json_output(file: Path, value: Any) -> None:
         file.absolute().parent.mkdir(parents=True, exist_ok=True)
         write_json(file, value)
     except OSError as error:
-        raise UserError(f"{file} cannot be written ({error.strerror})") from error
+        raise cannot_write(file, error, "--json") from error

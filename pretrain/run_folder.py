@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import IO, Literal
 
 from data_prep.errors import MissingFile, UserError
+from data_prep.file_errors import NO_ROOM
 from data_prep.files import atomic_writer, make_folder, no_link, write_json
 from data_prep.folders import require_run
 from data_prep.reading import read_json
-from data_prep.remote import NO_ROOM
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"

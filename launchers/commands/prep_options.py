@@ -106,6 +106,7 @@ def request(
     """The request of a command line. Raises UserError for inputs or a tokenizer that cannot be found."""
     from data_prep.cache import CACHE
     from data_prep.cleaning.text import Cleaning
+    from data_prep.files import check_writable
     from data_prep.plan import Settings, check_out
     from data_prep.prepare import Request
     from data_prep.sources import Options, find_inputs
@@ -119,6 +120,7 @@ def request(
         valid_fraction=valid_fraction,
     )
     check_out(out)  # before a tokenizer is put there
+    check_writable(out, inside=True)
     inputs = find_inputs([*input, *(more or [])])
     for file in decontaminate or []:
         if str(file.resolve()) in {one.location for one in inputs}:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
+from data_prep.files import check_writable
 from data_prep.folders import require_run
 from launchers.commands.places import local
 
@@ -63,6 +64,7 @@ def export(
         maskwright export runs/demo --ema
     """
     require_run(run)
+    check_writable(out or run / "exports" / "step")
     from pretrain.export import export_run
 
     print(export_run(run, step, out, averaged=ema))

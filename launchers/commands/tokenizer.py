@@ -46,12 +46,13 @@ def train(
     Example: `maskwright tokenizer train --input 'text/*.jsonl.zst' --kind wordpiece --vocab-size 30522 --out tok`
     """
     from data_prep.cache import CACHE, LocalCache
-    from data_prep.files import refuse_file
+    from data_prep.files import check_writable, refuse_file
     from data_prep.sample import Sample
     from data_prep.sources import Options, find_inputs
     from data_prep.tokenizer import NoText, train
 
     refuse_file(out)
+    check_writable(out)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
     inputs, local = find_inputs([*input, *(more or [])]), LocalCache(cache or CACHE, int(cache_gb * 1e9))

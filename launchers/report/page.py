@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from data_prep.errors import UserError
+from data_prep.file_errors import cannot_write
 from data_prep.files import atomic_writer
 from launchers.report.collect import collect
 
@@ -29,7 +29,7 @@ def write_report(run: Path, out: Path) -> None:
         with atomic_writer(out) as file:
             file.write(text.encode())
     except OSError as error:
-        raise UserError(f"{out}: the report cannot be written ({error.strerror})") from None
+        raise cannot_write(out, error) from None
 
 
 def page(report: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> str:

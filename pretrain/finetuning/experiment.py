@@ -65,7 +65,7 @@ def open_report(
     if json_path is not None:
         if not json_path.absolute().parent.is_dir():
             raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
-        check_writable(json_path)
+        check_writable(json_path, "--json")
         report.take_over(json_path)
     if out is not None:
         refuse_file(out)

@@ -419,9 +419,9 @@ def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, 
 def test_results_that_could_not_be_written_are_refused_before_training(model, files, monkeypatch):
     monkeypatch.setattr(experiment, "run_seed", lambda *_: pytest.fail("trained"))
     options = ("--uri", "none")
-    with pytest.raises(UserError, match=r"/proc/out\.json cannot be written \(/proc: "):
+    with pytest.raises(UserError, match=r"Cannot write to /proc/out\.json: .*another --json"):
         call(model, files, *options, "--json", "/proc/out.json")
-    with pytest.raises(UserError, match=r"/proc/a/best cannot be written"):
+    with pytest.raises(UserError, match=r"Cannot write to /proc/a/best: "):
         call(model, files, *options, "--out", "/proc/a/best")
     with pytest.raises(UserError, match="is there, and is no report of a fine-tuning"):
         call(model, files, *options, "--json", files)

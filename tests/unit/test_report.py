@@ -272,7 +272,7 @@ def test_the_command(tmp_path):
     assert (run / "report.html").read_text().startswith("<!doctype html>")
     result = CliRunner().invoke(app, ["report", str(run), "--json"])
     assert json.loads(result.output)["status"]["state"] == "completed"
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="Cannot write to"):
         CliRunner().invoke(
             app, ["report", str(run), "--out", str(tmp_path / "no/such/page.html")], catch_exceptions=False
         )

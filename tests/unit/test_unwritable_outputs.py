@@ -1,0 +1,147 @@
+"""Outputs that cannot be written: known before the work, and no retry is proposed where none can help."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from data_prep.file_errors import cannot_write, interrupted, is_lasting, unforeseen
+from data_prep.tokenizer import train
+from tests.support.disks import mounted
+from tests.support.in_process import command
+from tests.support.prep import jsonl, texts
+from tests.support.runs import environment, tiny_config, write_config
+
+LASTING = ("EROFS", "EACCES", "EPERM", "ENAMETOOLONG", "ENOTDIR", "EISDIR", "ELOOP", "EEXIST")
+PASSING = ("ENOSPC", "EDQUOT", "EIO", "ENETDOWN", "ETIMEDOUT", "ESTALE", "EMFILE", "ENOMEM")
+
+
+def error_of(name: str, path: str | None) -> OSError:
+    number = getattr(errno, name)
+    return OSError(number, os.strerror(number), path)
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_what_no_retry_cures(name):
+    assert is_lasting(error_of(name, "o"))
+    for path in ("o", "o/shards/00000-00000.tar", None):
+        said = str(interrupted(error_of(name, path), Path("o")))
+        assert said.startswith(f"Cannot write to {'o' if name == 'ENAMETOOLONG' else path or 'o'}"), said
+        assert said.endswith("--out.")
+        assert "again" not in said
+    unread = str(interrupted(error_of(name, "/data/a.jsonl"), Path("o")))
+    assert unread.startswith("Cannot read or write /data/a.jsonl: ")
+    assert "permissions" in unread
+    assert "again" not in unread + unforeseen(error_of(name, "/x"))
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_a_retry_may_cure(name):
+    assert not is_lasting(error_of(name, "o"))
+    said = str(interrupted(error_of(name, "o/shards/x"), Path("o")))
+    assert "What is finished is kept: " in said
+    assert said.endswith("run the same command again.")
+    assert ("make room" in said) == (name in ("ENOSPC", "EDQUOT"))
+
+
+def test_the_sentence_names_place_reason_and_option():
+    error = error_of("EROFS", "o/prep/lock")
+    assert str(cannot_write("o", error)) == "Cannot write to o: read-only file system. Choose another --out."
+    assert str(cannot_write("a.json", error, "--json")).endswith("Choose another --json.")
+    long = str(cannot_write("x" * 5000, error_of("ENAMETOOLONG", "x")))
+    assert long.endswith("Choose a shorter --out.")
+    assert len(long) < 200
+
+
+@pytest.fixture
+def source(tmp_path):
+    train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
+    return tmp_path
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A file system that takes no more; what `fill` put there stays."""
+    with mounted(tmp_path / "disk", "1m") as folder:
+        yield folder
+
+
+def protect(folder: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+
+
+def prep_run(source: Path, out: Path | str) -> list[str | Path]:
+    words = ["prep", "run", "--input", source / "a.jsonl", "--tokenizer", source / "tok", "--workers", "1"]
+    return [*words, "--out", out]
+
+
+def test_a_read_only_file_system(source, read_only, capsys):
+    run = read_only / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    write_config(run / "config.yaml", tiny_config(read_only, run))
+    protect(read_only)
+    ro = "read-only file system. Choose another --out.\n"
+    commands = {
+        "prep run": (prep_run(source, read_only / "o"), f"{read_only / 'o'}: {ro}"),
+        "prep plan": (["prep", "plan", *prep_run(source, read_only / "o")[2:-4], "--out", read_only / "o"], ro),
+        "tokenizer train": (["tokenizer", "train", "--input", source / "a.jsonl", "--out", read_only / "t"], ro),
+        "export": (["export", run], ro),
+        "report": (["report", run], ro),
+    }
+    for name, (words, expected) in commands.items():
+        ended = command(capsys, *words)
+        assert (ended.code, ended.out) == (1, ""), (name, ended)
+        assert ended.err.startswith("error: Cannot write to "), (name, ended.err)
+        assert ended.err.endswith(expected), (name, ended.err)
+
+
+def test_a_preparation_that_becomes_read_only(source, read_only, capsys):
+    """Begun, and then protected: the message of before the work, not that of an interruption."""
+    assert command(capsys, "prep", "plan", *prep_run(source, read_only / "o")[2:-4], "--out", read_only / "o").code == 0
+    protect(read_only)
+    ended = command(capsys, "prep", "task", read_only / "o", "0")
+    assert ended.err.startswith(f"error: Cannot write to {read_only / 'o'}")
+    assert ended.err.endswith("read-only file system. Choose another --out.\n")
+
+
+def test_names_that_no_file_can_have(source, capsys):
+    (source / "loop").symlink_to(source / "loop")
+    for out, reason in (("x" * 300, "file name too long"), (source / "loop" / "o", "too many levels of symbolic")):
+        ended = command(capsys, *prep_run(source, out))
+        assert ended.code == 1
+        assert ended.err.startswith("error: Cannot write to "), ended.err
+        assert reason in ended.err
+        assert "again" not in ended.err
+
+
+def test_a_folder_of_somebody_else(source):
+    """In a process without root's right to write everywhere."""
+    (source / "theirs").mkdir(mode=0o555)
+    prefix = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    try:
+        done = subprocess.run(
+            [*prefix, sys.executable, "-m", "launchers.cli", *map(str, prep_run(source, source / "theirs" / "o"))],
+            env=environment(), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    except FileNotFoundError:
+        pytest.skip("root needs setpriv to give up its right to write everywhere")
+    assert done.returncode == 1
+    assert done.stderr == f"error: Cannot write to {source}/theirs/o: permission denied. Choose another --out.\n"
+    assert os.listdir(source / "theirs") == []
+
+
+def test_an_unforeseen_error_with_a_path_is_one_line(tmp_path, capsys):
+    """Where a command has not explained it: the command line does."""
+    ended = command(capsys, "tokenizer", "train", "--input", tmp_path / ("y" * 300), "--out", tmp_path / "tok")
+    assert ended.code == 1
+    assert len(ended.err.splitlines()) == 1
+    assert "too long" in ended.err or "No input file" in ended.err
+
+
+def test_errors_are_errors_of_the_user():
+    assert isinstance(cannot_write("o", error_of("EROFS", "o")), UserError)
