@@ -259,11 +259,16 @@ class RunFolder:
     def read_status(self) -> Status:
         """What status.json says, but for a run whose processes are gone without a word: that one has failed.
 
+        A completed run whose last step is exported has no next action.
+
         Raises:
             UserError: if there is none, or it cannot be read.
         """
         status = self.recorded_status()
-        return status if status.is_over or self.is_held() else _ended_silently(status)
+        if not status.is_over and not self.is_held():
+            return _ended_silently(status)
+        exported = any((self.exports / f"step-{status.step:08d}{kind}").is_dir() for kind in ("", "-ema"))
+        return replace(status, next_action="none") if status.state == "completed" and exported else status
 
     def final_status(self) -> Status:
         """The status when the caller, who holds the folder, knows that the run's processes have ended.

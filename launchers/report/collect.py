@@ -8,8 +8,12 @@ from urllib.parse import quote
 
 import numpy as np
 
+from data_prep.errors import UserError
 from data_prep.folders import require_run
-from launchers.report.curves import axes_of, charts_of
+from data_prep.inspect import unigram_entropy
+from data_prep.reader import Dataset
+from data_prep.remote import is_url
+from launchers.report.curves import averaged, axes_of, charts_of
 from launchers.report.events import breaks_of, marks_of, speeds, time_spent
 from launchers.report.facts import (
     config_rows,
@@ -24,6 +28,8 @@ from launchers.report.predictions import predictions_of, shown
 from pretrain.measured import Measured, measured_of, read_measured
 from pretrain.overview import page_of
 from pretrain.run_folder import RunFolder
+
+_MOST_TOKENS = 50_000_000  # that are counted for a page: seconds
 
 
 def collect(run: Path, out: Path) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "version": environment.get("packages", {}).get("maskwright") or "",
         "status": status_of(folder),
         "notices": _notices(measured, config, environment),
-        "headline": _headline(measured, speed),
+        "headline": _headline(measured, speed, _entropy(config.get("data.valid"))),
         "speeds": speed,
         "charts": charts_of(measured),
         "axes": axes_of(measured),
@@ -97,18 +103,33 @@ def _notices(measured: Measured, config: dict[str, Any], environment: dict[str, 
     return said
 
 
-def _headline(measured: Measured, speed: dict[str, float]) -> list[tuple[str, float, str]]:
+def _entropy(place: Any) -> float | None:
+    """The loss of a prediction that ignores context, in nats a token, on a held-out data set of moderate size.
+
+    None for a data set that is elsewhere, large, or cannot be read.
+    """
+    if not isinstance(place, str) or is_url(place):
+        return None
+    try:
+        dataset = Dataset(Path(place))
+        return unigram_entropy(dataset) if 0 < dataset.manifest.totals.tokens <= _MOST_TOKENS else None
+    except (UserError, OSError):
+        return None
+
+
+def _headline(measured: Measured, speed: dict[str, float], entropy: float | None) -> list[tuple[str, float, str]]:
     """(name, value, unit) of the numbers that stand at the top."""
     found = []
-    for name, metric, unit in (
-        ("training loss", "train/loss", "nats"),
-        ("held-out loss", "eval/loss", "nats"),
-        ("held-out accuracy", "eval/masked_accuracy", "share"),
+    losses = averaged(measured.series("train/loss").values)
+    for name, values, unit in (
+        ("training loss, average", losses, "nats"),
+        ("held-out loss", measured.series("eval/loss").values, "nats"),
+        ("unigram entropy of held-out text", np.array([] if entropy is None else [entropy]), "nats"),
+        ("held-out accuracy", measured.series("eval/masked_accuracy").values, "share"),
     ):
-        values = measured.series(metric).values
         values = values[np.isfinite(values)]
-        if len(values):  # a single batch says little
-            found.append((name, float(values[-50:].mean() if metric == "train/loss" else values[-1]), unit))
+        if len(values):
+            found.append((name, float(values[-1]), unit))
     for name, key, unit in (
         ("real tokens seen", "tokens", "count"),
         ("real tokens/s", "tokens_per_second", "count"),
@@ -134,7 +155,9 @@ def _stage_marks(config: dict[str, Any], measured: Measured) -> list[dict[str, A
 
 def _exports(exports: Path, out: Path) -> list[dict[str, str]]:
     """Exported models, with links that hold as long as page and run stay where they are to each other."""
-    folders = sorted(path for path in exports.iterdir() if path.is_dir()) if exports.is_dir() else []
+    folders = (
+        sorted(path for path in exports.iterdir() if path.is_dir() and path.name[0] != ".") if exports.is_dir() else []
+    )
     base = out.resolve().parent
     return [{"name": path.name, "link": "./" + quote(os.path.relpath(path.resolve(), base))} for path in folders]
 

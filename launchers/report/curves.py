@@ -9,6 +9,7 @@ from launchers.report.events import seconds_of, tokens_of
 from pretrain.measured import Floats, Measured, Series, last_of_each, smooth, thinned
 
 BUCKETS = 800
+_SHORTEST_WINDOW = 9  # steps: a single batch says little
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,14 @@ def _line(measured: Measured, line: Line) -> dict[str, Any] | None:
     if line.style == "smooth":
         if len(series.steps) < 20:
             return None
-        series = Series(series.steps, smooth(series.values, len(series.values) // 50))
+        series = Series(series.steps, averaged(series.values))
     points = thinned(*series, BUCKETS)
     return {"label": line.label, "style": line.style, "x": points.steps.tolist(), "y": rounded(points.values)}
+
+
+def averaged(values: Floats) -> Floats:
+    """The average that the page shows of a noisy metric, in curves and in numbers: over a fiftieth of all steps."""
+    return smooth(values, max(_SHORTEST_WINDOW, len(values) // 50))
 
 
 def axes_of(measured: Measured) -> dict[str, list[float]]:

@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -18,6 +19,7 @@ from launchers.report.page import embedded, page
 from launchers.report.predictions import predictions_of
 from pretrain.journal import parse_entry
 from pretrain.measured import measured_of
+from tests.datasets import make_dataset
 from tests.support.report_runs import SECONDS, START, TOKENS, eventful, line, prediction_lines, step_line, write_run
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(2)> & {{script}} \u2028 "\x1b[31m'
@@ -121,8 +123,37 @@ def test_the_page_of_an_eventful_run(tmp_path):
     }  # fmt: skip
     assert found["notices"] == []
     assert [name for name, *_ in found["headline"]] == [
-        "training loss", "held-out loss", "real tokens seen", "real tokens/s", "goodput",
+        "training loss, average", "held-out loss", "real tokens seen", "real tokens/s", "goodput",
     ]  # fmt: skip
+
+
+def test_there_is_one_training_loss(tmp_path):
+    found = collect(write_run(tmp_path / "run", eventful()), tmp_path / "page.html")
+    (loss,) = [value for name, value, _ in found["headline"] if name.startswith("training loss")]
+    lines = {line["label"]: line["y"] for line in found["charts"][0]["lines"]}
+    assert lines["training, average"][-1] == pytest.approx(loss, rel=1e-4)
+
+
+def test_the_held_out_loss_stands_beside_the_unigram_entropy(tmp_path):
+    run = write_run(tmp_path / "run", eventful())
+    make_dataset(run / "data" / "valid", [[5, 6] * 8, [7, 8] * 8], 100)
+    found = collect(run, tmp_path / "page.html")
+    names = [name for name, *_ in found["headline"]]
+    place = names.index("unigram entropy of held-out text")
+    assert names[place - 1] == "held-out loss"
+    assert found["headline"][place][1:] == [pytest.approx(math.log(4)), "nats"]
+
+
+def test_a_run_that_is_exported_has_no_next_action(tmp_path):
+    run = write_run(tmp_path / "run", eventful())
+    assert collect(run, tmp_path / "page.html")["status"]["next_action"] == "export"
+    (run / "exports" / "step-00000010").mkdir(parents=True)
+    (run / "exports" / ".logged-model.tmp").mkdir()
+    found = collect(run, tmp_path / "page.html")
+    assert found["status"]["next_action"] == "export", "that is another step"
+    assert [export["name"] for export in found["exports"]] == ["step-00000010"]
+    (run / "exports" / "step-00000030").mkdir()
+    assert collect(run, tmp_path / "page.html")["status"]["next_action"] == "none"
 
 
 class Elements(HTMLParser):

@@ -53,6 +53,7 @@ class Chart {
     this.spec = spec;
     this.height = wide ? 320 : 180;
     this.log = spec.log;
+    this.averaged = spec.lines.some(line => line.style === "smooth");  // whose last value says more than a step's
     this.entries = spec.lines.map(line => {
       const value = make("b");
       return { line, value, item: make("span", { class: `${hueOf(spec, line)} ${line.style}` }, make("i"), `${line.label} `, value) };
@@ -180,6 +181,7 @@ class Chart {
     this.entries.forEach(({ line, value }, n) => {
       const shown = this.lines[n];
       if (!shown.x.length) { value.textContent = "–"; return; }
+      if (x === null && line.style === "raw" && this.averaged) { value.textContent = ""; return; }
       const at = x === null ? shown.x.length - 1 : nearest(shown.x, x);
       value.textContent = written(shown.y[at], this.spec.unit, true);
       if (x !== null && line.style !== "raw" && (!this.log || shown.y[at] > 0) && shown.x[at] >= this.low && shown.x[at] <= this.high)

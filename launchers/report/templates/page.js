@@ -60,7 +60,7 @@ function head() {
 function numbers() {
   const shown = report.headline.map(([name, value, unit]) =>
     make("div", { class: "card" }, make("span", { class: "soft small" }, name),
-      make("b", {}, unit === "seconds" ? duration(value) : written(value, unit, true))));
+      make("b", {}, unit === "seconds" ? duration(value) : written(value, unit, true)), unit === "nats" ? make("span", { class: "soft small" }, " nats") : ""));
   return shown.length ? [make("div", { class: "numbers" }, ...shown)] : [];
 }
 
