@@ -144,7 +144,7 @@ function table(title, names, rows) {
 }
 
 function facts() {
-  const rows = report.facts.map(([name, value]) => make("tr", {}, make("th", {}, name), make("td", {}, /^https?:\/\//.test(value) && !/\s/.test(value) ? make("a", { href: value }, value) : value)));
+  const rows = report.facts.map(([name, value]) => make("tr", {}, make("th", {}, name), make("td", {}, name === "MLflow" && URL.canParse(value) ? make("a", { href: value }, value) : value)));
   if (report.exports.length)
     rows.push(make("tr", {}, make("th", {}, "Exports"), make("td", {}, ...report.exports.flatMap(({ name, link }) => [make("a", { href: link }, name), "\n"]))));
   const found = [make("h2", {}, "The run"), make("div", { class: "card" }, make("table", { class: "facts" }, ...rows))];
