@@ -19,7 +19,7 @@ def kind_of(path: Path) -> str:
         return "a Hugging Face model folder"
     if (path / "manifest.json").is_file():
         return "a checkpoint" if (path / "deepspeed").is_dir() else "a data set folder"
-    if (path / "prep").is_dir() and ((path / "train").is_dir() or (path / "shards").is_dir()):
+    if (path / "shards").is_dir() or ((path / "prep").is_dir() and (path / "train").is_dir()):
         return "a data set folder" if (path / "train" / "manifest.json").is_file() else "an unfinished data set folder"
     for name, kind in (("study.json", "a study folder"), ("tokenizer.json", "a tokenizer folder")):
         if (path / name).is_file():

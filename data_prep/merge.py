@@ -156,4 +156,5 @@ def _nothing(plan: Plan, records: Sequence[TaskRecord], split: str) -> str:
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "nothing was read"
     row = next((record.first_unreadable for record in records if record.first_unreadable), None)
     first = f"; the first unreadable row is {row.file} line {row.line}: {row.reason}" if row else ""
-    return f"The input has no document to keep ({counts}){first}; check the input and --text-field."
+    names = f"{plan.inputs[0].name}{' and others' if plan.inputs[1:] else ''}" if plan.inputs else "The input"
+    return f"{names}: no document to keep ({counts}){first}. Check --input and --text-field."

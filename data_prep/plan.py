@@ -252,14 +252,14 @@ def open_plan(out: Path, tokenizer: TokenizerInfo, settings: Settings) -> Plan:
     if not plan_path(out).exists():
         return Plan([], [], tokenizer, settings)
     plan = read_plan(out)
-    differing = [name.replace("_", " ") for name in _differences(plan.settings, settings)]
-    if plan.tokenizer != tokenizer:
-        differing.insert(0, "tokenizer")
-    if differing:
-        raise UserError(
-            f"{out} was prepared or begun with another {' and '.join(differing)}; choose a new --out folder or delete "
-            "this one."
-        )
+    before, now = _options(plan.settings), _options(settings)
+    differing = [name for name in before if before[name] != now[name]]
+    kept = ["another --tokenizer"] if plan.tokenizer != tokenizer else []
+    kept += [_written(name, before[name]) for name in differing]
+    if kept:
+        given = " and ".join(_written(name, now[name]) for name in differing if name != "evaluation_sha256")
+        command = f"; the command has {given}" if given else ""
+        raise UserError(f"{out} was prepared with {' and '.join(kept)}{command}. Use the same, or another --out.")
     return plan
 
 
@@ -269,14 +269,20 @@ def write_plan(plan: Plan, out: Path) -> None:
         write_json(plan_path(out), asdict(plan))
 
 
-def _differences(old: Any, new: Any) -> list[str]:
-    """Names of the settings that differ, those of nested settings included."""
-    names = []
-    words = {"evaluation_sha256": "set of evaluation files"}
-    for one in fields(old):
-        before, after = getattr(old, one.name), getattr(new, one.name)
-        if hasattr(before, "__dataclass_fields__"):
-            names += _differences(before, after)
-        elif before != after:
-            names.append(words.get(one.name, one.name))
-    return names
+def _options(settings: Any) -> dict[str, Any]:
+    """The values of all settings, nested ones included, by name."""
+    found: dict[str, Any] = {}
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        found |= _options(value) if hasattr(value, "__dataclass_fields__") else {one.name: value}
+    return found
+
+
+def _written(name: str, value: Any) -> str:
+    """A setting as an option of the command: --min-characters 20, or `no --id-field`."""
+    if name == "evaluation_sha256":
+        return f"{'other' if value else 'no'} --decontaminate files"
+    option = f"--{name.replace('_', '-')}"
+    if value is None or value is False:
+        return f"no {option}"
+    return option if value is True else f"{option} {value}"

@@ -122,7 +122,7 @@ def no_data_set(folder: str | Path, setting: str = "the path") -> str:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a data set folder; raises UserError where there is none or it does not follow the format."""
     path = folder / "manifest.json"
-    if not folder.is_dir():
+    if not folder.exists():
         raise MissingDataSet(no_data_set(folder))
     if not path.is_file() and (folder / "train" / "manifest.json").is_file():
         raise UserError(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")

@@ -56,7 +56,15 @@ def _unknown_option(error: Any) -> str:
     said = f"Unknown option {shown(name)} of {_path(error)}."
     if "." in name:
         return f"{said} Write keys of the config without dashes: {name.lstrip('-')}=VALUE."
-    known = [option for parameter in _parameters(error) for option in (*parameter.opts, *parameter.secondary_opts)]
+    words = {parameter.name: parameter for parameter in _parameters(error) if parameter.param_type_name == "argument"}
+    if name.lstrip("-") in words:
+        return f"{said} Write {_name(words[name.lstrip('-')])} without a name before it."
+    known = [
+        option
+        for parameter in _parameters(error)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option[0] == "-"
+    ]
     likely = None if len(name) < 4 else next((option for option in known if option.startswith(name)), None)
     likely = likely or nearest(name, known, 0.65)
     return f"{said} Did you mean {likely}?" if likely else f"{said} {_help(error)}"

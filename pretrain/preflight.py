@@ -1,8 +1,9 @@
 """Preflight checks: what would end a run before its first step fails before any process starts, or a job waits."""
 
 import os
+from pathlib import Path
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, working_directory
 from pretrain.checkpoint.folder import committed
 from pretrain.config import Config
 from pretrain.data.sources import check_run, open_sources
@@ -18,8 +19,18 @@ def check_start(config: Config, world_size: int) -> None:
         UserError: saying what is wrong.
     """
     check_tracking(config)
+    _check_named_checkpoint(config)
     check_run(config, world_size)
     check_model(config)
+
+
+def _check_named_checkpoint(config: Config) -> None:
+    """Find a run.resume that names no folder. A run that has checkpoints of its own no longer needs it."""
+    resume = config.run.resume
+    is_named = resume not in ("auto", "required", "never")
+    if is_named and not Path(resume).is_dir() and not _has_checkpoints(config):
+        where = f"{resume}{working_directory(resume)}"
+        raise UserError(f"run.resume: no checkpoint folder {where}. Name RUN/checkpoints/step-N, or write auto.")
 
 
 def check_tracking(config: Config) -> None:
@@ -59,9 +70,10 @@ def check_model(config: Config) -> None:
 
 def _has_begun(config: Config) -> bool:
     """Whether the run, or one of its seeds, goes on from a checkpoint, or may from a copy elsewhere."""
-    runs = [config.run.dir, *config.run.dir.glob("seed-*")]
-    return (
-        config.run.resume not in ("auto", "never")
-        or config.checkpoint.remote is not None
-        or any(committed(RunFolder(run).checkpoints) for run in runs)
-    )
+    goes_on = config.run.resume not in ("auto", "never") or config.checkpoint.remote is not None
+    return goes_on or _has_checkpoints(config)
+
+
+def _has_checkpoints(config: Config) -> bool:
+    """Whether the run folder, or that of one of its seeds, has a checkpoint."""
+    return any(committed(RunFolder(run).checkpoints) for run in (config.run.dir, *config.run.dir.glob("seed-*")))

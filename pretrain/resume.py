@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from data_prep.errors import UserError, working_directory
+from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.agree import on_main, together
 from pretrain.checkpoint.choose import newest_verified, verify_together
@@ -121,9 +121,6 @@ def _init_now(config: Config, found: checkpoint.Checkpoint) -> str | None:
 
 
 def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoint:
-    if not path.is_dir():
-        where = f"{path}{working_directory(path)}"
-        raise UserError(f"run.resume: no checkpoint folder {where}. Name RUN/checkpoints/step-N, or write auto.")
     if path.resolve().parent != folder.checkpoints.resolve() and not config.run.trust_checkpoint:
         raise UserError(
             f"{path} belongs to another run, and this one would build on weights of whoever made it; "

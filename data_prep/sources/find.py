@@ -86,8 +86,9 @@ def _nothing_found(value: str, path: Path) -> str:
     """The message for a folder without inputs, a pattern that matches nothing, or a path that does not exist."""
     if path.is_dir():
         others = sorted(str(file) for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        held = f"it has {len(others)} files of other types, such as {_unknown_type(others[0])}" if others else "empty."
-        return f"No input file in the folder {value}: {held}"
+        if not others:
+            return f"No input file in the folder {value}: it is empty. Correct --input."
+        return f"No input file in the folder {value}, but files of other types, such as {_unknown_type(others[0])}"
     missing = f"No input file at {value}{working_directory(value)}."
     names = os.listdir(path.parent) if path.parent.is_dir() else []
     if likely := difflib.get_close_matches(path.name, names, n=1, cutoff=0.7):

@@ -10,7 +10,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, working_directory
 from launchers.runs import Seen, age_cell, as_json, look, number, place, step_cell, wide_console
 from launchers.squeue import QueuedJob, own_jobs
 
@@ -34,7 +34,7 @@ def list_runs(
     jobs, problem = own_jobs()
     missing = next((folder for folder in folders or [] if not folder.is_dir()), None)
     if missing is not None:
-        raise UserError(f"{missing}: there is no such folder")
+        raise UserError(f"No folder {missing}{working_directory(missing)}. Name a folder of runs.")
     if problem and not folders:
         raise UserError(f"Slurm's queue is not known, as {problem}; name a folder to list the runs in it")
     if problem:

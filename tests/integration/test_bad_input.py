@@ -68,7 +68,8 @@ def test_missing_data_set(write, tmp_path, key):
 def test_unfinished_data_set(write, data, tmp_path):
     shutil.copytree(data / "train", tmp_path / "unfinished")
     (tmp_path / "unfinished" / "manifest.json").unlink()
-    assert "no finished data set" in refused("train", write(data__train=str(tmp_path / "unfinished")))
+    message = refused("train", write(data__train=str(tmp_path / "unfinished")))
+    assert "unfinished is an unfinished data set folder (no manifest.json)" in message
 
 
 def test_a_run_folder_that_is_a_file(write, tmp_path):

@@ -85,7 +85,7 @@ def test_a_refused_command_leaves_the_evaluation_n_grams(tmp_path, tokenizer):
     options = [[tmp_path / "a.jsonl"], tokenizer, tmp_path / "out"]
     plan_only(request(*options, evaluation=[tmp_path / "one.txt"]))
     for other in ([tmp_path / "two.txt"], []):
-        with pytest.raises(UserError, match="begun with another set of evaluation files;"):
+        with pytest.raises(UserError, match="prepared with other --decontaminate files"):
             plan_only(request(*options, evaluation=other))
     do_tasks(tmp_path / "out", [0], Workers(1))
     merge_tasks(tmp_path / "out", Workers(1))

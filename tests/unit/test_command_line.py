@@ -68,6 +68,10 @@ def test_the_help_says_where_to_begin(capsys):
         ("prep task data", "maskwright prep task needs TASK. Example: maskwright prep task data/web 0 1 2"),
         ("train c.yaml --proc 2", "Unknown option '--proc' of maskwright train. Did you mean --procs?"),
         ("train c.yaml --gpus 2", "Unknown option '--gpus' of maskwright train. See maskwright train --help."),
+        (
+            "train --config c.yaml",
+            "Unknown option '--config' of maskwright train. Write CONFIG without a name before it.",
+        ),
         ("train c.yaml -p 2", "Unknown option '-p' of maskwright train. See maskwright train --help."),
         ("train c.yaml --train.steps=5", "Write keys of the config without dashes: train.steps=VALUE."),
         ("train c.yaml --procs", "--procs needs a value: --procs VALUE."),

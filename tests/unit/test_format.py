@@ -241,7 +241,7 @@ def test_folder_without_a_finished_data_set(dataset, tmp_path):
         Dataset(tmp_path / "nowhere")
     shutil.rmtree(dataset.path / "shards")
     (dataset.path / "manifest.json").unlink()
-    with pytest.raises(UserError, match=r"no manifest\.json"):
+    with pytest.raises(UserError, match="is an empty folder, not a data set folder"):
         Dataset(dataset.path)
     (dataset.path / "manifest.json").write_text("{")
     with pytest.raises(UserError, match="not a valid manifest"):

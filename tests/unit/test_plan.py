@@ -100,20 +100,20 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
     write_plan(plan, tmp_path)
     assert read_plan(tmp_path) == plan == open_plan(tmp_path, plan.tokenizer, plan.settings)
     others = {
-        "text field": Settings(reading=Options(text_field="body")),
-        "id field": Settings(reading=Options(id_field="id")),
-        "separator": Settings(reading=Options(separator="line")),
-        "min characters": Settings(cleaning=Cleaning(min_characters=3)),
-        "set of evaluation files": Settings(evaluation_sha256="0"),
-        "deduplicate": Settings(deduplicate="exact"),
-        "valid fraction": Settings(valid_fraction=0.1),
+        "--text-field text; the command has --text-field body": Settings(reading=Options(text_field="body")),
+        "no --id-field; the command has --id-field id": Settings(reading=Options(id_field="id")),
+        "--separator blank; the command has --separator line": Settings(reading=Options(separator="line")),
+        "--min-characters 0; the command has --min-characters 3": Settings(cleaning=Cleaning(min_characters=3)),
+        "no --decontaminate files": Settings(evaluation_sha256="0"),
+        "--deduplicate none; the command has --deduplicate exact": Settings(deduplicate="exact"),
+        "--valid-fraction 0.0; the command has --valid-fraction 0.1": Settings(valid_fraction=0.1),
     }
     for name, settings in others.items():
-        with pytest.raises(UserError, match=f"begun with another {name};"):
+        with pytest.raises(UserError, match=rf"was prepared with {name}\. Use the same, or another --out\."):
             open_plan(tmp_path, plan.tokenizer, settings)
         assert Plan(plan.inputs, plan.tasks, plan.tokenizer, settings).task_hash(0) != plan.task_hash(0)
-    with pytest.raises(UserError, match="begun with another tokenizer and deduplicate;"):
-        open_plan(tmp_path, tokenizer_info(1001), others["deduplicate"])
+    with pytest.raises(UserError, match="prepared with another --tokenizer and --deduplicate none; the command"):
+        open_plan(tmp_path, tokenizer_info(1001), Settings(deduplicate="exact"))
 
 
 def test_a_folder_without_a_plan(tmp_path):

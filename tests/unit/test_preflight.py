@@ -71,8 +71,15 @@ def test_a_run_that_has_begun_needs_its_weights_no_more(config, tmp_path, run):
 def test_weights_are_not_asked_for_where_the_run_goes_on_from_elsewhere(config, tmp_path):
     gone = f"model.init={tmp_path / 'none'}"
     assert "is no folder" in refusal(config, gone, "run.resume=never")
-    for change in ("run.resume=required", "run.resume=other/checkpoints/step-00000003", "checkpoint.remote=s3://b/run"):
+    for change in ("run.resume=required", f"run.resume={tmp_path}", "checkpoint.remote=s3://b/run"):
         assert refusal(config, gone, change) is None
+
+
+def test_a_named_checkpoint_exists_where_the_run_has_none_of_its_own(config, tmp_path):
+    missing = f"run.resume={tmp_path}/other/checkpoints/step-00000003"
+    assert "step-00000003. Name RUN/checkpoints/step-N, or write auto." in refusal(config, missing)
+    (RunFolder(load_config(config).run.dir).checkpoints / name_of(3)).mkdir(parents=True)
+    assert refusal(config, missing) is None
 
 
 def test_every_command_that_starts_runs_refuses(config, tmp_path):

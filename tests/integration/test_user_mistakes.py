@@ -1,0 +1,304 @@
+"""Mistakes that users make: each gets one line that says what is wrong, where, and what to do.
+
+`MISTAKES` is the list. Every line is typed as it stands, in a folder that `world` fills.
+"""
+
+import gzip
+import json
+import re
+import shlex
+import shutil
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.support import runs, text_data
+
+PARSER_WORDS = re.compile(
+    r"Value error|Input should be|unable to parse|valid integer|valid number|Traceback|pydantic|typer|click|"
+    r"\b(NoneType|str|int|dict|bool|list\[)\b|Errno|Error\b|codec|object has no"
+)
+
+
+class Mistake(NamedTuple):
+    """`line` is what follows `maskwright`; the message has `wrong`, which names the mistake, and `todo`, the advice."""
+
+    line: str
+    wrong: str
+    todo: str
+    code: int = 1
+
+
+TRAIN = "train run.yaml run.dir=new"
+PREP = "prep run --tokenizer tok --out new --workers 1 --input"
+FINETUNE = "finetune model --task classification --seeds 1 --train train.tsv --valid"
+
+MISTAKES = {
+    "Commands and options": [
+        Mistake("trian run.yaml", "trian", "maskwright train", 2),
+        Mistake("--help-me", "--help-me", "--help", 2),
+        Mistake("prep tokenize text.jsonl", "tokenize", "--help", 2),
+        Mistake("run run.yaml", "'run'", "maskwright prep run", 2),
+        Mistake("train", "CONFIG", "Example: maskwright train", 2),
+        Mistake("train run.yaml --procs two", "--procs", "whole number", 2),
+        Mistake("train run.yaml --procs -1", "--procs", "1 or more", 2),
+        Mistake("train run.yaml --gpu 0", "--gpu", "--help", 2),
+        Mistake("train run.yaml --train.steps 5", "--train.steps", "train.steps=VALUE", 2),
+        Mistake("tokenizer train --input text.jsonl --out new --vocab-size 30k", "--vocab-size", "30000", 2),
+        Mistake("tokenizer train --input text.jsonl --out new --kind sentencepiece", "--kind", "wordpiece or bpe", 2),
+        Mistake("analyze layers model --data data/valid --mask-rate 15%", "--mask-rate", "0.15", 2),
+        Mistake("export", "RUN", "Example: maskwright export", 2),
+        Mistake("replay runs/r", "--step", "Example: maskwright replay", 2),
+        Mistake("export runs/r --step last", "--step", "whole number", 2),
+        Mistake("evaluate model --data", "--data", "--data VALUE", 2),
+        Mistake("train --config run.yaml", "--config", "Write CONFIG without", 2),
+        Mistake("train run.yaml -p 2", "-p", "--help", 2),
+        Mistake("report runs/r runs/r", "'runs/r'", "--help", 2),
+    ],
+    "Config files": [
+        Mistake("train rum.yaml", "rum.yaml", "Did you mean run.yaml?"),
+        Mistake("train sub/run.yaml", "working directory", "Correct the path"),
+        Mistake("train runs/r", "runs/r is a folder", "runs/r/config.yaml"),
+        Mistake("train text.jsonl", "text.jsonl", "YAML"),
+        Mistake("train tab.yaml", "tab.yaml: line 2", "Indent with spaces"),
+        Mistake("train colon.yaml", "colon.yaml: line 2", "quotes"),
+        Mistake("train empty.yaml", "empty.yaml is empty", "run:, data: and train:"),
+        Mistake("train list.yaml", "list.yaml has no sections", "run:, data: and train:"),
+        Mistake("train other_tool.yaml", "output_dir", "run.dir"),
+        Mistake("train data.bin", "data.bin", "YAML file"),
+        Mistake("train run.yaml run.yaml", "second config file", "KEY=VALUE"),
+        Mistake("train run.yaml train.steps 5", "'train.steps'", "train.steps=100"),
+        Mistake("train run.yaml train.steps = 5", "'train.steps'", "without spaces"),
+        Mistake("train twice.yaml", "steps", "lines"),
+    ],
+    "Config values": [
+        Mistake(f"{TRAIN} train.stpes=5", "train.stpes", "train.steps"),
+        Mistake(f"{TRAIN} optim.learning_rate=1e-4", "optim.learning_rate", "optim.lr"),
+        Mistake(f"{TRAIN} train.seq_len=64", "train.seq_len", "data.seq_len"),
+        Mistake(f"{TRAIN} train.steps=1,000", "train.steps", "1000"),
+        Mistake(f"{TRAIN} train.steps=five", "train.steps", "whole number"),
+        Mistake(f"{TRAIN} train.steps=-5", "train.steps", "1 or more"),
+        Mistake(f"{TRAIN} train.steps=2024-01-31", "train.steps", "whole number"),
+        Mistake(f"{TRAIN} train.steps=[100]", "train.steps", "100 without brackets"),
+        Mistake(f"{TRAIN} masking.rate=15", "masking.rate", "0.15"),
+        Mistake(f"{TRAIN} masking.rate=15%", "masking.rate", "0.15"),
+        Mistake(f"{TRAIN} masking.strategy=whole-word", "masking.strategy", "whole_word"),
+        Mistake(f"{TRAIN} optim.name=AdamW8bit", "optim.name", "adamw"),
+        Mistake(f"{TRAIN} optim.betas=0.9", "optim.betas", "[0.9"),
+        Mistake(f"{TRAIN} train.precision=float16", "train.precision", "fp16"),
+        Mistake(f"{TRAIN} train.compile=maybe", "train.compile", "true or false"),
+        Mistake(f"{TRAIN} model.size=medium", "medium", "small"),
+        Mistake(f"{TRAIN} model.max_positions=16", "model.max_positions", "at least"),
+        Mistake(f"{TRAIN} data.seq_len=1000000", "data.seq_len", "65536 or less"),
+        Mistake(f"{TRAIN} train.micro_batch_size=3", "train.global_batch_size", "multiple"),
+        Mistake(f"{TRAIN} train.global_batch_size=9 --procs 2", "train.global_batch_size", "processes"),
+        Mistake(f"{TRAIN} --procs 16", "16 processes", "train.global_batch_size"),
+        Mistake(f"{TRAIN} run.resume=runs/none", "runs/none (working directory", "RUN/checkpoints/step-N"),
+        Mistake(f"{TRAIN} track.uri=localhost:5000", "localhost:5000", "http://"),
+        Mistake(f"{TRAIN} checkpoint.remote=bucket/run", "checkpoint.remote", "s3://"),
+        Mistake(f"{TRAIN} model.init=data/train", "model.init", "config.json"),
+        Mistake(f"{TRAIN} model.init=none", "none", "model.init"),
+        Mistake(f"{TRAIN} zero.stage=0 train.precision=bf16", "zero.stage", "zero.stage 1"),
+        Mistake(f"{TRAIN} run.dir=text.jsonl", "text.jsonl", "run.dir"),
+        Mistake("train run.yaml train.global_batch_size=16", "train.global_batch_size", "run.dir"),
+    ],
+    "Data sets": [
+        Mistake(f"{TRAIN} data.train=nothing/train", "nothing/train (working directory", "maskwright prep run"),
+        Mistake(f"{TRAIN} data.train=data", "data holds two data sets", "data/train"),
+        Mistake(f"{TRAIN} data.train=tok", "tok", "prep run"),
+        Mistake(f"{TRAIN} data.train=text.jsonl", "text.jsonl", "prep run"),
+        Mistake(f"{TRAIN} data.valid=foreign", "foreign was made with another tokenizer", "same --tokenizer"),
+        Mistake("prep info tok", "tok", "prep run"),
+        Mistake("prep show data/train 100000", "100000", "it has 451"),
+        Mistake("prep show data/train first", "N must be", "whole number", 2),
+        Mistake("prep verify runs/r", "runs/r", "data set"),
+        Mistake("prep collocations data/train --out text.jsonl", "text.jsonl exists", "another --out"),
+        Mistake("prep info text.jsonl", "text.jsonl", "prep run"),
+    ],
+    "Text to prepare": [
+        Mistake(f"{PREP} missing.txt", "missing.txt (working directory", "Name a file"),
+        Mistake(f"{PREP} text.json", "text.json", "Did you mean text.jsonl?"),
+        Mistake(f"{PREP} table.csv", "table.csv: .csv", "pandas.read_csv"),
+        Mistake(f"{PREP} table.tsv", "table.tsv: .tsv", "pandas.read_csv"),
+        Mistake(f"{PREP} page.html", "page.html: .html", "pandoc page.html"),
+        Mistake(f"{PREP} book.pdf", "book.pdf: .pdf", "pymupdf"),
+        Mistake(f"{PREP} letter.docx", "letter.docx: .docx", "pandoc letter.docx"),
+        Mistake(f"{PREP} docs", "notes.md: .md", "mv docs/notes.md docs/notes.txt"),
+        Mistake(f"{PREP} empty.txt", "no document", "text"),
+        Mistake(f"{PREP} zipped.txt", "zipped.txt", "add .gz to its name"),
+        Mistake(f"{PREP} latin1.txt", "latin1.txt", "UTF-8"),
+        Mistake(f"{PREP} text.jsonl --text-field body", "body", "--text-field"),
+        Mistake(f"{PREP} text.jsonl --valid-fraction 5%", "--valid-fraction", "0.05", 2),
+        Mistake(f"{PREP} text.jsonl --valid-fraction 5", "--valid-fraction", "0.05", 2),
+        Mistake("prep run --input text.jsonl --out new --tokenizer none --workers 1", "none", "tokenizer"),
+        Mistake("prep run --input text.jsonl --out new --tokenizer data/train --workers 1", "data/train", "tokenizer"),
+        Mistake("prep run --input text.jsonl --out new --tokenizer nomask --workers 1", "no mask token", "[MASK]"),
+        Mistake("prep run --input text.jsonl --out model --tokenizer tok --workers 1", "model", "--out"),
+        Mistake(
+            "prep run --input text.jsonl --out data --tokenizer tok --text-field other --workers 1",
+            "--text-field text",
+            "another --out",
+        ),
+        Mistake("prep task data 99", "99", "task"),
+        Mistake("prep merge tok", "tok", "prep plan"),
+        Mistake("tokenizer train --input text.jsonl --out tok", "tok exists", "another --out"),
+        Mistake("tokenizer train --input empty.txt --out new", "text", "--input"),
+    ],
+    "Runs": [
+        Mistake("status runs/none", "runs/none", "run"),
+        Mistake("status data/train", "data/train", "run"),
+        Mistake("stop none", "none", "run folder"),
+        Mistake("logs none", "none", "run"),
+        Mistake("logs runs/r --job 4711", "4711", "job"),
+        Mistake("logs runs/r --rank 9", "rank 9", "hang"),
+        Mistake("report none", "none", "run"),
+        Mistake("report data/train", "data/train", "run"),
+        Mistake("checkpoints model", "model", "run"),
+        Mistake("replay runs/r --step 99", "99", "8"),
+        Mistake("replay runs/r --step 0", "--step", "1 or more", 2),
+        Mistake("replay runs/r --step 1 --rank 5", "5", "rank"),
+        Mistake("replay runs/r --step 1 --diff model", "model", "run"),
+        Mistake("track sync none", "none", "folder"),
+        Mistake("track sync runs/r --uri localhost:5000", "localhost:5000", "http://"),
+        Mistake("track register runs/r --name x --step 3", "track.uri: none", "--uri"),
+        Mistake("export none", "none", "run"),
+        Mistake("export model", "model", "run"),
+        Mistake("export runs/r --step 3", "3", "step"),
+        Mistake("export runs/r --out tok", "tok", "--out"),
+        Mistake("export runs/r --out s3://bucket/x", "s3://bucket/x", "local"),
+        Mistake("export runs/r --ema", "ema", "optim.ema"),
+    ],
+    "Models": [
+        Mistake("evaluate --data data/valid", "model", "--baseline unigram"),
+        Mistake("evaluate model", "--data", "--pairs"),
+        Mistake("evaluate none --data data/valid", "none", "run"),
+        Mistake("evaluate notok --data data/valid", "notok", "tokenizer"),
+        Mistake("evaluate model --data foreign", "foreign", "tokenizer"),
+        Mistake("evaluate model --data valid", "valid (working directory", "prep run"),
+        Mistake("evaluate model --data data/valid --seq-len 512", "32 tokens", "--seq-len"),
+        Mistake("evaluate data/valid --data model", "data/valid", "maskwright export"),
+        Mistake("evaluate run.yaml --data data/valid", "run.yaml", "maskwright export"),
+        Mistake("evaluate model --pairs table.csv", "table.csv", "jsonl"),
+        Mistake("evaluate model --pairs text.jsonl", "text.jsonl", "sentence_good"),
+        Mistake("evaluate model --pairs none.jsonl", "none.jsonl", "working directory"),
+        Mistake("evaluate model --data data/valid --mask-rate 15", "--mask-rate", "0.15"),
+        Mistake("evaluate model --data data/valid --limit 5", "--limit", "--pairs"),
+        Mistake(f"{FINETUNE} none.tsv", "none.tsv", "working directory"),
+        Mistake(f"{FINETUNE} empty.tsv", "empty.tsv is empty", "Name a file with text"),
+        Mistake(f"{FINETUNE} odd.tsv", "odd.tsv, line 1 has no column 'sentence'", "--columns"),
+        Mistake(f"{FINETUNE} dev.tsv --columns sentence", "--columns sentence", "TEXT,LABEL"),
+        Mistake("finetune model --task classification --train odd.tsv --valid odd.tsv", "'a', 'b', 'c'", "--columns"),
+        Mistake(f"{FINETUNE} dev.tsv --metric bleu", "bleu", "accuracy"),
+        Mistake(f"{FINETUNE} dev.tsv --lr 0", "--lr", "more than 0"),
+        Mistake("finetune model --task sentiment --train train.tsv --valid dev.tsv", "--task", "classification", 2),
+        Mistake("finetune model --task questions --train train.tsv --valid dev.tsv", "train.tsv", "SQuAD"),
+        Mistake("generate none", "none", "run"),
+        Mistake("generate model --temperature hot", "--temperature", "number", 2),
+        Mistake("analyze layers model --data nothing", "nothing (working directory", "prep run"),
+        Mistake("analyze layers model model --data data/valid", "model is named twice", "once"),
+        Mistake("mask show hello", "--tokenizer", "bert-base-uncased"),
+        Mistake("mask show hello --tokenizer none", "none", "tokenizer"),
+        Mistake("mask show hello --tokenizer tok masking.rate=2", "masking.rate", "less than 1"),
+    ],
+    "Planning, clusters and studies": [
+        Mistake("plan run.yaml --gpu H1000", "H1000", "H100"),
+        Mistake("plan run.yaml --gpus-per-node 0", "--gpus-per-node", "1 or more", 2),
+        Mistake("plan rum.yaml", "rum.yaml", "run.yaml"),
+        Mistake("doctor rum.yaml", "rum.yaml", "run.yaml"),
+        Mistake("launch slurm run.yaml run.dir=new --nodes two", "--nodes", "whole number", 2),
+        Mistake("launch slurm run.yaml run.dir=new --time 24h --dry-run", "24h", "HH:MM:SS"),
+        Mistake("launch slurm run.yaml run.dir=new --gpus-per-node 3 --dry-run", "global_batch_size", "3"),
+        Mistake("launch list", "Slurm", "folder"),
+        Mistake("launch hosts run.yaml --hostfile none --nodes 2", "none", "hostfile"),
+        Mistake("launch hosts run.yaml --hostfile hosts --nodes 2", "hosts", "slots="),
+        Mistake("launch hosts run.yaml --hostfile one_host --nodes 2", "one_host", "--nodes"),
+        Mistake("launch prep tok", "tok", "prep plan"),
+        Mistake("study run none", "none", "study masking"),
+        Mistake("study masking run.yaml run.dir=new --rates 15,30 --dry-run", "15", "0.15"),
+        Mistake("study masking run.yaml run.dir=new --strategies tokens --dry-run", "tokens", "token"),
+        Mistake("study masking run.yaml run.dir=new --replacements 80/10 --dry-run", "80/10", "80/10/10"),
+        Mistake("study masking run.yaml run.dir=new --pairs none --dry-run", "none", "--pairs"),
+        Mistake("study report runs/r", "runs/r", "study masking"),
+        Mistake("demo train.stpes=1 --dir new", "train.stpes", "train.steps"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """The folder in which the mistakes are made: text, a tokenizer, data sets, a finished run, and bad files."""
+    folder = tmp_path_factory.mktemp("world")
+    text_data.text_data(folder)
+    other = text_data.train_tokenizer(folder / "text.jsonl", folder / "other_tok", vocab_size=120)
+    text_data.make("prep", "run", "--input", folder / "text.jsonl", "--tokenizer", other, "--out", folder / "foreign")
+    settings = runs.tiny_config(Path("data"), Path("runs/r"), train__steps=8, eval__every_steps=8, track__uri="none")
+    (folder / "run.yaml").write_text(yaml.safe_dump(settings))
+    for command in (["train", "run.yaml"], ["export", "runs/r", "--out", "model"]):
+        done = runs.maskwright(*command, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    shutil.copytree(folder / "model", folder / "notok")
+    for file in folder.glob("notok/*token*"):
+        file.unlink()
+    shutil.copytree(folder / "tok", folder / "nomask")
+    names = json.loads((folder / "nomask/tokenizer_config.json").read_text())
+    (folder / "nomask/tokenizer_config.json").write_text(
+        json.dumps({k: v for k, v in names.items() if k != "mask_token"})
+    )
+    tokens = folder / "nomask/tokenizer.json"
+    tokens.write_text(tokens.read_text().replace("[MASK]", "mask"))
+    for name, content in {
+        "tab.yaml": "run:\n\tdir: x\n",
+        "colon.yaml": "run:\n  dir: a: b\n",
+        "empty.yaml": "",
+        "list.yaml": "- run\n- data\n",
+        "other_tool.yaml": "output_dir: out\nmodel_name_or_path: bert-base-uncased\nlearning_rate: 5e-5\n",
+        "twice.yaml": "train:\n  steps: 1\n  steps: 2\n",
+        "table.csv": "text,label\nhello,1\n",
+        "table.tsv": "text\tlabel\nhello\t1\n",
+        "page.html": "<p>hello</p>",
+        "book.pdf": "%PDF-1.4",
+        "letter.docx": "PK",
+        "docs/notes.md": "hello",
+        "empty.txt": "",
+        "empty.tsv": "",
+        "train.tsv": "sentence\tlabel\ngood ship\t1\nbad ship\t0\n" * 4,
+        "dev.tsv": "sentence\tlabel\ngood ship\t1\nbad ship\t0\n",
+        "odd.tsv": "a\tb\tc\n1\t2\t3\n",
+        "hosts": "node1 gpus:8\nnode2 gpus:8\n",
+        "one_host": "node1 slots=8\n",
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+    (folder / "zipped.txt").write_bytes(gzip.compress(b"hello there\n"))
+    (folder / "latin1.txt").write_bytes("déjà vu\n".encode("latin-1"))
+    (folder / "data.bin").write_bytes(bytes(range(256)))
+    return folder
+
+
+def files(folder: Path) -> dict[str, int]:
+    """A checksum of the content of every file, by name; without locks, which a command may leave in a folder."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name not in ("lock", ".lock"))
+    return {str(path.relative_to(folder)): zlib.crc32(path.read_bytes()) for path in found}
+
+
+@pytest.mark.parametrize("mistake", [m for group in MISTAKES.values() for m in group], ids=lambda m: m.line)
+def test_a_mistake_gets_one_clear_line(mistake, world):
+    before = files(world)
+    done = runs.maskwright(*shlex.split(mistake.line), cwd=world)
+    assert done.returncode == mistake.code, done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert len(line) <= 300
+    assert not PARSER_WORDS.search(line), line
+    assert mistake.wrong in line
+    assert mistake.todo in line
+    assert "Traceback" not in done.stdout
+    assert files(world) == before
+
+
+def test_the_list_is_long_and_has_nothing_twice():
+    lines = [mistake.line for group in MISTAKES.values() for mistake in group]
+    assert len(set(lines)) == len(lines) >= 60
