@@ -15,6 +15,7 @@ from typing import Any
 from data_prep import deduplicate
 from data_prep.cache import CACHE, CACHE_BYTES, LocalCache
 from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
+from data_prep.document_ids import id_note
 from data_prep.errors import UserError
 from data_prep.file_errors import interrupted
 from data_prep.files import fsync_path, make_folder, sha256_file
@@ -90,15 +91,14 @@ def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Pr
             workers.run(deduplicate.scan, _largest_first(plan, tasks), out, _shown(show, "scan", plan, tasks))
             deduplicate.resolve(plan, out)
         records, new_tasks = _do(plan, out, workers, show)
-        notes += notes_of(plan, records)
         try:
-            manifests = _merge(plan, records, out)
+            manifests, merged_notes = _merge(plan, records, out)
         except NoDocuments:
             if not begun:  # all that OUT holds is of this call, and must not stand in the way of the next one
                 for name in ("prep", *(["shards", "tokenizer"] if plan.splits == ["."] else plan.splits)):
                     shutil.rmtree(out / name, ignore_errors=True)
             raise
-        return Prepared(manifests, new_tasks, notes)
+        return Prepared(manifests, new_tasks, notes + merged_notes)
 
 
 def plan_only(request: Request) -> tuple[Plan, list[str]]:
@@ -148,7 +148,8 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
         if missing:
             names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
             raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
-        return Prepared(_merge(plan, records, out), 0, notes_of(plan, records))
+        manifests, notes = _merge(plan, records, out)
+        return Prepared(manifests, 0, notes)
 
 
 def incomplete(out: Path, stage: str) -> list[int]:
@@ -308,5 +309,8 @@ def _sound(folder: Path) -> Manifest:
     return dataset.manifest
 
 
-def _merge(plan: Plan, records: list[TaskRecord], out: Path) -> dict[Path, Manifest]:
-    return dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))
+def _merge(plan: Plan, records: list[TaskRecord], out: Path) -> tuple[dict[Path, Manifest], list[str]]:
+    """Write the manifests; they, by folder, and notes for the user."""
+    manifests = dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))
+    repeated = id_note(plan, [record.task for record in records if record.ids_sha256], out)
+    return manifests, notes_of(plan, records) + ([repeated] if repeated else [])

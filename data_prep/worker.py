@@ -1,6 +1,8 @@
 """One idempotent task: a range of an input to shards of its own, then a record of what was written."""
 
 import contextlib
+import itertools
+from array import array
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +15,7 @@ from tokenizers import Tokenizer
 from data_prep import deduplicate
 from data_prep.alignment import UNCHANGED, targets_of
 from data_prep.cleaning.contamination import Grams
+from data_prep.document_ids import hash_of, ids_path, save_hashes
 from data_prep.documents import Documents, Quarantine, Unreadable, quarantine_path
 from data_prep.encoding import Encoder, Encoders
 from data_prep.errors import UserError
@@ -35,7 +38,8 @@ class TaskRecord:
     """OUT/prep/tasks/NNNNN.json. `shards` and `text_bytes` are by split; `lines` are those of the task's range.
 
     `drop_sha256` is that of the list of duplicates that was applied; `note` says why a faster encoder was left out;
-    `short_documents` are those of less than SHORT_TOKENS (0 in records of earlier versions).
+    `short_documents` are those of less than SHORT_TOKENS; `ids_sha256` is that of the hashes of the documents' ids, if
+    there are ids. Records of earlier versions have neither.
     """
 
     hash: str
@@ -50,6 +54,7 @@ class TaskRecord:
     encoder: str
     note: str
     short_documents: int = 0
+    ids_sha256: str | None = None
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
@@ -157,6 +162,8 @@ def verified_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
             written[out / split / "shards" / shard.index_name] = shard.index_sha256
     if record.quarantine_sha256 is not None:
         written[quarantine_path(out, task)] = record.quarantine_sha256
+    if record.ids_sha256 is not None:
+        written[ids_path(out, task)] = record.ids_sha256
     try:
         return record if all(sha256_file(path) == digest for path, digest in written.items()) else None
     except OSError:
@@ -196,6 +203,8 @@ class _Task:
         self.drop = deduplicate.Drop(self.plan, task, bench.out)
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
         self.kept = self.tokens = self.short = 0
+        self.has_ids = self.plan.settings.reading.id_field is not None
+        self.id_hashes = array("Q")
 
     def run(self, report: Report) -> TaskRecord:
         encoder: Encoder | None = None
@@ -224,6 +233,7 @@ class _Task:
             encoder=encoder.name if encoder else "none",
             note=note,
             short_documents=self.short,
+            ids_sha256=save_hashes(self.bench.out, self.task, self.id_hashes) if self.has_ids else None,
         )
 
     def _writer(self, split: str) -> ShardWriter:
@@ -242,7 +252,9 @@ class _Task:
             self.documents.left_out[UNCHANGED] += int((keep & ~changed).sum())
             keep &= changed
         sizes = np.array([_utf8_bytes(row.text) for row in batch])
-        names = [row.id for row in batch] if self.plan.settings.reading.id_field else None
+        names = [row.id for row in batch] if self.has_ids else None
+        if names is not None:
+            self.id_hashes.extend(hash_of(name) for name in itertools.compress(names, keep))
         for split, chosen in self._split(batch).items():
             chosen = chosen & keep
             self.text_bytes[split] += int(sizes[chosen].sum())
