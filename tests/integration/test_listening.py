@@ -1,16 +1,32 @@
-"""Where a run listens: training on one machine takes connections from that machine alone."""
+"""Where a run listens: on one machine for that machine alone, on several for their common network alone."""
 
 import ipaddress
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support import runs
 
 
 def listening(process: psutil.Process) -> list[str]:
-    """The addresses on which a process waits for connections."""
-    found = process.net_connections("inet")
-    return [one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN]
+    """The addresses on which a process waits for connections, as the system lists them for its network."""
+    folder, found = Path(f"/proc/{process.pid}"), []
+    own = {os.readlink(path) for path in (folder / "fd").iterdir()}
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in (folder / "net" / table).read_text().splitlines()[1:]:
+            address, state, inode = (line.split()[field] for field in (1, 3, 9))
+            if state == "0A" and f"socket:[{inode}]" in own:
+                words = bytes.fromhex(address.partition(":")[0])  # of 4 bytes, the lowest first
+                packed = b"".join(words[start : start + 4][::-1] for start in range(0, len(words), 4))
+                found.append(socket.inet_ntop(family, packed))
+    return found
 
 
 def test_training_on_one_machine_listens_on_loopback_alone(tmp_path):
@@ -27,3 +43,52 @@ def test_training_on_one_machine_listens_on_loopback_alone(tmp_path):
     command.wait(120)
     assert each[0] > each[1] > 0, "the store of rank 0, and gloo on both"
     assert all(ipaddress.ip_address(address).is_loopback for address in found), found
+
+
+@pytest.fixture
+def two_networks() -> Iterator[list[str]]:
+    """The names of two network namespaces, like hosts: 10.99.0.1 and 10.99.0.2, joined by a cable."""
+    names = [f"maskwright-{os.getpid()}-{number}" for number in (1, 2)]
+    if not shutil.which("ip") or subprocess.run(["ip", "netns", "add", names[0]], capture_output=True).returncode:
+        pytest.skip("network namespaces need root and the program `ip`")
+    try:
+        ip("netns", "add", names[1])
+        ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
+        for number, name in enumerate(names, 1):
+            ip("-n", name, "address", "add", f"10.99.0.{number}/24", "dev", "eth0")
+            for interface in ("lo", "eth0"):
+                ip("-n", name, "link", "set", interface, "up")
+        yield names
+    finally:
+        for name in names:
+            ip("netns", "delete", name, check=False)
+
+
+def ip(*words: str, check: bool = True) -> None:
+    """Run the program `ip`."""
+    subprocess.run(["ip", *words], check=check, capture_output=True)
+
+
+@pytest.mark.slow
+def test_training_on_two_hosts_listens_on_their_common_network_alone(tmp_path, two_networks):
+    run = tmp_path / "run"
+    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, train__steps=100_000)
+    path = runs.write_config(tmp_path / "c.yaml", config)
+    hosts = []
+    for node, network in enumerate(two_networks):
+        start = ["launchers.ranks", "--devices=0", f"--node_rank={node}", "--nodes=2", "--master_addr=10.99.0.1"]
+        command = ["ip", "netns", "exec", network, sys.executable, "-m", *start, "--master_port=29777", "--", str(path)]
+        hosts.append(subprocess.Popen(command, env=runs.environment() | {"DS_ACCELERATOR": "cpu"}, cwd=runs.ROOT))
+    try:
+        runs.wait_for_step(run, 2)
+        found = [
+            {address for process in psutil.Process(host.pid).children(recursive=True) for address in listening(process)}
+            for host in hosts
+        ]
+        (run / "STOP").touch()
+        assert [host.wait(60) for host in hosts] == [75, 75]
+    finally:
+        for host in hosts:
+            host.kill()
+            host.wait()
+    assert found == [{"10.99.0.1"}, {"10.99.0.2"}]
