@@ -22,7 +22,7 @@ from pretrain.config import Config
 from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, MAX_STATUS_BYTES, RunFolder, Status
 from pretrain.signals import die_with_parent
 from pretrain.starting import LIBRARIES, begin, say_phase
-from pretrain.threads import settings
+from pretrain.threads import threads_of
 
 _ADDRESS = "127.0.0.1"
 _END_SECONDS = 30.0
@@ -47,7 +47,8 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         stop = StopSignals(folder, folder.status_time())
         with on_stop_signals(stop):
             _begin(folder, config.train.steps)
-            begin(f"Starting {folder.path} with {processes} process{'es' if processes > 1 else ''}.")
+            number = f"{processes} process{'es' if processes > 1 else ''}"
+            begin(f"Starting {folder.path} with {number}, {threads_of(processes)}.")
             say_phase(LIBRARIES)
             port = free_port()
             arguments = [str(config_path), *overrides]
@@ -205,7 +206,6 @@ def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
     environment = dict(os.environ)
     if cpu or not gpu_count():
         environment["DS_ACCELERATOR"] = "cpu"
-    environment |= settings(processes, environment)
     environment["PYTHONUNBUFFERED"] = "1"
     environment.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of torch about DeepSpeed: nobody can act on it
     environment["TOKENIZERS_PARALLELISM"] = "false"

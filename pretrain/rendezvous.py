@@ -40,6 +40,12 @@ def complete(environment: MutableMapping[str, str]) -> None:
         environment.update(dict.fromkeys(open_names, interface_to(environment["MASTER_ADDR"])))
 
 
+def local_processes(environment: Mapping[str, str]) -> int:
+    """How many processes of the run are on this host; 1 where no launcher says."""
+    number = environment.get("LOCAL_SIZE") or environment.get(_OPENMPI["LOCAL_SIZE"], "")
+    return int(number) if number.isdecimal() and int(number) > 0 else 1
+
+
 def check(environment: Mapping[str, str]) -> None:
     """Refuse an environment that no launcher made, or in which mpirun was not told where rank 0 is.
 

@@ -28,7 +28,7 @@ class Threads:
     source: str
 
     def __str__(self) -> str:
-        return f"{self.number} thread{'s' if self.number > 1 else ''} each ({self.source})"
+        return f"{self.number} thread{'s' if self.number > 1 else ''} per process ({self.source})"
 
 
 def choose_cores(affinity: int, quota: float | None, job: int | None) -> Cores:
@@ -53,8 +53,7 @@ def choose_threads(processes: int, cores: Cores, named: str | None) -> Threads:
     first = (named or "").partition(",")[0].strip()
     if first.isdecimal() and int(first) > 0:
         return Threads(int(first), _NUMBER)
-    share = f"{cores.source} for {processes} process{'es' if processes > 1 else ''}"
-    return Threads(max(1, cores.number // processes), share)
+    return Threads(max(1, cores.number // processes), cores.source)
 
 
 def usable_cores(environment: Mapping[str, str] = os.environ) -> Cores:

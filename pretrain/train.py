@@ -8,10 +8,12 @@ import os
 import sys
 from pathlib import Path
 
+from pretrain import rendezvous
 from pretrain.progress import AboveLiveLine
 from pretrain.run_folder import LOCK_VARIABLE
 from pretrain.signals import die_with_parent, leave
-from pretrain.starting import LIBRARIES, say_phase
+from pretrain.starting import LIBRARIES, begin, say_phase
+from pretrain.threads import settings, threads_of
 
 
 def main() -> int:
@@ -25,8 +27,11 @@ def main() -> int:
     is_main = os.environ.get("RANK", "0") == "0"
     if not is_main and sys.stderr.isatty():
         sys.stderr = AboveLiveLine(sys.stderr)
+    processes = rendezvous.local_processes(os.environ)
     if is_main and LOCK_VARIABLE not in os.environ:  # `maskwright train` has said it
+        begin(f"Starting a run with {os.environ.get('WORLD_SIZE', 1)} processes, {threads_of(processes)}.")
         say_phase(LIBRARIES)
+    os.environ.update(settings(processes))  # before PyTorch is imported, which reads them
     from pretrain.lean_imports import import_deepspeed
 
     import_deepspeed()

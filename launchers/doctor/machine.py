@@ -28,9 +28,10 @@ def checks() -> list[Check]:
     return [Check("machine", name, look) for name, look in looks.items()]
 
 
-def judge_cores(cores: Cores, present: int, threads: Threads) -> Finding:
+def judge_cores(cores: Cores, present: int, threads: Threads, processes: int = 1) -> Finding:
     """Cores granted of those present, and the threads of each process of a run here."""
-    value = f"{cores.number} of {present} usable; {threads}"
+    number = f"{processes} process{'es' if processes > 1 else ''}"
+    value = f"{cores.number} of {present} usable; a run with {number} has {threads}"
     if threads.number > cores.number:
         advice = f"threads will wait for each other: unset OMP_NUM_THREADS or set it to {cores.number} or less"
         return Finding("cores", "warn", value, advice)
@@ -113,7 +114,8 @@ def judge_clock(now: float, synchronised: bool | None) -> Finding:
 
 
 def _cores() -> Iterator[Finding]:
-    yield judge_cores(usable_cores(), os.cpu_count() or 1, threads_of(max(1, gpu_count())))
+    processes = max(1, gpu_count())
+    yield judge_cores(usable_cores(), os.cpu_count() or 1, threads_of(processes), processes)
 
 
 def _governor() -> Iterator[Finding]:

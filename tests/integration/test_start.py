@@ -1,5 +1,6 @@
 """What a start says and imports before its first step."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from launchers import runs as seen_runs
+from pretrain.threads import threads_of, usable_cores
 from tests.support import runs
 from tests.support.forked import ROOT
 
@@ -19,7 +21,7 @@ LATE = ("mlflow.tracking", "torch._dynamo", "torch._inductor", "transformers", "
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    """The lines of a real start, each with its seconds, and what status.json said meanwhile."""
+    """The lines of a real start, each with its seconds; what status.json said meanwhile; and environment.json."""
     folder = tmp_path_factory.mktemp("start")
     run = folder / "run"
     settings = {"train__steps": 3, "optim": {"name": "muon", "lr": 2e-3}}
@@ -27,6 +29,7 @@ def started(tmp_path_factory):
     began = time.monotonic()
     command = [sys.executable, "-m", "launchers.cli", "train", str(config), "--procs", "1"]
     environment = runs.environment() | {"PYTHONPROFILEIMPORTTIME": "1"}
+    del environment["OMP_NUM_THREADS"]
     lines: list[tuple[float, str]] = []
     statuses: list[seen_runs.Seen] = []
     with subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
@@ -36,15 +39,15 @@ def started(tmp_path_factory):
             if re.match(r" *\d+\.\d s  ", line):
                 statuses.append(seen_runs.look(run, []))
     assert process.returncode == 0
-    return lines, statuses
+    return lines, statuses, json.loads((run / "environment.json").read_text())
 
 
 def test_a_start_says_at_once_and_in_each_phase_what_it_does(started):
-    lines, statuses = started
+    lines, statuses, _ = started
     said = [(seconds, line) for seconds, line in lines if not line.startswith("import time:")]
     seconds, first = said[0]
     assert first.startswith("Starting ")
-    assert first.endswith("run with 1 process.")
+    assert first.endswith(f"run with 1 process, {threads_of(1, {})}.")
     cores_are_free = os.getloadavg()[0] < (os.cpu_count() or 1)
     assert seconds < (2 if cores_are_free else 20)
     phases = [re.sub(r"^ *\d+\.\d s  ", "", line) for _, line in said[1:5]]
@@ -54,8 +57,13 @@ def test_a_start_says_at_once_and_in_each_phase_what_it_does(started):
     assert statuses[0].reason == "loading libraries"
 
 
+def test_a_process_computes_with_the_threads_that_the_start_names(started):
+    _, _, environment = started
+    assert environment["threads"] == usable_cores().number
+
+
 def test_nothing_slow_is_imported_before_the_first_step(started):
-    lines, _ = started
+    lines, _, _ = started
     first = next(number for number, (_, line) in enumerate(lines) if line.startswith("step 1/3 |"))
     imported = {line.split("|")[-1].strip() for _, line in lines[:first] if line.startswith("import time:")}
     assert "deepspeed.runtime.engine" in imported

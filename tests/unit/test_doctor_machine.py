@@ -16,7 +16,7 @@ GIB = 1 << 30
 def test_cores(usable, present, threads, expected):
     finding = machine.judge_cores(Cores(usable, "a quota"), present, Threads(threads, "a share"))
     assert status(finding) == expected
-    assert finding.value.startswith(f"{usable} of {present} usable; {threads} thread")
+    assert finding.value.startswith(f"{usable} of {present} usable; a run with 1 process has {threads} thread")
 
 
 def test_memory_and_its_like():

@@ -14,7 +14,7 @@ from launchers.hosts.job import HostsJob, exposed, forwarded
 from launchers.hosts.remote import ssh_command
 from launchers.hosts.start import requests, runner_command
 from pretrain.redact import is_secret
-from pretrain.rendezvous import complete
+from pretrain.rendezvous import complete, local_processes
 from tests.support.secrets import SECRETS, URI
 
 JOB = HostsJob(
@@ -159,3 +159,11 @@ def test_processes_of_one_host_keep_to_loopback() -> None:
 def test_what_a_launcher_left_open_is_named(environment: Callable[[], dict[str, str]], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         complete(environment())
+
+
+@pytest.mark.parametrize(
+    "environment,expected",
+    [({"LOCAL_SIZE": "4"}, 4), ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2), ({}, 1), ({"LOCAL_SIZE": "0"}, 1)],
+)
+def test_how_many_processes_share_a_host(environment: dict[str, str], expected: int) -> None:
+    assert local_processes(environment) == expected

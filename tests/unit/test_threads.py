@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from launchers.local import rank_environment
 from pretrain import threads
 from pretrain.control_groups import control_groups, least_quota
 from pretrain.threads import Cores, choose_cores, choose_threads, settings
@@ -30,14 +29,14 @@ def test_the_least_of_what_is_granted_counts(affinity, quota, job, expected):
 @pytest.mark.parametrize(
     "processes,named,number,source",
     [
-        (1, None, 8, "8 cores for 1 process"),
-        (3, None, 2, "8 cores for 3 processes"),
-        (16, None, 1, "8 cores for 16 processes"),
+        (1, None, 8, "8 cores"),
+        (3, None, 2, "8 cores"),
+        (16, None, 1, "8 cores"),
         (2, "6", 6, "OMP_NUM_THREADS"),
         (2, "6,2", 6, "OMP_NUM_THREADS"),
-        (2, "", 4, "8 cores for 2 processes"),
-        (2, "many", 4, "8 cores for 2 processes"),
-        (2, "0", 4, "8 cores for 2 processes"),
+        (2, "", 4, "8 cores"),
+        (2, "many", 4, "8 cores"),
+        (2, "0", 4, "8 cores"),
     ],
 )
 def test_processes_share_the_cores_unless_the_user_says_otherwise(processes, named, number, source):
@@ -65,10 +64,3 @@ def test_control_groups_of_both_versions():
     assert Path("/sys/fs") not in found
     assert least_quota(["max 100000", "150000 100000", "-1 100000", "400000 100000"]) == 1.5
     assert least_quota(["max 100000"]) is None
-
-
-def test_processes_of_this_machine_get_the_settings(monkeypatch):
-    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-        monkeypatch.delenv(name, raising=False)
-    environment = rank_environment(1000)
-    assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"]) == ("1", "1000")
