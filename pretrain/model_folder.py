@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, models
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, one_line
 from data_prep.folders import is_run, not_a
 from data_prep.reader import Dataset
 
@@ -65,8 +65,10 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
     try:
         model, info = auto_class.from_pretrained(str(folder), **local, **options)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{folder}: no model for {auto_class.__name__} can be loaded from it ({reason})") from error
+        reason = one_line(str(error), 120)
+        raise UserError(
+            f"{folder}: no model for {auto_class.__name__} can be loaded from it ({reason}). Export or copy it again."
+        ) from error
     encoder = f"{model.base_model_prefix}."
     missing = sorted(
         key
@@ -95,7 +97,9 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises no other for a file that it cannot read
-        raise UserError(f"{folder} holds no tokenizer that can be loaded ({error})") from error
+        raise UserError(
+            f"{folder} holds no tokenizer that can be loaded; its files are damaged. Export or copy it again."
+        ) from error
     if isinstance(tokenizer.backend_tokenizer.model, models.BPE):
         tokenizer.backend_tokenizer.model.dropout = None
     return tokenizer
@@ -132,7 +136,10 @@ def is_causal(folder: Path) -> bool:
     if config.get("is_decoder") or _CAUSAL.search(named):
         return True
     if not _MASKED.search(named):
-        raise UserError(f"{folder} holds a model without a language model head ({named}), which predicts no tokens")
+        raise UserError(
+            f"{folder} holds a model without a language model head ({named}), which predicts no tokens. Name one that "
+            "`maskwright export` wrote."
+        )
     return False
 
 

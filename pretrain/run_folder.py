@@ -21,6 +21,7 @@ from data_prep.reading import read_json
 State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
 MAX_STATUS_BYTES = 1 << 20
+_NEW_STATUS = "delete it: the next start of the run writes a new one"
 LOCK_VARIABLE = "MASKWRIGHT_LOCK"
 """Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
 _FOR_NOW = "asked by Slurm, to go on later"
@@ -294,7 +295,7 @@ class RunFolder:
             UserError: if there is none, or it cannot be read.
         """
         try:
-            status: Status = read_json(self.status, Status, MAX_STATUS_BYTES)
+            status: Status = read_json(self.status, Status, MAX_STATUS_BYTES, hint=_NEW_STATUS)
             return status
         except MissingFile:
             require_run(self.path)
