@@ -1,4 +1,4 @@
-"""What a person sees of a running training: one live line on a terminal, a plain line now and then in a log file."""
+"""The progress of a training: one live line on a terminal, a plain line every ten seconds in a log file."""
 
 import io
 import sys
@@ -23,10 +23,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "speed/mfu": lambda value: f"MFU {value:.1%}",
 }
 # What a narrow terminal does without, in this order.
-_DROPPED = (
-    *("train/grad_norm", "train/learning_rate", "eval/masked_accuracy", "eval/ema_loss", "speed/mfu", "eval/loss"),
-    *("speed/tokens_per_second", "train/masked_accuracy"),
-)
+_DROPPED = ("train/grad_norm", "train/learning_rate", "speed/mfu", "speed/tokens_per_second", "train/masked_accuracy")
 
 
 class Progress:
@@ -44,7 +41,7 @@ class Progress:
         # A log file stays free of control characters, whatever FORCE_COLOR says.
         self._console = console or Console(file=sys.stderr, soft_wrap=True, force_terminal=sys.stderr.isatty())
         self._started = clock()
-        self._printed, self._printed_at = "", 0.0
+        self._printed, self._printed_at = 0, 0.0  # the last step with a plain line, and when
         self._shown: dict[str, float] = {}
         self._live: Live | None = None
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -52,17 +49,23 @@ class Progress:
             self._live.start()
 
     def update(self, step: int, metrics: dict[str, float]) -> None:
-        """Show that `step` is done; a metric that is not given keeps the value it had.
+        """Show that `step` is done; a metric of training that is not given keeps the value it had.
 
-        May be called again for the same step, as evaluation does; its results get a plain line at once.
+        May be called again for the same step, as evaluation does. Its results get a line of their own at once, and are
+        not repeated later.
         """
-        self._shown.update({name: value for name, value in metrics.items() if name in _SHOWN})
+        new = {name: value for name, value in metrics.items() if name in _SHOWN}
+        evaluation = {name: value for name, value in new.items() if name.startswith("eval/")}
+        self._shown.update({name: value for name, value in new.items() if name not in evaluation})
         if self._live:
             line = _fitting(lambda shown: self._line(step, shown), self._shown, self._console.width)
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
-        elif (line := self._line(step, self._shown)) != self._printed and self._is_due(step, metrics):
-            self._printed, self._printed_at = line, self._clock()
-            self._console.print(line, markup=False, highlight=False)
+            if evaluation:
+                self.message(self._line(step, evaluation))
+        elif evaluation:
+            self._print(step, evaluation if step == self._printed else self._shown | evaluation)
+        elif self._is_due(step):
+            self._print(step, self._shown)
 
     def message(self, text: str) -> None:
         """A line of its own, above the live one on a terminal."""
@@ -72,9 +75,13 @@ class Progress:
         if self._live:
             self._live.stop()
 
-    def _is_due(self, step: int, metrics: dict[str, float]) -> bool:
+    def _is_due(self, step: int) -> bool:
         late = self._clock() - self._printed_at >= _SECONDS_BETWEEN_PLAIN_LINES
-        return late or step in (self._first, self._total) or "eval/loss" in metrics
+        return step != self._printed and (late or step in (self._first, self._total))
+
+    def _print(self, step: int, metrics: dict[str, float]) -> None:
+        self._printed, self._printed_at = step, self._clock()
+        self.message(self._line(step, metrics))
 
     def _line(self, step: int, metrics: dict[str, float]) -> str:
         return " | ".join([f"step {step:,}/{self._total:,}", *shown(metrics), *self._remaining(step)])

@@ -1,7 +1,7 @@
 """`maskwright evaluate`: what finished models know."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -52,7 +52,9 @@ def evaluate(
         str | None,
         typer.Option(help="MLflow that gets the results; none sends nothing  [default: MLFLOW_TRACKING_URI, if set]"),
     ] = None,
-    experiment: Annotated[str | None, typer.Option(help="of MLflow  [default: maskwright]")] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="of MLflow  [default: that of the run that made the models, else maskwright]")
+    ] = None,
 ) -> None:
     """Evaluate finished models: loss on held-out text, and which sentence of minimal pairs they find likelier.
 
@@ -90,7 +92,7 @@ def evaluate(
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
     if out:
         check_json_output(out)
-    target = _target(uri, experiment)
+    target = _target(uri, experiment, models or ())
 
     from launchers.evaluation_tables import print_results
     from pretrain.evaluation.evaluate import Task
@@ -119,11 +121,11 @@ def evaluate(
         typer.echo(f"all figures: {out}")
 
 
-def _target(uri: str | None, experiment: str | None) -> tuple[str, str] | None:
+def _target(uri: str | None, experiment: str | None, models: Sequence[Path]) -> tuple[str, str] | None:
     """Address and experiment of MLflow; None where there is no word of it."""
     if not (uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")):
         return None
-    return mlflow_address(uri, experiment)
+    return mlflow_address(uri, experiment, models)
 
 
 def _refuse_unread(reader: str, given: str | None, options: Mapping[str, object]) -> None:

@@ -88,7 +88,9 @@ def finetune(
         typer.Option("--json", parser=local, metavar="FILE", help="write the results; go on with those there"),
     ] = None,
     uri: Annotated[str | None, typer.Option(help="of MLflow, or none  [default: sqlite:///mlflow.db]")] = None,
-    experiment: Annotated[str | None, typer.Option(help="of MLflow  [default: maskwright]")] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="of MLflow  [default: that of the run that made the model, else maskwright]")
+    ] = None,
 ) -> None:
     """Fine-tune a model on a task with several seeds, and measure it.
 
@@ -119,7 +121,7 @@ def finetune(
         limit_valid=limit_valid,
         metric=metric,
     )
-    target = mlflow_address(uri, experiment)
+    target = mlflow_address(uri, experiment, [model])
     _run(settings, model, {"train": train, "valid": valid}, seeds, out, json_path, target)
 
 

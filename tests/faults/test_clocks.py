@@ -58,7 +58,7 @@ def test_clocks_that_differ_and_jump(data, tmp_path):
     assert sorted(round(jump / 3600) for jump in jumps if abs(jump) > 600) == [-1, 25], "the clock did not jump"
     assert_durations(read_journal(run / "journal.jsonl"))
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == list(range(STEPS, 0, -50))
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} - {"mlruns"} == {"clocks", "run"}
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} - {"mlflow-artifacts"} == {"clocks", "run"}
     assert_tracked_once(RunFolder(run), STEPS)
 
     (tmp_path / "mlflow.db").unlink()

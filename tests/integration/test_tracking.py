@@ -92,7 +92,7 @@ def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, data
     assert scalar(database, "select name from runs") == "first"
     assert scalar(database, "select value from params where key = 'train.steps'") == "100"
     assert scalar(database, "select value from tags where key = 'dataset.fingerprint'") == "abc"
-    files = [str(path) for path in database.parent.glob("mlruns/**/*")]
+    files = [str(path) for path in database.parent.glob("mlflow-artifacts/**/*")]
     assert any(file.endswith("artifacts/config.yaml") for file in files), files
     assert any(file.endswith("artifacts/exports/step-100/config.json") for file in files), files
     assert (record_of(run_dir).step, record_of(run_dir).artifacts) == (100, [])

@@ -14,7 +14,7 @@ from launchers.mlflow_address import mlflow_address
 from pretrain.config import load_config
 from pretrain.config.run import TrackConfig
 from pretrain.preflight import check_start, check_tracking
-from pretrain.tracking import address
+from pretrain.tracking import Tracker, address
 from pretrain.tracking.address import address_problem, missing_driver
 from tests.support.study_runs import study_config, study_data
 
@@ -112,6 +112,25 @@ def test_training_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytes
     ):
         check_start(load_config(config), 1)
     check_tracking(load_config(config, ["track.uri=none"]))  # sends nothing, whatever the environment says
+
+
+def test_results_go_to_the_experiment_of_the_run_that_made_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("books", "web"):
+        run = tmp_path / name
+        (run / "exports" / "step-00000010").mkdir(parents=True)
+        Tracker(run, "none", name, "r", {}, {}, [])
+    export = tmp_path / "books" / "exports" / "step-00000010"
+    assert mlflow_address(None, None, [tmp_path / "books"])[1] == "books"
+    assert mlflow_address(None, None, [export])[1] == "books"
+    monkeypatch.chdir(export)
+    assert mlflow_address(None, None, [Path()])[1] == "books"
+    assert mlflow_address(None, None, [export, tmp_path / "web"])[1] == "maskwright"  # they are of two
+    assert mlflow_address(None, None, [tmp_path / "elsewhere"])[1] == "maskwright"
+    assert mlflow_address(None, "mine", [export])[1] == "mine"
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "site")
+    assert mlflow_address(None, None, [export])[1] == "site"
 
 
 def test_a_database_without_its_driver_is_refused() -> None:
