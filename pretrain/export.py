@@ -14,6 +14,7 @@ from data_prep.files import atomic_folder
 from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config
+from pretrain.export_place import chosen_checkpoint, export_place
 from pretrain.layout import whole_weights
 from pretrain.model.build import build, exported
 from pretrain.model.padded import longest_text, named_ids
@@ -39,7 +40,7 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
         UserError: if there is no such checkpoint, it is damaged or has no averaged weights, or `out` is in use.
     """
     folder = RunFolder(run)
-    found = _choose(folder, step)
+    found = chosen_checkpoint(folder, step)
     problem = checkpoint.verify(found) or state_problem(checkpoint.read(found))
     if problem:
         raise UserError(f"{found} is damaged and cannot be exported: {problem}")
@@ -47,9 +48,7 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
     files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []
     if tokenizer_digest(folder.tokenizer, files)[0] != saved.state["identity"]["data.train (tokenizer)"]:
         raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
-    out = (out or folder.exports / f"{found.name}{'-ema' if averaged else ''}").absolute()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists and is not an empty folder; remove it, or choose another --out")
+    out = export_place(folder, found, out, averaged)
     try:
         with atomic_folder(out) as temporary:
             _write(temporary, saved, folder, averaged)
@@ -75,15 +74,6 @@ def native_state(saved: checkpoint.Checkpoint, averaged: bool = False) -> dict[s
     for name, weights in whole_weights(saved.path / "deepspeed", saved.state["layout"], shapes, which).items():
         parameters[name].data.copy_(weights)
     return model.state_dict()
-
-
-def _choose(folder: RunFolder, step: int | None) -> Path:
-    found = dict(checkpoint.committed(folder.checkpoints))
-    if not found:
-        raise UserError(f"{folder.path}: there is no checkpoint to export; train first")
-    if step is not None and step not in found:
-        raise UserError(f"{folder.path}: no checkpoint of step {step}; there are {', '.join(map(str, sorted(found)))}")
-    return found[max(found) if step is None else step]
 
 
 def _write(out: Path, saved: checkpoint.Checkpoint, folder: RunFolder, averaged: bool) -> None:

@@ -10,6 +10,8 @@ from tokenizers import Tokenizer, models
 from data_prep.errors import UserError, one_line
 from data_prep.folders import is_run, not_a
 from data_prep.reader import Dataset
+from pretrain.export_place import chosen_checkpoint
+from pretrain.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -18,20 +20,27 @@ _CAUSAL = re.compile("ForCausalLM|LMHeadModel")
 _MASKED = re.compile("ForMaskedLM|ForPreTraining|WithLMHead")
 
 
+def check_model(path: Path) -> None:
+    """Raise UserError unless `path` looks like a Hugging Face folder, or a run with a checkpoint; reads no weights."""
+    if (path / "config.json").is_file():
+        return
+    if not is_run(path):
+        wanted = "a Hugging Face model folder or a run folder"
+        raise not_a(path, wanted, "Name a run folder, or a folder that `maskwright export` wrote.")
+    chosen_checkpoint(RunFolder(path), None)
+
+
 def model_folder(path: Path) -> Path:
     """The Hugging Face folder of a model: `path` itself, or of a run's newest checkpoint its export, made if missing.
 
     Raises:
         UserError: if it is neither, or the run has no checkpoint that can be exported.
     """
+    check_model(path)
     if (path / "config.json").is_file():
         return path
-    if not is_run(path):
-        wanted = "a Hugging Face model folder or a run folder"
-        raise not_a(path, wanted, "Name a run folder, or a folder that `maskwright export` wrote.")
     from pretrain import checkpoint
     from pretrain.export import export_run  # imports torch, which takes seconds
-    from pretrain.run_folder import RunFolder
 
     folder = RunFolder(path)
     newest = max(checkpoint.committed(folder.checkpoints), default=None)

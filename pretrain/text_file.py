@@ -1,6 +1,8 @@
 """Text files that people give: of examples, of sentences."""
 
+import contextlib
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.compressed import DAMAGE, decompressed
@@ -14,9 +16,26 @@ def read_text(path: str) -> str:
     Raises:
         UserError: if it cannot be read, is not UTF-8, or holds nothing.
     """
-    try:
+    with _errors(path):
         data = decompressed(_download(path) if is_url(path) else Path(path).read_bytes(), file_name(path))
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any ends of lines
+    if not text.strip():
+        raise UserError(f"{shown(path)} is empty. Name a file with text.")
+    return text
+
+
+def require_file(path: str) -> None:
+    """Raise UserError, as `read_text` does, if a local file cannot be opened."""
+    if not is_url(path):
+        with _errors(path):
+            open(path, "rb").close()
+
+
+@contextlib.contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Turn what reading a file raises into a UserError."""
+    try:
+        yield
     except UnicodeDecodeError as error:
         raise UserError(f"{shown(path)} is not a text in UTF-8 (byte {error.start}). Save it as UTF-8.") from None
     except FileNotFoundError:
@@ -26,9 +45,6 @@ def read_text(path: str) -> str:
     except (OSError, ValueError, *DAMAGE) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{shown(path)} cannot be read: {reason}. Check the file.") from None
-    if not text.strip():
-        raise UserError(f"{shown(path)} is empty. Name a file with text.")
-    return text
 
 
 def _download(url: str) -> bytes:

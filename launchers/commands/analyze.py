@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.inputs import check_inputs
 from launchers.commands.places import local
 from launchers.json_output import check_json_output, write_json_output
 from launchers.progress import ProgressLine
@@ -66,8 +67,6 @@ def layers(
     """
     from data_prep.files import check_writable, refuse_file
     from data_prep.reader import Dataset
-    from pretrain.analysis.run import measure
-    from pretrain.analysis.sample import Settings
 
     if clusters <= tokens:
         raise UserError(f"--clusters {clusters} cannot tell {tokens} tokens apart; give more than --tokens")
@@ -84,6 +83,10 @@ def layers(
     if len(set(models)) < len(models):
         twice = next(name for name in models if models.count(name) > 1)
         raise UserError(f"{twice} is named twice. Name each model once.")
+    check_inputs(models, [data])
+    from pretrain.analysis.run import measure
+    from pretrain.analysis.sample import Settings
+
     asked = Settings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)
     settings, results = measure(models, dataset, asked, seq_len)

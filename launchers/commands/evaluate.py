@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.inputs import check_inputs
 from launchers.commands.places import local
 from launchers.json_output import check_json_output, write_json_output
 from launchers.mlflow_address import mlflow_address
@@ -92,6 +93,7 @@ def evaluate(
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
     if out:
         check_json_output(out)
+    check_inputs(names, (data, counts), (pairs,))
     target = _target(uri, experiment, models or ())
 
     from launchers.evaluation_tables import print_results

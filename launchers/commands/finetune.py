@@ -11,6 +11,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.remote import shown
+from launchers.commands.inputs import check_inputs
 from launchers.commands.places import local
 from launchers.mlflow_address import mlflow_address
 from launchers.progress import ProgressLine
@@ -134,6 +135,7 @@ def _run(
     json_path: Path | None,
     target: tuple[str, str],
 ) -> None:
+    check_inputs([model], files=files.values())
     from pretrain.finetuning.experiment import open_report, prepare, run_seed, save
     from pretrain.finetuning.track import SeedTracker
 

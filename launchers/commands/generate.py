@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.inputs import check_inputs
 
 if TYPE_CHECKING:
     from rich.text import Text as Line
@@ -55,6 +56,7 @@ def generate(
     except UnicodeEncodeError:
         raise UserError("--prompt is not a text in UTF-8") from None
 
+    check_inputs([model])
     from rich.console import Console
 
     from launchers.spelling import open_spelling

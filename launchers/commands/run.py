@@ -65,6 +65,11 @@ def export(
     """
     require_run(run)
     check_writable(out or run / "exports" / "step")
-    from pretrain.export import export_run
+    from pretrain.export_place import chosen_checkpoint, export_place
+    from pretrain.run_folder import RunFolder
+
+    folder = RunFolder(run)
+    export_place(folder, chosen_checkpoint(folder, step), out, ema)
+    from pretrain.export import export_run  # imports torch, which takes seconds
 
     print(export_run(run, step, out, averaged=ema))
