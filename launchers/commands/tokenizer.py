@@ -62,7 +62,8 @@ def train(
     except NoText:
         if texts.rejected:
             raise UserError(f"The input has no text: {texts.first_reason}.") from None
-        raise
+        names = f"{inputs[0].location}{' and others' if inputs[1:] else ''}"
+        raise UserError(f"{names}: no text to train a tokenizer on. Check --input and --text-field.") from None
     if texts.rejected:
         typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
     note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""

@@ -115,7 +115,10 @@ def _read_config(folder: Path, arch: str) -> dict[str, Any]:
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except FileNotFoundError:
-        raise UserError(f"model.init: {folder} has no config.json, so it is no Hugging Face model") from None
+        raise UserError(
+            f"model.init: {folder} has no config.json, so it is no Hugging Face model. Name a folder that `maskwright "
+            "export` or save_pretrained wrote."
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"model.init: {folder / 'config.json'} cannot be read ({error})") from None
     if not isinstance(config, dict) or config.get("model_type") not in (arch, f"{arch}-decoder"):

@@ -101,7 +101,7 @@ MISTAKES = {
         Mistake(f"{TRAIN} run.resume=runs/none", "runs/none (working directory", "RUN/checkpoints/step-N"),
         Mistake(f"{TRAIN} track.uri=localhost:5000", "localhost:5000", "http://"),
         Mistake(f"{TRAIN} checkpoint.remote=bucket/run", "checkpoint.remote", "s3://"),
-        Mistake(f"{TRAIN} model.init=data/train", "model.init", "config.json"),
+        Mistake(f"{TRAIN} model.init=data/train", "has no config.json", "maskwright export"),
         Mistake(f"{TRAIN} model.init=none", "none", "model.init"),
         Mistake(f"{TRAIN} zero.stage=0 train.precision=bf16", "zero.stage", "zero.stage 1"),
         Mistake(f"{TRAIN} run.dir=text.jsonl", "text.jsonl", "run.dir"),
@@ -153,7 +153,7 @@ MISTAKES = {
         Mistake("prep task data 99", "99", "task"),
         Mistake("prep merge tok", "tok", "prep plan"),
         Mistake("tokenizer train --input text.jsonl --out tok", "tok exists", "another --out"),
-        Mistake("tokenizer train --input empty.txt --out new", "text", "--input"),
+        Mistake("tokenizer train --input empty.txt --out new", "empty.txt: no text", "--input"),
     ],
     "Runs": [
         Mistake("status runs/none", "runs/none", "run"),

@@ -25,7 +25,7 @@ def test_a_tokenizer_on_a_binary_file(tmp_path, capsys, name):
 def test_a_tokenizer_on_an_empty_file(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("\n\n")
     ended = command(capsys, "tokenizer", "train", "--input", tmp_path / "a.txt", "--out", tmp_path / "tok")
-    assert ended.err.startswith("error: The input has no text to train a tokenizer on. Check --input")
+    assert "a.txt: no text to train a tokenizer on. Check --input and --text-field." in ended.err
 
 
 def test_a_preparation_of_a_binary_file(tmp_path, capsys):
