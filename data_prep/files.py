@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from data_prep.errors import UserError
 from data_prep.file_errors import cannot_write
+from data_prep.reading import open_plain
 
 ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
 
@@ -162,8 +163,8 @@ def check_writable(path: Path, option: str = "--out", inside: bool = False) -> N
 
 
 def sha256_file(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
-    with open(path, "rb") as file:
+    """Hexadecimal SHA-256 of a regular file's bytes; raises OSError."""
+    with open_plain(path) as file:
         digest = hashlib.sha256()
         while chunk := file.read(1 << 20):
             digest.update(chunk)

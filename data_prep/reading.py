@@ -3,6 +3,7 @@
 Every failure is one UserError of one line, which names the file, the place in it and what is expected.
 """
 
+import errno
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from data_prep.errors import MAX_MESSAGE, MissingFile, UserError, one_line
 from data_prep.typed import typed
 
 MAX_JSON_BYTES = 64 << 20
+MAX_CONFIG_BYTES = 16 << 20  # of a model's or tokenizer's configuration
 MAX_DEPTH = 100
 _MAX_DIGITS = 40  # of an integer: 128 bits
 _MAX_PATH = 160  # characters of a path in a message
@@ -31,27 +33,32 @@ _KINDS = {
 }
 
 
-def open_regular(path: Path, follow: bool = True) -> BinaryIO:
+def open_plain(path: Path | str, follow: bool = True) -> BinaryIO:
     """Open a regular file for reading. Anything else is refused without being opened, so that nothing blocks.
 
     Args:
         follow: symbolic links; else they are refused as well.
 
     Raises:
-        MissingFile: if there is none. UserError: if it is something else, or cannot be opened.
+        OSError: if there is none, it is something else, or it cannot be opened. ValueError: if its name has a NUL.
     """
-    try:
-        _require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-        descriptor = os.open(path, flags | (0 if follow else os.O_NOFOLLOW))
-    except (OSError, ValueError) as error:
-        raise cannot_read(path, error) from None
+    _require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    descriptor = os.open(path, flags | (0 if follow else os.O_NOFOLLOW))
     try:
         _require_regular(path, os.fstat(descriptor).st_mode)  # it may have been replaced meanwhile
-    except UserError:
+    except OSError:
         os.close(descriptor)
         raise
     return open(descriptor, "rb")
+
+
+def open_regular(path: Path, follow: bool = True) -> BinaryIO:
+    """As open_plain, with a UserError for every failure; MissingFile if there is none."""
+    try:
+        return open_plain(path, follow)
+    except (OSError, ValueError) as error:
+        raise cannot_read(path, error) from None
 
 
 def read_bytes(path: Path, limit: int = MAX_JSON_BYTES, hint: str = "", follow: bool = True) -> bytes:
@@ -148,10 +155,10 @@ def _with_hint(said: str, hint: str) -> str:
     return one_line(f"{said.removesuffix('.')}; {hint.removesuffix('.')}." if hint else said)
 
 
-def _require_regular(path: Path, mode: int) -> None:
+def _require_regular(path: Path | str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        raise UserError(f"{shown_path(path)} is {kind}, not a regular file.")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
 
 
 def _decoded(data: bytes) -> str:

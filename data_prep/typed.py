@@ -10,15 +10,18 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 MAX_NUMBER = 1 << 63
 MAX_FLOAT = sys.float_info.max
-_YEAR_9999 = 253_370_000_000  # Unix seconds
+YEAR_9999 = 253_370_000_000  # Unix seconds
 
 
 def typed(kind: Any, value: Any) -> Any:
     """`value`, as JSON gave it, if it is a `kind`, with the dataclasses in it made.
 
-    `kind` is int (from 0 to 2^63 - 1), float (finite; a whole number counts), bool, str, PathText, UnixTime, None, Any
-    (which everything is), Literal[...], list[...], dict[str, ...], tuple[...] (a list in JSON), a union of these, or a
-    dataclass of such. A field of a dataclass that has a default may be missing. Raises ValueError naming the place.
+    `kind` is int (from 0 to 2^63 - 1), float (finite; a whole number counts), bool, str, PathText, UnixTime,
+    Measurement, None, Any (which everything is), Literal[...], list[...], dict[str, ...], tuple[...] (a list in JSON),
+    a union of these, or a dataclass of such. A field of a dataclass that has a default may be missing.
+
+    Raises:
+        ValueError: naming the place.
     """
     try:
         return _reader(kind)(value)
@@ -34,7 +37,12 @@ class Moment:
     """Marks seconds since 1970 that a calendar has a date for."""
 
 
+class AnyFloat:
+    """Marks a number that may be NaN or infinite."""
+
+
 PathText = Annotated[str, NoNul]
+Measurement = Annotated[float, AnyFloat]
 UnixTime = Annotated[float, Moment]
 
 
@@ -98,9 +106,15 @@ def _finite_number(value: Any) -> float:
 
 
 def _moment(value: Any) -> float:
-    if type(value) in (int, float) and 0 <= value < _YEAR_9999:
+    if type(value) in (int, float) and 0 <= value < YEAR_9999:
         return value
     raise _not(value, "a time in seconds since 1970")
+
+
+def _any_number(value: Any) -> float:
+    if type(value) is float:
+        return value
+    return _finite_number(value)
 
 
 def _true_or_false(value: Any) -> bool:
@@ -122,7 +136,7 @@ _SIMPLE: dict[Any, Callable[[Any], Any]] = {
     NoneType: _nothing,
     Any: lambda value: value,
 }
-_MARKED: dict[Any, Callable[[Any], Any]] = {NoNul: _path_text, Moment: _moment}
+_MARKED: dict[Any, Callable[[Any], Any]] = {NoNul: _path_text, Moment: _moment, AnyFloat: _any_number}
 
 
 def _literal_reader(values: tuple[Any, ...]) -> Callable[[Any], Any]:

@@ -1,6 +1,5 @@
 """What a run ran on, for environment.json; no environment variables but Slurm's job, as others may hold secrets."""
 
-import json
 import os
 import platform
 import shlex
@@ -16,8 +15,12 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from data_prep.errors import UserError
 from data_prep.files import write_json
+from data_prep.reading import read_json
+from data_prep.typed import typed
 from pretrain.agree import all_gather_json
+from pretrain.environment_file import MAX_ENVIRONMENT_BYTES
 from pretrain.redact import redact
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
@@ -89,9 +92,9 @@ def by_host(everyone: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def record_environment(path: Path, now: dict[str, Any], steps_done: int) -> None:
     """Write environment.json: this start of the run, and in `earlier_starts` the ones before it, the newest first."""
     try:
-        before = json.loads(path.read_text())
-        earlier = [before, *before.pop("earlier_starts", [])][:_EARLIER_STARTS]
-    except (OSError, ValueError, AttributeError, TypeError):  # none yet, or damaged, which is no reason not to train
+        before = read_json(path, dict[str, Any], MAX_ENVIRONMENT_BYTES)
+        earlier = [before, *typed(list[dict[str, Any]], before.pop("earlier_starts", []))][:_EARLIER_STARTS]
+    except (UserError, ValueError):  # none yet, or damaged, which is no reason not to train
         earlier = []
     write_json(path, {"after_step": steps_done, **now, "earlier_starts": earlier})
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import orjson
 
+from data_prep.reading import open_plain
+from data_prep.typed import MAX_NUMBER, YEAR_9999
 from pretrain.lines import LineFile
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -46,18 +48,28 @@ def parse_entry(line: bytes) -> Entry | None:
     """The entry of one line; None where the line is torn or is not a journal entry."""
     try:
         record = orjson.loads(line)
-        metrics = {name: _NOT_FINITE[v] if isinstance(v, str) else float(v) for name, v in record["metrics"].items()}
-        step, seconds, batch = record["step"], float(record["time"]), record.get("batch")
+        metrics = {name: _number(value) for name, value in record["metrics"].items()}
+        step, seconds, batch = record["step"], _number(record["time"]), record.get("batch")
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Entry(step, seconds, metrics, batch) if isinstance(step, int) and step >= 0 else None
+    is_sound = type(step) is int and 0 <= step < MAX_NUMBER and 0 <= seconds < YEAR_9999
+    return Entry(step, seconds, metrics, batch) if is_sound and (batch is None or type(batch) is dict) else None
+
+
+def _number(value: Any) -> float:
+    """A number as the journal has it; raises KeyError or TypeError for anything else."""
+    if type(value) is str:
+        return _NOT_FINITE[value]
+    if type(value) not in (int, float):
+        raise TypeError
+    return float(value)
 
 
 def read_journal(path: Path, batches: bool = False) -> list[Entry]:
     """The entries in order of step, one a step; their `batch` only if asked for, since it takes much memory.
 
     A step written again after a resume replaces, metric by metric, what stood there; steps of the earlier attempt that
-    were not reached again still count. Torn lines are ignored. Raises FileNotFoundError.
+    were not reached again still count. Torn lines are ignored. Raises OSError.
     """
     entries: dict[int, Entry] = {}
     for entry in _lines(path):
@@ -66,7 +78,7 @@ def read_journal(path: Path, batches: bool = False) -> list[Entry]:
 
 
 def read_step(path: Path, step: int) -> tuple[Entry | None, list[int]]:
-    """The entry of a training step, with its `batch`, and the steps that have one; raises FileNotFoundError."""
+    """The entry of a training step, with its `batch`, and the steps that have one; raises OSError."""
     found: Entry | None = None
     steps = set()
     for entry in _lines(path):
@@ -78,8 +90,8 @@ def read_step(path: Path, step: int) -> tuple[Entry | None, list[int]]:
 
 
 def read_latest(path: Path, size: int = 1 << 18) -> list[Entry]:
-    """The entries in the last `size` bytes, as they were written, without their `batch`; raises FileNotFoundError."""
-    with open(path, "rb") as file:
+    """The entries in the last `size` bytes, as they were written, without their `batch`; raises OSError."""
+    with open_plain(path) as file:
         start = max(0, file.seek(0, os.SEEK_END) - size)
         file.seek(start)
         lines = file.read().splitlines()[1 if start else 0 :]
@@ -96,7 +108,7 @@ def last_step(path: Path) -> int:
 
 
 def _lines(path: Path) -> Iterator[Entry]:
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         for line in file:
             if entry := parse_entry(line):
                 yield entry

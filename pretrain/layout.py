@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from data_prep.errors import UserError
+from data_prep.reading import shown_path
 from pretrain.config import Config
 from pretrain.nvme import flat_numels, resident
 
@@ -112,7 +113,7 @@ def whole_weights(
 def _as_written(folder: Path, layout: Layout) -> Iterator[None]:
     try:
         yield
-    except (OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(
             f"{folder} cannot be laid out anew, as it is not what {layout['processes']} processes with ZeRO "
             f"{layout['zero.stage']} write ({type(error).__name__}: {error})"
@@ -310,6 +311,8 @@ def load_file(path: Path, mmap: bool = False) -> Any:
     try:
         with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]):
             return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
+    except (EOFError, RuntimeError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise UserError(f"{shown_path(path)} is not a file of a checkpoint ({type(error).__name__})") from None
     except pickle.UnpicklingError as error:
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
         what = f"it asks for {found[1]}, which no checkpoint needs" if found else "it is not a checkpoint's"

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.reading import open_plain
+from data_prep.typed import MAX_NUMBER
 from pretrain.journal import Entry, parse_entry
 
 Floats = NDArray[np.float64]
@@ -71,7 +73,7 @@ def read_measured(path: Path) -> Measured:
 
     def entries() -> Iterator[Entry]:
         nonlocal torn
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             for line in file:
                 if entry := parse_entry(line):
                     yield entry
@@ -106,7 +108,9 @@ def measured_of(entries: Iterable[Entry]) -> Measured:
 def _slots(entry: Entry) -> int:
     """Slots of a training step's batch, 0 for other lines."""
     if entry.batch:
-        return max(1, int(entry.batch.get("rows", 1)) * int(entry.batch.get("seq_len", 1)))
+        rows, seq_len = (entry.batch.get(name, 1) for name in ("rows", "seq_len"))
+        if type(rows) is int and type(seq_len) is int:
+            return min(max(1, rows * seq_len), MAX_NUMBER - 1)
     return int("train/loss" in entry.metrics)
 
 

@@ -1,17 +1,16 @@
 """How a run stands, from its folder alone: for people, and for programs that watch over several runs."""
 
 import itertools
-import json
 import math
 import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.folders import is_run
 from pretrain import checkpoint
+from pretrain.environment_file import read_environment
 from pretrain.journal import Entry, read_latest
 from pretrain.run_folder import RunFolder, Status
 from pretrain.tracking import load_record, run_page
@@ -62,7 +61,7 @@ def overview_of(folder: RunFolder, status: Status) -> Overview:
     last = {name: value for entry in entries for name, value in entry.metrics.items()}
     losses = [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
     finite = [loss for loss in losses if math.isfinite(loss)]
-    environment = _environment(folder)
+    environment = read_environment(folder.environment)
     newest, skipped = _newest_checkpoint(folder)
     after = newest.step if newest and skipped is not None else 0
     later = {entry.step for entry in entries if entry.step > after and "train/skipped" in entry.metrics}
@@ -73,9 +72,9 @@ def overview_of(folder: RunFolder, status: Status) -> Overview:
         eval_loss=last.get("eval/loss"),
         tokens_per_second=last.get("speed/tokens_per_second"),
         seconds_left=_seconds_left(entries, status),
-        starts=None if environment is None else 1 + len(_list(environment.get("earlier_starts"))),
+        starts=None if environment is None else 1 + len(environment.get("earlier_starts", [])),
         skipped_steps=(skipped or 0) + len(later),
-        slurm_job=_job(environment),
+        slurm_job=(environment or {}).get("slurm", {}).get("SLURM_JOB_ID"),
         last_checkpoint=newest,
         mlflow_page=page_of(folder.path),
     )
@@ -127,23 +126,6 @@ def _seconds_left(entries: list[Entry], status: Status) -> float | None:
     return max(0.0, each) * max(0, status.total_steps - steps[-1].step)
 
 
-def _environment(folder: RunFolder) -> dict[str, Any] | None:
-    try:
-        found = json.loads(folder.environment.read_text())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _job(environment: dict[str, Any] | None) -> str | None:
-    slurm = (environment or {}).get("slurm")
-    return slurm.get("SLURM_JOB_ID") if isinstance(slurm, dict) else None
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _newest_checkpoint(folder: RunFolder) -> tuple[LastCheckpoint | None, int | None]:
     """The newest checkpoint, and the steps skipped until then."""
     try:
@@ -156,6 +138,7 @@ def _newest_checkpoint(folder: RunFolder) -> tuple[LastCheckpoint | None, int | 
     if problem := checkpoint.verify(path, sizes_only=True):
         return LastCheckpoint(step, None, problem), None
     newest = checkpoint.read(path)
-    return LastCheckpoint(step, max(0.0, time.time() - newest.time), None), newest.state.get("guards", {}).get(
-        "skipped"
-    )
+    guards = newest.state.get("guards")
+    skipped = guards.get("skipped") if isinstance(guards, dict) else None
+    age = max(0.0, time.time() - newest.time)
+    return LastCheckpoint(step, age, None), skipped if type(skipped) is int else None

@@ -3,9 +3,10 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from data_prep.errors import UserError
+from data_prep.reading import parse_json
 from pretrain.logged_models import is_ready, log_models, loss_of, models_of
 from pretrain.model_package import MLFLOW_NOTE
 from pretrain.tracked_run import TrackedRun, errors_in_a_sentence
@@ -92,10 +93,19 @@ def _version(tracked: TrackedRun, name: str, model: "LoggedModel") -> str:
         tags["held-out loss"] = f"{loss:.6f}"
     card = model.tags.get(MLFLOW_NOTE)
     made = client.create_model_version(name, source, tracked.run_id, tags, description=card, model_id=model.model_id)
-    versions = json.loads(model.tags.get(_VERSIONS, "[]"))
+    versions = _links(model.tags.get(_VERSIONS, "[]"))
     link = {"name": name, "version": int(made.version)}
     client.set_logged_model_tags(model.model_id, {_VERSIONS: json.dumps([*versions, link])})
     return made.version
+
+
+def _links(text: str) -> list[dict[str, Any]]:
+    """The versions that a tag names; none where somebody has written something else there."""
+    try:
+        found: list[dict[str, Any]] = parse_json(text, list[dict[str, Any]])
+    except ValueError:
+        return []
+    return found
 
 
 def _exists(client: "MlflowClient", name: str) -> bool:

@@ -1,6 +1,5 @@
 """The batch that a run trained on at a step, made again from its journal, its config and the shards alone."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +7,16 @@ from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.folders import require_run
+from data_prep.reading import cannot_read, unusable
+from data_prep.typed import typed
+from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.curriculum import Stage, stage_at, stages_of
 from pretrain.data.checksum import batch_checksum
 from pretrain.data.inspect import RowArrays, rows_of
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources, open_sources, training_loader
+from pretrain.environment_file import read_environment
 from pretrain.identity import batch_settings, differences, identity_of, of_batches
 from pretrain.journal import Entry, read_step
 from pretrain.masking.vocabulary import Vocabulary
@@ -46,6 +49,19 @@ class Replayed:
     tokenizer: Path
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """What the journal says of a training step's batch."""
+
+    position: dict[str, Any]
+    seq_len: int
+    rows: int
+    mask_rate: float
+    checksum: int
+    replaced: int
+    settings: str
+
+
 def replay(run: Path, step: int, rank: int | None = None) -> Replayed:
     """The batch of a step: of the whole run, or of one of the processes that it last ran on.
 
@@ -56,7 +72,7 @@ def replay(run: Path, step: int, rank: int | None = None) -> Replayed:
     require_run(run)
     config = load_config(folder.config)
     entry = _entry(folder, step)
-    batch = entry.batch or {}
+    batch = _checked(folder, entry.batch or {})
     data = _open_data(config, folder, batch["settings"])
     position = MixturePosition.from_json(batch["position"])
     stages = stages_of(config, world_size=1)  # how a run is spread does not change its batches
@@ -89,9 +105,21 @@ def _entry(folder: RunFolder, step: int) -> Entry:
         entry, steps = read_step(folder.journal, step)
     except FileNotFoundError:
         raise UserError(f"{folder.path} has no journal.jsonl; the run has not done a step yet") from None
+    except OSError as error:
+        raise cannot_read(folder.journal, error) from None
     if entry is None:
         raise UserError(f"{folder.journal} has no step {step}; it has {_ranges(steps)}")
     return entry
+
+
+def _checked(folder: RunFolder, batch: dict[str, Any]) -> dict[str, Any]:
+    """What the journal says of a batch; raises UserError where it is not what training writes."""
+    try:
+        typed(_Batch, batch)
+        MixturePosition.from_json(batch["position"])
+    except ValueError as error:
+        raise unusable(folder.journal, f"of the step's batch, {error}") from None
+    return batch
 
 
 def _check_stage(folder: RunFolder, step: int, stages: Sequence[Stage], batch: dict[str, Any]) -> None:
@@ -151,8 +179,8 @@ def _newest_identity(folder: RunFolder) -> dict[str, Any]:
     """What the newest readable checkpoint says that the run's batches depend on; nothing if there is none."""
     for manifest in sorted(folder.checkpoints.glob("step-????????/manifest.json"), reverse=True):
         try:
-            identity = json.loads(manifest.read_text())["state"]["identity"]
-        except (OSError, ValueError, KeyError, TypeError):
+            identity = checkpoint.read(manifest.parent).state.get("identity")
+        except UserError:
             continue
         if isinstance(identity, dict):
             return identity
@@ -163,10 +191,9 @@ def _share(rows: int, folder: RunFolder, rank: int | None) -> range:
     """A rank's rows of the global batch; all without a rank."""
     if rank is None:
         return range(rows)
-    try:
-        processes = int(json.loads(folder.environment.read_text())["processes"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder.environment} does not tell the number of processes ({error}); omit --rank") from None
+    processes = (read_environment(folder.environment) or {}).get("processes")
+    if processes is None:
+        raise UserError(f"{folder.environment} does not tell the number of processes; omit --rank")
     if not 0 <= rank < processes:
         ranks = "rank 0" if processes == 1 else f"ranks 0 to {processes - 1}"
         raise UserError(f"{folder.path} was trained with {ranks}; there is no rank {rank}")

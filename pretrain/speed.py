@@ -1,11 +1,11 @@
 """How fast a run will be: by a rate that was measured in another run, or one that is given."""
 
-import json
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
+from pretrain.environment_file import read_environment
 from pretrain.journal import read_journal
 from pretrain.plan import Plan
 from pretrain.run_folder import RunFolder
@@ -60,10 +60,9 @@ def measured(run: Path) -> Rate:
 
 def _devices(folder: RunFolder) -> str:
     """ ", on 8 processes (NVIDIA H100)", as far as environment.json says so."""
-    try:
-        values = json.loads(folder.environment.read_text())
-        names = {gpu["name"] for host in values["hosts"] for gpu in host.get("gpus", [])}
-        count = values["processes"]
-        return f", on {count} process{'es' if count > 1 else ''} ({', '.join(sorted(names)) or 'no GPU'})"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    values = read_environment(folder.environment) or {}
+    if "hosts" not in values or "processes" not in values:
         return ""
+    names = {gpu["name"] for host in values["hosts"] for gpu in host.get("gpus", []) if "name" in gpu}
+    count = values["processes"]
+    return f", on {count} process{'es' if count > 1 else ''} ({', '.join(sorted(names)) or 'no GPU'})"

@@ -3,10 +3,10 @@
 import contextlib
 import io
 from collections.abc import Iterator
-from pathlib import Path
 
 from data_prep.compressed import DAMAGE, decompressed
 from data_prep.errors import UserError, working_directory
+from data_prep.reading import open_plain
 from data_prep.remote import file_name, is_url, open_remote, remote_errors, shown
 
 
@@ -17,7 +17,7 @@ def read_text(path: str) -> str:
         UserError: if it cannot be read, is not UTF-8, or holds nothing.
     """
     with _errors(path):
-        data = decompressed(_download(path) if is_url(path) else Path(path).read_bytes(), file_name(path))
+        data = decompressed(_download(path) if is_url(path) else _content(path), file_name(path))
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any ends of lines
     if not text.strip():
         raise UserError(f"{shown(path)} is empty. Name a file with text.")
@@ -45,6 +45,11 @@ def _errors(path: str) -> Iterator[None]:
     except (OSError, ValueError, *DAMAGE) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{shown(path)} cannot be read: {reason}. Check the file.") from None
+
+
+def _content(path: str) -> bytes:
+    with open_plain(path) as file:
+        return file.read()
 
 
 def _download(url: str) -> bytes:

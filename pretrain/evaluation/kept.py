@@ -2,17 +2,25 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
 import xxhash
 
 from data_prep.errors import UserError
+from data_prep.reading import parse_json, read_bytes, shown_path
 from pretrain.checkpoint.manifest import hash_file
 from pretrain.evaluation.text import Sentence
 from pretrain.lines import LineFile
 
+MAX_SCORES_BYTES = 4 << 30
 _BEGIN = b'{"of": "'  # of each line
+
+
+@dataclass(frozen=True)
+class _Line:
+    of: str
+    scores: dict[str, float]
 
 
 def model_identity(folder: Path) -> str:
@@ -48,22 +56,24 @@ class KeptScores:
             return
         try:
             if path.exists():
-                self._read(path.read_bytes())
+                self._read(read_bytes(path, MAX_SCORES_BYTES))
             path.absolute().parent.mkdir(parents=True, exist_ok=True)
             self._file = LineFile(path)  # which drops what a kill left of a line: not before it is known to be one
         except OSError as error:
             raise self._unusable(error) from error
-        except (ValueError, TypeError, KeyError):
-            raise UserError(f"{path} holds no scores of an evaluation; move it, or write to another file") from None
+        except ValueError:
+            raise UserError(
+                f"{shown_path(path)} holds no scores of an evaluation; move it, or write to another file"
+            ) from None
 
     def _read(self, content: bytes) -> None:
         *lines, rest = content.split(b"\n")
         if rest[: len(_BEGIN)] != _BEGIN[: len(rest)]:
             raise ValueError("no line of scores that was cut short")
         for line in lines:
-            entry = orjson.loads(line)
-            if entry["of"] == self._of:
-                self.scores |= entry["scores"]
+            entry: _Line = parse_json(line, _Line)
+            if entry.of == self._of:
+                self.scores |= entry.scores
 
     def _unusable(self, error: OSError) -> UserError:
         return UserError(f"{self._path} cannot be used to keep scores in ({error.strerror})")

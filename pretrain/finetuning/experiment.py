@@ -1,19 +1,20 @@
 """A fine-tuning with several seeds, one after the other."""
 
 import hashlib
-import json
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_file, write_json
+from data_prep.reading import read_json
 from pretrain.finetuning.files import read_text
 from pretrain.finetuning.learner import Learner
 from pretrain.finetuning.report import Epoch, Report, SeedResult
@@ -143,8 +144,8 @@ def _restore(out: Path) -> None:
 def _is_own(out: Path, report: Report) -> bool:
     """Whether `out` was written by this fine-tuning."""
     try:
-        return bool(json.loads((out / _MARK).read_bytes()) == report.identity)
-    except (OSError, ValueError):
+        return bool(read_json(out / _MARK, dict[str, Any]) == report.identity)
+    except UserError:
         return False
 
 

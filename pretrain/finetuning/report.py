@@ -1,23 +1,24 @@
 """What came of a fine-tuning: the file that is written after each seed, and from which a rerun goes on."""
 
-import json
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, one_line
 from data_prep.files import write_json
-from pretrain.tracking.record import new_key
+from data_prep.reading import read_json
+from data_prep.typed import Measurement, UnixTime, typed
+from pretrain.tracking.record import is_key, new_key
 
 
 @dataclass(frozen=True)
 class Epoch:
     """time: when it ended, in Unix seconds. train_loss: the mean of its steps, in nats, by model."""
 
-    time: float
-    train_loss: dict[str, float]
-    metrics: dict[str, float]
+    time: UnixTime
+    train_loss: dict[str, Measurement]
+    metrics: dict[str, Measurement]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ class SeedResult:
     @property
     def metrics(self) -> dict[str, float]:
         return self.epochs[-1].metrics
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """The part of a report's file that a rerun goes on from."""
+
+    identity: dict[str, Any]
+    key: str
+    runs: list[SeedResult]
 
 
 @dataclass
@@ -90,14 +100,19 @@ class Report:
         if not path.exists():
             return
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            identity, self.key = found["identity"], found["key"]
-            self.results = [
-                SeedResult(run["seed"], run["seconds"], [Epoch(**epoch) for epoch in run["epochs"]])
-                for run in found["runs"]
-            ]
-        except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is there, and is no report of a fine-tuning; choose another --json") from error
-        changed = [name for name in self.identity if identity.get(name) != self.identity[name]]
+            values = read_json(path, dict[str, Any], nan=True)
+            names = {one.name for one in fields(_Saved)}
+            found: _Saved = typed(_Saved, {name: value for name, value in values.items() if name in names})
+            if not is_key(found.key) or not all(self._has_scores(result) for result in found.runs):
+                raise ValueError("it has no scores")
+        except (UserError, ValueError) as error:
+            raise UserError(
+                one_line(f"{path} is there, and is no report of a fine-tuning; choose another --json ({error})")
+            ) from error
+        self.key, self.results = found.key, found.runs
+        changed = [name for name in self.identity if found.identity.get(name) != self.identity[name]]
         if changed:
             raise UserError(f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json")
+
+    def _has_scores(self, result: SeedResult) -> bool:
+        return bool(result.epochs) and self.metric in result.metrics

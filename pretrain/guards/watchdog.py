@@ -17,12 +17,14 @@ from dataclasses import asdict, dataclass
 
 from data_prep.errors import UserError
 from data_prep.files import no_link
+from data_prep.reading import read_json
 from pretrain.guards.pulse import PHASES, At, Phase, Pulse
 from pretrain.run_folder import RunFolder
 
 _PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints, and then at least:
 _LEAST_PATIENCE = 300.0  # seconds
 _LONGEST_INTERVAL = 10.0  # seconds between heartbeats
+_MAX_BEAT_BYTES = 1 << 12
 _LOOKS = 4  # heartbeats that a living rank has made between two looks
 
 
@@ -148,8 +150,9 @@ class Watchdog:
 
     def _read(self, rank: int) -> Beat | None:
         for _ in range(3):  # it may be half written
-            with contextlib.suppress(OSError, ValueError, TypeError):
-                return Beat(**json.loads(self._folder.heartbeat_of(rank).read_text()))
+            with contextlib.suppress(UserError):
+                beat: Beat = read_json(self._folder.heartbeat_of(rank), Beat, _MAX_BEAT_BYTES)
+                return beat
             time.sleep(0.01)
         return None
 

@@ -1,6 +1,6 @@
 """Weights to begin a run with: those of a Hugging Face model, instead of random ones."""
 
-import json
+import reprlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from data_prep.errors import UserError
+from data_prep.errors import MissingFile, UserError, one_line
 from data_prep.files import sha256_file
+from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json, shown_path
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
 
@@ -113,17 +114,17 @@ def _read_config(folder: Path, arch: str) -> dict[str, Any]:
             f"model.init: {folder} is no folder; give one that `maskwright export` or save_pretrained wrote"
         )
     try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except FileNotFoundError:
+        config: dict[str, Any] = read_json(folder / "config.json", dict[str, Any], MAX_CONFIG_BYTES)
+    except MissingFile:
         raise UserError(
             f"model.init: {folder} has no config.json, so it is no Hugging Face model. Name a folder that `maskwright "
             "export` or save_pretrained wrote."
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"model.init: {folder / 'config.json'} cannot be read ({error})") from None
-    if not isinstance(config, dict) or config.get("model_type") not in (arch, f"{arch}-decoder"):
-        kind = config.get("model_type") if isinstance(config, dict) else config
-        raise UserError(f"model.init: {folder} holds a model of type {kind!r}, and model.arch is {arch!r}")
+    except UserError as error:
+        raise UserError(one_line(f"model.init: {error}")) from None
+    if config.get("model_type") not in (arch, f"{arch}-decoder"):
+        kind = reprlib.repr(config.get("model_type"))
+        raise UserError(f"model.init: {folder} holds a model of type {kind}, and model.arch is {arch!r}")
     return config
 
 
@@ -184,9 +185,12 @@ def _vocabulary(folder: Path) -> dict[str, int]:
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     path = weights_file(folder)
     try:
+        open_regular(path).close()
         return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"model.init: {path} cannot be read ({error})") from None
+    except UserError as error:
+        raise UserError(one_line(f"model.init: {error}")) from None
+    except (OSError, SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(one_line(f"model.init: {shown_path(path)} cannot be read ({error})")) from None
 
 
 def _modern(name: str) -> str:

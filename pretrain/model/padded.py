@@ -5,7 +5,6 @@ positions begin anew with each.
 """
 
 import functools
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, one_line
 from data_prep.format import TokenizerInfo
+from data_prep.reading import MAX_CONFIG_BYTES, read_json
 from pretrain.masking.rows import IGNORED
 from pretrain.model.head import LossOptions, cross_entropy_sums
 from pretrain.model.prediction import Choices, Prediction, choices_of
@@ -164,11 +164,7 @@ def _read(path: Path) -> dict[str, Any]:
     """What a file says, read once in a process: what a run goes by does not change under it."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"model.config: {file} cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"model.config: {file} is not JSON ({error})") from None
-    if not isinstance(values, dict):
-        raise UserError(f"model.config: {file} is not a configuration of transformers")
+        values: dict[str, Any] = read_json(file, dict[str, Any], MAX_CONFIG_BYTES)
+    except UserError as error:
+        raise UserError(one_line(f"model.config: {error}")) from None
     return values

@@ -11,14 +11,26 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from data_prep.errors import UserError
+from data_prep.reading import parse_json, read_text
 from pretrain.system.gpu import GpuSampler
 from pretrain.system.host import HostSampler, Sampler
 
+_MAX_SAMPLE_BYTES = 1 << 20
 _UNREAD = 8  # samples kept for a training thread that does not come
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What a node's file says: how many it has written, and the values of the newest."""
+
+    number: int
+    values: dict[str, float]
 
 
 class SystemMetrics:
@@ -99,8 +111,8 @@ class SystemMetrics:
 
     def _read(self, host: str) -> str | None:
         try:
-            return self._file(host).read_text()
-        except (OSError, ValueError):
+            return read_text(self._file(host), _MAX_SAMPLE_BYTES)
+        except UserError:
             return None
 
     def _file(self, host: str) -> Path:
@@ -109,6 +121,7 @@ class SystemMetrics:
 
 def _named(host: str, text: str) -> dict[str, float]:
     try:
-        return {f"system/{host}/{name}": float(value) for name, value in json.loads(text)["values"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        sample: _Sample = parse_json(text, _Sample)
+    except ValueError:
         return {}
+    return {f"system/{host}/{name}": float(value) for name, value in sample.values.items()}

@@ -4,13 +4,14 @@ import re
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-import orjson
-
-from data_prep.errors import UserError
+from data_prep.errors import MissingFile
+from data_prep.reading import read_json, unusable
 
 JOURNAL_NAME = "journal.jsonl"
 RECORD_NAME = "mlflow_run.json"
+_HINT = "delete it to log this run to MLflow anew"
 
 
 def new_key() -> str:
@@ -32,7 +33,7 @@ class RunRecord:
     run_id: str | None = None
     experiment_id: str | None = None  # with run_id, the page of the run
     offset: int = 0  # bytes of the journal that have been sent
-    step: int = -1  # of the last line sent
+    step: int | Literal[-1] = -1  # of the last line sent
     restarts: int = 0
     status: str = "RUNNING"
     end_time: int | None = None  # Unix milliseconds
@@ -51,11 +52,14 @@ def load_record(run_dir: Path) -> RunRecord | None:
     """The record of a run folder; None where there is none. Raises UserError where it cannot be understood."""
     path = run_dir / RECORD_NAME
     try:
-        record = RunRecord(**orjson.loads(path.read_bytes()))
-        if not re.fullmatch("[0-9a-f]{32}", record.key):  # it becomes part of a search filter
-            raise ValueError("its key is not 32 hexadecimal digits")
-        return record
-    except FileNotFoundError:
+        record: RunRecord = read_json(path, RunRecord, hint=_HINT)
+    except MissingFile:
         return None
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}): delete it to log this run to MLflow anew") from error
+    if not is_key(record.key):
+        raise unusable(path, "its key is not 32 hexadecimal digits", _HINT)
+    return record
+
+
+def is_key(text: str) -> bool:
+    """Whether a text may be a key, which becomes part of a search filter."""
+    return re.fullmatch("[0-9a-f]{32}", text) is not None

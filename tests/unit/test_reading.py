@@ -111,7 +111,7 @@ def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path):
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(tmp_path / "socket"))
     with listening:
-        assert "is a pipe, not a regular file" in refusal(tmp_path / "pipe")
+        assert "it is a pipe, not a regular file" in refusal(tmp_path / "pipe")
         assert "is a socket, not a regular file" in refusal(tmp_path / "socket")
     assert "is a folder, not a regular file" in refusal(tmp_path)
     assert "is a device, not a regular file" in refusal(Path("/dev/zero"))
