@@ -185,7 +185,7 @@ def test_folders_that_hold_no_model(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "has no config.json" in refusal(tmp_path / "empty")
     (folder / "config.json").write_text("{")
-    assert "config.json cannot be read" in refusal(folder)
+    assert "config.json cannot be used" in refusal(folder)
     (folder / "config.json").write_text("[]")
     assert "model of type []" in refusal(folder)
 

@@ -90,7 +90,7 @@ def test_another_file_is_refused(content, tmp_path):
     with pytest.raises(UserError, match="holds no scores of an evaluation; move it"):
         KeptScores(tmp_path / "scores", "original a")
     assert (tmp_path / "scores").read_text() == content
-    with pytest.raises(UserError, match="cannot be used to keep scores in"):
+    with pytest.raises(UserError, match="it is a folder, not a regular file"):
         KeptScores(tmp_path, "original a")
 
 

@@ -108,7 +108,7 @@ def test_a_stream_of_padding_alone_gives_nothing(tokenizer):
         ({"model_type": "bert", "max_position_embeddings": 8}, r"max_position_embeddings \(8\) is less than"),
         ({"model_type": "neobert", "auto_map": {"AutoConfig": "model.NeoBERTConfig"}}, "brings code of its own"),
         ({"model_type": "bert", "trust_remote_code": True}, r"brings code of its own \(trust_remote_code\)"),
-        ("nowhere/config.json", "nowhere/config.json cannot be read"),
+        ("nowhere/config.json", "nowhere/config.json: there is no such file"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(given, wanted, tokenizer):
@@ -119,7 +119,7 @@ def test_what_cannot_be_trained_is_refused(given, wanted, tokenizer):
 @pytest.mark.parametrize("text", ["{", NESTED], ids=["cut", "nested"])
 def test_a_file_that_is_no_json_is_refused(tokenizer, tmp_path, text):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(UserError, match=r"config\.json is not JSON"):
+    with pytest.raises(UserError, match=r"config\.json cannot be used"):
         padded_config(str(tmp_path), SEQ_LEN, tokenizer)
 
 
@@ -166,5 +166,5 @@ def test_a_folder_is_read_and_its_vocabulary_is_the_data_s(tokenizer, tmp_path):
     (tmp_path / "config.json").unlink()  # a checkpoint made later describes the model that is trained
     assert padded_config(str(tmp_path), SEQ_LEN, tokenizer) == found
     (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(UserError, match="is not a configuration"):
+    with pytest.raises(UserError, match="cannot be used"):
         padded_config(str(tmp_path / "other.json"), SEQ_LEN, tokenizer)

@@ -121,10 +121,10 @@ def test_sync_names_what_is_missing_or_damaged(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no mlflow_run\.json"):
         sync(tmp_path)
     (tmp_path / RECORD_NAME).write_text('{"uri": ')
-    with pytest.raises(UserError, match=r"mlflow_run\.json is damaged"):
+    with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
         sync(tmp_path)
     (tmp_path / RECORD_NAME).write_text('{"server": 1}')
-    with pytest.raises(UserError, match=r"mlflow_run\.json is damaged"):
+    with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
         sync(tmp_path)
 
 
