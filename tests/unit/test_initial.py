@@ -187,7 +187,7 @@ def test_folders_that_hold_no_model(folder, tmp_path):
     (folder / "config.json").write_text("{")
     assert "config.json cannot be used" in refusal(folder)
     (folder / "config.json").write_text("[]")
-    assert "model of type []" in refusal(folder)
+    assert "it is [], not an object" in refusal(folder)
 
 
 def test_a_pickle_is_never_opened(folder):
