@@ -7,9 +7,8 @@ from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.folders import require_run
-from data_prep.reading import cannot_read, unusable
+from data_prep.reading import cannot_read, read_json, unusable
 from data_prep.typed import typed
-from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.curriculum import Stage, stage_at, stages_of
 from pretrain.data.checksum import batch_checksum
@@ -179,10 +178,10 @@ def _newest_identity(folder: RunFolder) -> dict[str, Any]:
     """What the newest readable checkpoint says that the run's batches depend on; nothing if there is none."""
     for manifest in sorted(folder.checkpoints.glob("step-????????/manifest.json"), reverse=True):
         try:
-            identity = checkpoint.read(manifest.parent).state.get("identity")
+            state = read_json(manifest, dict[str, Any], nan=True).get("state")
         except UserError:
             continue
-        if isinstance(identity, dict):
+        if isinstance(state, dict) and isinstance(identity := state.get("identity"), dict):
             return identity
     return {}
 
