@@ -17,8 +17,9 @@ from data_prep.files import atomic_writer
 from data_prep.reading import read_bytes
 from launchers.ranks import command_of
 from launchers.stopping import StopSignals, on_stop_signals
-from pretrain.checkpoint.folder import committed
+from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
+from pretrain.preflight import check_resume
 from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, MAX_STATUS_BYTES, RunFolder, Status
 from pretrain.signals import die_with_parent
 from pretrain.starting import LIBRARIES, begin, say_phase
@@ -63,6 +64,21 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
                 _restore(folder.status, before)
             return code
         return _conclude(folder, folder.final_status(), said_why=code == EXIT_CODES["failed"])
+
+
+def is_completed(config: Config) -> bool:
+    """Say so if the run has made all its steps and its last checkpoint is intact: there is nothing to start."""
+    folder, last = RunFolder(config.run.dir), check_resume(config)
+    if last is None or last.step != config.train.steps or verify(last.path):
+        return False
+    try:
+        status = folder.read_status()
+    except UserError:
+        return False
+    if status.state != "completed" or status.step != last.step:
+        return False
+    print(_farewell(folder, status), file=sys.stderr)
+    return True
 
 
 def _begin(folder: RunFolder, total_steps: int) -> None:

@@ -263,7 +263,8 @@ def _sizes_of_auto(config: Config, tokenizer: TokenizerInfo) -> Sizes:
     """Of any model of transformers, which is made without weights for it."""
     import torch
 
-    from pretrain.model.build import build, describe
+    from pretrain.model.build import build
+    from pretrain.model.description import describe
     from pretrain.optim.groups import described
 
     with torch.device("meta"):

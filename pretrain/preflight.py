@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 
 from data_prep.errors import UserError, working_directory
-from pretrain.checkpoint.folder import committed
+from pretrain.checkpoint import Checkpoint, committed, read, verify
 from pretrain.config import Config
 from pretrain.data.sources import check_run, open_sources
+from pretrain.fits import check_fits
 from pretrain.run_folder import RunFolder
+from pretrain.saved_state import state_problem
 from pretrain.tracking.address import address_problem, missing_driver
 from pretrain.tracking.target import resolve_target
 
@@ -21,7 +23,28 @@ def check_start(config: Config, world_size: int) -> None:
     check_tracking(config)
     _check_named_checkpoint(config)
     check_run(config, world_size)
+    check_resume(config)
     check_model(config)
+
+
+def check_resume(config: Config) -> Checkpoint | None:
+    """The checkpoint of the run folder that the run goes on from, unless run.resume is never or names one.
+
+    Raises:
+        UserError: if the run cannot go on from it.
+    """
+    if config.run.resume not in ("auto", "required"):
+        return None
+    for _, path in committed(RunFolder(config.run.dir).checkpoints):
+        if verify(path, sizes_only=True) or state_problem(read(path)):
+            continue  # the run itself says so, and goes on from an older one
+        try:
+            check_fits(config, found := read(path), open_sources(config.data))
+            return found
+        except UserError:
+            if verify(path) is None:  # a damaged one decides nothing
+                raise
+    return None
 
 
 def _check_named_checkpoint(config: Config) -> None:
@@ -58,8 +81,8 @@ def check_model(config: Config) -> None:
     begins_with_weights = config.model.init is not None and not _has_begun(config)
     if config.model.arch != "auto" and not begins_with_weights:
         return
-    from pretrain.model.build import describe  # imports torch, which takes seconds
-    from pretrain.model.initial import check_folder
+    from pretrain.model.description import describe
+    from pretrain.model.initial import check_folder  # imports torch, which takes seconds
     from pretrain.model.shape import EncoderShape
 
     data = open_sources(config.data)

@@ -1,7 +1,7 @@
 """Where a run starts: at step 0, or after a checkpoint that is intact and was made under the same settings."""
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ from pretrain.config import Config
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
-from pretrain.guards.history import History
-from pretrain.identity import completed, differences, identity_of
+from pretrain.fits import Progress, check_fits, identity_then, progress_of
+from pretrain.identity import differences, identity_of
 from pretrain.layout import layout_of
-from pretrain.model.build import describe, in_full
-from pretrain.model.initial import digest_of, weights_file
+from pretrain.model.description import describe
 from pretrain.run_folder import RunFolder
 from pretrain.saved_state import state_problem
 
@@ -35,20 +34,6 @@ _ROW_SETTINGS = {
     "run.seed",
     "plan version",
 }
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run has come: optimizer steps, where its stream stands, and tokens that stood in for damaged ones.
-
-    `init` is the digest of the weights that it began with, None if they were random; `history` what its guards know.
-    """
-
-    steps_done: int
-    position: MixturePosition
-    replaced_tokens: int = 0
-    init: str | None = None
-    history: History = field(default_factory=History)
 
 
 def checkpoint_state(config: Config, data: Sources, progress: Progress) -> dict[str, Any]:
@@ -86,7 +71,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
         # The first time; once this run has checkpoints that go back to the one named, it goes on from those.
         found = _named(config, folder, Path(resume))
     if found:
-        together(lambda: _check_fits(config, found, data))
+        together(lambda: check_fits(config, found, data))
         _tell_layout(found, layout_of(config))
     return found
 
@@ -94,7 +79,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
 def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) -> Progress:
     """How far a run has come; its stream goes on where it stood, or at the next epoch if its rows are others now."""
     progress = progress_of(start)
-    changed = differences(_identity(start), identity_of(config, data, start.step, progress.init))
+    changed = differences(identity_then(start), identity_of(config, data, start.step, progress.init))
     if not _ROW_SETTINGS & changed.keys():
         return progress
     epochs = [source.epoch for source in progress.position.sources]
@@ -102,22 +87,6 @@ def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) 
         epochs = [max(epochs)] * len(data.datasets)
     sources = tuple(Position(epoch + 1) for epoch in epochs)
     return replace(progress, position=MixturePosition(progress.position.dealt, sources))
-
-
-def progress_of(found: checkpoint.Checkpoint) -> Progress:
-    """How far the run had come that wrote a checkpoint."""
-    state = found.state
-    position = MixturePosition.from_json(state["position"])
-    init, history = state["identity"].get("model.init (weights)"), History.from_json(state["guards"])
-    return Progress(found.step, position, state["replaced_tokens"], init, history)
-
-
-def _init_now(config: Config, found: checkpoint.Checkpoint) -> str | None:
-    """The digest of model.init's weights; where they are gone, that of the run's: it needs them no more."""
-    init = config.model.init
-    if init is None:
-        return None
-    return digest_of(init) if weights_file(init).is_file() else progress_of(found).init
 
 
 def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoint:
@@ -162,32 +131,3 @@ def _tell_layout(found: checkpoint.Checkpoint, layout: dict[str, Any]) -> None:
     changed = differences(found.state["layout"], layout)
     if changed and dist.get_rank() == 0:
         print(f"{found.path.name} is laid out anew: {'; '.join(changed.values())}", file=sys.stderr, flush=True)
-
-
-def _identity(found: checkpoint.Checkpoint) -> dict[str, Any]:
-    return completed(found.state["identity"], found.state["config"])
-
-
-def _check_fits(config: Config, found: checkpoint.Checkpoint, data: Sources) -> None:
-    now = identity_of(config, data, found.step, _init_now(config, found))
-    changed = differences(_identity(found), now)
-    if "plan version" in changed:
-        raise UserError(
-            f"{found.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
-            "go on with that version, or choose another run.dir"
-        )
-    shape = differences(in_full(found.state["shape"]), describe(config, data.tokenizer))
-    shape.pop("causal", None)  # the weights fit both: a run may go from one objective to the other
-    if shape:
-        raise UserError(
-            f"{found.path} cannot be resumed: {'; '.join([*changed.values(), *shape.values()])}; that is another shape "
-            "of model, so restore the settings, or choose another run.dir (for longer rows later on, set "
-            "model.max_positions at the start)"
-        )
-    if changed and not config.run.allow_changes:
-        raise UserError(
-            f"{found.path} cannot be resumed: {'; '.join(changed.values())}; restore the setting, choose another "
-            "run.dir, or pass run.allow_changes=true"
-        )
-    if found.step > config.train.steps:
-        raise UserError(f"{found.path} is past train.steps ({config.train.steps}); raise train.steps to go on")

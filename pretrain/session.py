@@ -40,10 +40,12 @@ from pretrain.guards.watchdog import Watchdog
 from pretrain.identity import batch_settings
 from pretrain.kernels import operations
 from pretrain.loop import Loop, Report
-from pretrain.model.build import Description, Model, build, choose_ways, describe, flops_of
+from pretrain.model.build import Model, build, choose_ways, flops_of
+from pretrain.model.description import Description, describe
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
-from pretrain.model.initial import digest_of, initial_state
+from pretrain.model.initial import initial_state
+from pretrain.model.weights_file import digest_of
 from pretrain.nvme import remove_folder
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, progress_of, start_progress

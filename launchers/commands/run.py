@@ -33,7 +33,7 @@ def train(
     from launchers.stopping import end_on_stop_signals
 
     end_on_stop_signals()
-    from launchers.local import gpu_count, train_locally
+    from launchers.local import gpu_count, is_completed, train_locally
     from pretrain.config import load_config
     from pretrain.preflight import check_start
 
@@ -42,6 +42,8 @@ def train(
     if 0 < gpu_count() < processes:
         raise UserError(f"--procs {processes} needs as many GPUs, and {gpu_count()} are visible; lower --procs")
     check_start(parsed, processes)  # what is wrong is best said before any process starts
+    if is_completed(parsed):
+        return
     sys.exit(train_locally(config, parsed, overrides or [], processes))
 
 

@@ -106,7 +106,7 @@ def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[st
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
     if config.model.init:
-        from pretrain.model.initial import digest_of  # imports torch, which takes seconds
+        from pretrain.model.weights_file import digest_of
 
         found["model.init"] = digest_of(config.model.init)
     files = {"--pairs": pairs, **{f"--finetune {option}": file for option, file in files_of(finetune).items()}}

@@ -5,47 +5,26 @@ transformers takes seconds to import, so only what needs it does that: native tr
 
 import functools
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.kernels import PLAIN, Operations
+from pretrain.model.description import Description
 from pretrain.model.encoder import Encoder
 from pretrain.model.flops import step_flops
 from pretrain.model.head import LossOptions
-from pretrain.model.shape import EncoderShape, encoder_shape
+from pretrain.model.shape import EncoderShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from pretrain.model.padded import PaddedModel
 
-Description = dict[str, Any]
 Model = Union["Encoder", "PaddedModel"]
-
-
-def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
-    """All that decides a model's parameters and what it computes.
-
-    Raises:
-        UserError: if there is no such model.
-    """
-    if config.model.arch != "auto":
-        return asdict(encoder_shape(config, tokenizer))
-    from pretrain.model.padded import padded_config
-
-    assert config.model.config is not None  # which the configuration has checked
-    return {"arch": "auto", "config": padded_config(config.model.config, config.longest_row, tokenizer)}
-
-
-def in_full(description: Description) -> Description:
-    """One that an earlier version recorded, with the fields that came later: by default they change nothing."""
-    return description if description["arch"] == "auto" else asdict(EncoderShape(**description))
 
 
 def build(

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from data_prep.errors import MissingFile, UserError, one_line
-from data_prep.files import sha256_file
 from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json, shown_path
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
+from pretrain.model.weights_file import weights_file
 
 # What must be alike, as transformers calls it, and where it is set here.
 _SIZES = {
@@ -32,19 +32,6 @@ _FREE = {
     "rope_theta": "model.global_rope_theta",
     "local_rope_theta": "model.local_rope_theta",
 }
-
-
-def weights_file(folder: Path) -> Path:
-    """Where a Hugging Face folder has its weights."""
-    return folder / "model.safetensors"
-
-
-def digest_of(folder: Path) -> str:
-    """What tells the weights of a folder from others: the SHA-256 of the file."""
-    try:
-        return sha256_file(weights_file(folder))
-    except OSError as error:
-        raise UserError(f"model.init: {weights_file(folder)} cannot be read ({error.strerror})") from error
 
 
 def check_folder(folder: Path, shape: EncoderShape, tokenizer: Path | None = None) -> EncoderShape:

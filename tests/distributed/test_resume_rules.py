@@ -13,7 +13,7 @@ from pretrain.config import Config, MaskingConfig
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
-from pretrain.model.initial import digest_of
+from pretrain.model.weights_file import digest_of
 from pretrain.resume import Progress, checkpoint_state, find_start, start_progress
 from pretrain.run_folder import RunFolder
 from tests.datasets import make_dataset

@@ -67,3 +67,19 @@ def test_the_lock_outlives_a_killed_command_as_long_as_its_processes(data, tmp_p
     ranks[1].resume()
     runs.wait_for(lambda: not RunFolder(run).is_held())
     assert not runs.ranks_of(config)
+
+
+def test_a_finished_run_and_a_refused_resume_start_no_process(data, tmp_path):
+    run = tmp_path / "run"
+    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, train__steps=3))
+    first = runs.maskwright("train", config)
+    assert first.returncode == 0
+    again = runs.maskwright("train", config)
+    assert (again.returncode, again.stderr) == (0, first.stderr.splitlines(keepends=True)[-1])
+    refused = runs.maskwright("train", config, "run.seed=8")
+    assert refused.returncode == 1
+    assert "cannot be resumed: run.seed was 7 and is 8" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    longer = runs.maskwright("train", config, "train.steps=4")
+    assert longer.returncode == 0
+    assert "step 4/4" in longer.stderr

@@ -3,7 +3,8 @@
 import pytest
 
 from pretrain.config import Config
-from pretrain.model.build import build, choose_ways, describe, in_full
+from pretrain.model.build import build, choose_ways
+from pretrain.model.description import describe, in_full
 from pretrain.model.encoder import Encoder
 from tests.datasets import tokenizer_info
 

@@ -17,7 +17,8 @@ from pretrain.config import Config, load_config
 from pretrain.curriculum import stages_of
 from pretrain.data.feed import DeviceFeed
 from pretrain.data.sources import open_sources, training_loader
-from pretrain.model.build import build, describe
+from pretrain.model.build import build
+from pretrain.model.description import describe
 from pretrain.optim import build_optimizer
 from tests.datasets import make_dataset, tokenizer_info
 from tests.support.forked import ROOT

@@ -1,0 +1,74 @@
+"""Whether a run may go on from a checkpoint: the rules, without torch and process group."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from data_prep.errors import UserError
+from pretrain.checkpoint import Checkpoint
+from pretrain.config import Config
+from pretrain.data.mixture import MixturePosition
+from pretrain.data.sources import Sources
+from pretrain.guards.history import History
+from pretrain.identity import completed, differences, identity_of
+from pretrain.model.description import describe, in_full
+from pretrain.model.weights_file import digest_of, weights_file
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come: optimizer steps, where its stream stands, and tokens that stood in for damaged ones.
+
+    `init` is the digest of the weights that it began with, None if they were random; `history` what its guards know.
+    """
+
+    steps_done: int
+    position: MixturePosition
+    replaced_tokens: int = 0
+    init: str | None = None
+    history: History = field(default_factory=History)
+
+
+def progress_of(found: Checkpoint) -> Progress:
+    """How far the run had come that wrote a checkpoint."""
+    state = found.state
+    position = MixturePosition.from_json(state["position"])
+    init, history = state["identity"].get("model.init (weights)"), History.from_json(state["guards"])
+    return Progress(found.step, position, state["replaced_tokens"], init, history)
+
+
+def _init_now(config: Config, found: Checkpoint) -> str | None:
+    """The digest of model.init's weights; where they are gone, that of the run's: it needs them no more."""
+    init = config.model.init
+    if init is None:
+        return None
+    return digest_of(init) if weights_file(init).is_file() else progress_of(found).init
+
+
+def identity_then(found: Checkpoint) -> dict[str, Any]:
+    return completed(found.state["identity"], found.state["config"])
+
+
+def check_fits(config: Config, found: Checkpoint, data: Sources) -> None:
+    """Raise UserError unless a run of this configuration may go on from a checkpoint."""
+    now = identity_of(config, data, found.step, _init_now(config, found))
+    changed = differences(identity_then(found), now)
+    if "plan version" in changed:
+        raise UserError(
+            f"{found.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
+            "go on with that version, or choose another run.dir"
+        )
+    shape = differences(in_full(found.state["shape"]), describe(config, data.tokenizer))
+    shape.pop("causal", None)  # the weights fit both: a run may go from one objective to the other
+    if shape:
+        raise UserError(
+            f"{found.path} cannot be resumed: {'; '.join([*changed.values(), *shape.values()])}; that is another shape "
+            "of model, so restore the settings, or choose another run.dir (for longer rows later on, set "
+            "model.max_positions at the start)"
+        )
+    if changed and not config.run.allow_changes:
+        raise UserError(
+            f"{found.path} cannot be resumed: {'; '.join(changed.values())}; restore the setting, choose another "
+            "run.dir, or pass run.allow_changes=true"
+        )
+    if found.step > config.train.steps:
+        raise UserError(f"{found.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
