@@ -61,7 +61,7 @@ def _hashes_between(
 
 
 def id_note(plan: Plan, tasks: Sequence[int], out: Path) -> str | None:
-    """A warning for ids that occur more than once in these tasks of a finished preparation; None if there is none."""
+    """A warning for ids that occur more than once in these tasks of a finished preparation; None if all ids differ."""
     if not tasks:
         return None
     count, example = repeated_ids(out, tasks)

@@ -21,12 +21,12 @@ _LASTING = {
 
 
 def is_lasting(error: OSError) -> bool:
-    """Whether the same operation fails again, however often it is tried."""
+    """Whether the same operation always fails again, so that a retry is of no use."""
     return error.errno in _LASTING
 
 
 def reason_of(error: OSError) -> str:
-    """What the system says, to stand after a colon."""
+    """The system's reason, to be written after a colon."""
     text = error.strerror or str(error) or type(error).__name__
     return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
@@ -43,13 +43,13 @@ def cannot_write(path: str | Path, error: OSError, option: str = "--out") -> Use
 
 
 def interrupted(error: OSError, out: Path) -> UserError:
-    """The error for work on `out` that failed, and goes on from what is finished if it is started again."""
+    """The error for work on `out` that failed; started again, it resumes after the finished tasks."""
     path = Path(error.filename) if isinstance(error.filename, str) else out
     if is_lasting(error):
         if path.absolute().is_relative_to(out.absolute()):
             return cannot_write(path, error)
         return UserError(f"Cannot read or write {path}: {reason_of(error)}. Change its permissions, or leave it out.")
-    kept = "What is finished is kept:"
+    kept = "Finished work is kept:"
     if error.errno in NO_ROOM:
         return UserError(
             f"Cannot write to {path}: {reason_of(error)}. {kept} make room, and run the same command again."

@@ -1,4 +1,4 @@
-"""What a folder is, by the names of its files: for messages on a folder that is not what a command needs."""
+"""Kinds of folders, by the names of their files: for messages on a folder of another kind than a command needs."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ _MOST_NAMED = 3
 
 
 def kind_of(path: Path) -> str:
-    """What is at `path`, as a phrase: "a run folder", "a data set folder", "an empty folder", "a file" ..."""
+    """The kind of `path`, as a phrase: "a run folder", "a data set folder", "an empty folder", "a file" ..."""
     if not path.is_dir():
         return "a file"
     if is_run(path):

@@ -142,8 +142,10 @@ def test_other_input_into_the_same_folder_is_refused(corpus, tmp_path):
     run = ["prep", "run", "--input", source, "--out", out, "--tokenizer"]
     assert maskwright(*run, corpus / "tok").returncode == 0
     before = tree(out)
-    assert "another tokenizer" in refused(*run, corpus / "tok-bpe")
-    assert "another text field" in refused(*run, corpus / "tok", "--text-field", "body")
+    assert "another --tokenizer" in refused(*run, corpus / "tok-bpe")
+    assert "--text-field text; the command has --text-field body" in refused(
+        *run, corpus / "tok", "--text-field", "body"
+    )
     source.write_bytes(jsonl(["one", "twa"]))
     assert "has changed or is not given" in refused(*run, corpus / "tok")
     assert tree(out) == before
@@ -176,7 +178,7 @@ def test_bad_input_gets_one_sentence(corpus, tmp_path):
     assert maskwright(*tokenizer, tmp_path / "t").returncode == 0
     assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
     assert "No data set at" in refused("prep", "info", tmp_path / "nowhere")
-    assert "no finished data set" in refused("prep", "verify", tmp_path)
+    assert "not a data set folder" in refused("prep", "verify", tmp_path)
     (tmp_path / "two" / "train").mkdir(parents=True)
     (tmp_path / "two" / "train" / "manifest.json").touch()
     assert "holds two data sets; name" in refused("prep", "info", tmp_path / "two")

@@ -43,7 +43,7 @@ def test_what_no_retry_cures(name):
 def test_what_a_retry_may_cure(name):
     assert not is_lasting(error_of(name, "o"))
     said = str(interrupted(error_of(name, "o/shards/x"), Path("o")))
-    assert "What is finished is kept: " in said
+    assert "Finished work is kept: " in said
     assert said.endswith("run the same command again.")
     assert ("make room" in said) == (name in ("ENOSPC", "EDQUOT"))
 
