@@ -21,7 +21,7 @@ _LASTING = {
 
 
 def is_lasting(error: OSError) -> bool:
-    """Whether the same operation always fails again, so that a retry is of no use."""
+    """Whether the same operation always fails again, so that a retry cannot help."""
     return error.errno in _LASTING
 
 

@@ -76,7 +76,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """A folder that appears at `path`, complete and on disk, when the block ends without an exception.
 
-    It replaces an empty folder. What killed writers left beside it is removed.
+    It replaces an empty folder. Temporary folders of killed writers are removed.
 
     Raises:
         OSError: if `path` cannot be made, or is by then something else than an empty folder.

@@ -30,7 +30,7 @@ def typed(kind: Any, value: Any) -> Any:
 
 
 class NoNul:
-    """Marks a text that is used as a path, in which no NUL may be."""
+    """Marks a text that is used as a path and must not contain NUL."""
 
 
 class Moment:

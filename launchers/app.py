@@ -108,7 +108,7 @@ def _with_version(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _group(version: Version = False) -> None:
-    """What a group of commands does before its command: nothing."""
+    """Callback of a command group. It does nothing."""
 
 
 def _add_version(group: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""The `maskwright` command: what a user did wrong is told in one line."""
+"""The `maskwright` command. It reports a user's mistake in one line."""
 
 import os
 import sys

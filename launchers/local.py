@@ -67,7 +67,7 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
 
 
 def is_completed(config: Config) -> bool:
-    """Say so if the run has made all its steps and its last checkpoint is intact: there is nothing to start."""
+    """Report it if the run has made all its steps and its last checkpoint is intact: there is nothing to start."""
     folder, last = RunFolder(config.run.dir), check_resume(config)
     if last is None or last.step != config.train.steps or verify(last.path):
         return False
@@ -229,7 +229,7 @@ def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
 
 
 def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: StopSignals) -> int:
-    """Run the starter of the processes in a session of its own, until all of them have ended; its exit code."""
+    """Run the starter of the processes in a separate session, until all of them have exited; its exit code."""
     read_end, write_end = os.pipe()  # the standard input of all processes, so that the last end closes it
     child = subprocess.Popen(
         command,
@@ -250,7 +250,7 @@ def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: S
     if stop.at_once:  # before there was a process
         kill()
     code = child.wait()
-    if code < 0:  # killed: nobody is left to end the others
+    if code < 0:  # it was killed, so it cannot end the others
         kill()
     last_end = select.poll()
     last_end.register(write_end, 0)

@@ -72,7 +72,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def environments(devices: Sequence[str], node: int, nodes: int, address: str, port: str) -> Iterator[dict[str, str]]:
-    """What DeepSpeed and PyTorch read in each process's environment, beside this process's own."""
+    """The variables of each process that DeepSpeed and PyTorch read, in addition to this process's environment."""
     for local_rank in range(len(devices)):
         yield {
             "CUDA_VISIBLE_DEVICES": ",".join(devices),

@@ -14,10 +14,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopSignals:
-    """What a signal does while a run's processes train.
+    """Reaction to signals while a run's processes train.
 
-    Before the first step there is nothing to save, so that any signal ends the run at once. Later the first signal asks
-    for a checkpoint, Ctrl-C after that ends the run at once, and other signals change nothing.
+    Before the first step there is nothing to save, so any signal ends the run. Later the first signal asks
+    for a checkpoint, Ctrl-C after that kills the run, and other signals change nothing.
 
     Args:
         folder: of the run.
@@ -28,9 +28,9 @@ class StopSignals:
         self._folder, self._before = folder, before
         self._asked = False
         self.at_once: str | None = None
-        """The signal that ended the run at once."""
+        """The signal that ended the run without a checkpoint."""
         self.kill: Callable[[], None] = lambda: None
-        """Ends the run's processes at once, when there are some."""
+        """Kills the run's processes, if there are any."""
         self.process_ids: Callable[[], Sequence[int]] = lambda: ()
 
     def __call__(self, number: int) -> None:

@@ -31,7 +31,7 @@ _FILE = _START | {"earlier_starts": [_START]}
 
 
 def read_environment(path: Path) -> dict[str, Any] | None:
-    """What is known of a run's starts, of the types above; None where there is no such file that can be read."""
+    """The recorded environment of a run's starts, with the types above; None if the file is missing or damaged."""
     try:
         values = read_json(path, dict[str, Any], MAX_ENVIRONMENT_BYTES)
     except UserError:
@@ -40,7 +40,7 @@ def read_environment(path: Path) -> dict[str, Any] | None:
 
 
 def _sound(kinds: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """The values of the right kinds; a list in `kinds` stands for a list of objects."""
+    """The values of the right kinds; a list in `kinds` means a list of objects."""
     found: dict[str, Any] = {}
     for name, kind in kinds.items():
         value = values.get(name)

@@ -31,7 +31,7 @@ def prepare_swapping(config: Config) -> None:
     Raises:
         UserError: if they cannot be built here, or the folder cannot be made.
     """
-    # The ninja of this environment, which comes with DeepSpeed: a build by another ninja starts anew.
+    # The ninja of this environment, which comes with DeepSpeed: a build by another ninja starts from scratch.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     builder = get_accelerator().create_op_builder("AsyncIOBuilder")
     nvme.check_compatible(builder)

@@ -1,4 +1,4 @@
-"""Whether a run may go on from a checkpoint: the rules, without torch and process group."""
+"""Rules for resuming a run from a checkpoint, without torch and process group."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +49,7 @@ def identity_then(found: Checkpoint) -> dict[str, Any]:
 
 
 def check_fits(config: Config, found: Checkpoint, data: Sources) -> None:
-    """Raise UserError unless a run of this configuration may go on from a checkpoint."""
+    """Raise UserError unless a run of this configuration may resume from a checkpoint."""
     now = identity_of(config, data, found.step, _init_now(config, found))
     changed = differences(identity_then(found), now)
     if "plan version" in changed:

@@ -1,4 +1,4 @@
-"""Which network interface of this machine leads to another one, and on which address of it to listen."""
+"""Network interfaces: find the one that leads to another machine, and the address to listen on."""
 
 import ipaddress
 import socket
@@ -33,7 +33,7 @@ def interface_to(host: str) -> str:
 
 
 def listening_address(host: str, interface: str | None) -> str:
-    """The address of this machine by which others reach it as `host`.
+    """The address of this machine that others reach as `host`.
 
     Args:
         host: a name or an address of this machine, as the others know it.
@@ -56,7 +56,7 @@ def listen(host: str, port: int, interface: str | None) -> socket.socket:
     """A socket that listens on `listening_address` alone; port 0 takes a free one.
 
     Raises:
-        UserError: when the name does not resolve, or nobody can listen there.
+        UserError: when the name does not resolve, or the address cannot be listened on.
     """
     address = listening_address(host, interface)
     try:

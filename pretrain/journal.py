@@ -90,7 +90,7 @@ def read_step(path: Path, step: int) -> tuple[Entry | None, list[int]]:
 
 
 def read_latest(path: Path, size: int = 1 << 18) -> list[Entry]:
-    """The entries in the last `size` bytes, as they were written, without their `batch`; raises OSError."""
+    """The entries in the last `size` bytes, unchanged, without their `batch`; raises OSError."""
     with open_plain(path) as file:
         start = max(0, file.seek(0, os.SEEK_END) - size)
         file.seek(start)

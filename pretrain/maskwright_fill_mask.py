@@ -1,6 +1,6 @@
 """A masked language model that MLflow loads and serves. MLflow packages hold a copy of this file.
 
-It imports nothing of Maskwright, so that it works where only the requirements of the package are installed.
+It does not import Maskwright, so it works where only the requirements of the package are installed.
 """
 
 from typing import Any

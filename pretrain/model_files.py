@@ -51,7 +51,7 @@ def _add_rotary_names(config: "PretrainedConfig") -> None:
 
 
 def _rotary_bases(config: "PretrainedConfig") -> tuple[float, float]:
-    """Those of layers that see the whole text, and of layers that see a window."""
+    """The rotary bases of layers that see the whole text, and of layers that see a window."""
     kinds = config.rope_parameters
     return kinds["full_attention"]["rope_theta"], kinds["sliding_attention"]["rope_theta"]
 

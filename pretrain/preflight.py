@@ -28,16 +28,16 @@ def check_start(config: Config, world_size: int) -> None:
 
 
 def check_resume(config: Config) -> Checkpoint | None:
-    """The checkpoint of the run folder that the run goes on from, unless run.resume is never or names one.
+    """The checkpoint of the run folder from which the run resumes, unless run.resume is never or names one.
 
     Raises:
-        UserError: if the run cannot go on from it.
+        UserError: if the run cannot resume from it.
     """
     if config.run.resume not in ("auto", "required"):
         return None
     for _, path in committed(RunFolder(config.run.dir).checkpoints):
         if verify(path, sizes_only=True) or state_problem(read(path)):
-            continue  # the run itself says so, and goes on from an older one
+            continue  # the run reports it, and resumes from an older one
         try:
             check_fits(config, found := read(path), open_sources(config.data))
             return found
@@ -48,7 +48,7 @@ def check_resume(config: Config) -> Checkpoint | None:
 
 
 def _check_named_checkpoint(config: Config) -> None:
-    """Find a run.resume that names no folder. A run that has checkpoints of its own no longer needs it."""
+    """Find a run.resume that names no folder. A run that already has checkpoints does not need it."""
     resume = config.run.resume
     is_named = resume not in ("auto", "required", "never")
     if is_named and not Path(resume).is_dir() and not _has_checkpoints(config):

@@ -51,8 +51,8 @@ class Progress:
     def update(self, step: int, metrics: dict[str, float]) -> None:
         """Show that `step` is done; a metric of training that is not given keeps the value it had.
 
-        May be called again for the same step, as evaluation does. Its results get a line of their own at once, and are
-        not repeated later.
+        May be called again for the same step, as evaluation does. Its results are printed immediately on a separate
+        line, and are not repeated later.
         """
         new = {name: value for name, value in metrics.items() if name in _SHOWN}
         evaluation = {name: value for name, value in new.items() if name.startswith("eval/")}

@@ -50,7 +50,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class _Batch:
-    """What the journal says of a training step's batch."""
+    """The journal's record of a training step's batch."""
 
     position: dict[str, Any]
     seq_len: int
@@ -112,7 +112,7 @@ def _entry(folder: RunFolder, step: int) -> Entry:
 
 
 def _checked(folder: RunFolder, batch: dict[str, Any]) -> dict[str, Any]:
-    """What the journal says of a batch; raises UserError where it is not what training writes."""
+    """The journal's record of a batch; raises UserError if training does not write such a record."""
     try:
         typed(_Batch, batch)
         MixturePosition.from_json(batch["position"])

@@ -143,7 +143,7 @@ class Reporting:
 
 
 class _ReportPage:
-    """The page of `maskwright report`, written by that command beside this process."""
+    """The page of `maskwright report`, written by that command in a separate process."""
 
     def __init__(self, folder: RunFolder):
         command = [sys.executable, "-m", "launchers.cli", "report", str(folder.path.absolute())]

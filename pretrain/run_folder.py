@@ -44,7 +44,7 @@ class Status:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended."""
+        """Whether the run is over."""
         return self.state not in ("starting", "running")
 
 
@@ -82,11 +82,11 @@ class RunFolder:
         self.profile = path / "profile"
 
     def heartbeat_of(self, rank: int) -> Path:
-        """The file in which a rank says that it lives."""
+        """The heartbeat file of a rank."""
         return self.heartbeats / f"rank-{rank:05d}.json"
 
     def stacks_of(self, rank: int) -> Path:
-        """The file in which a rank writes its stacks when the run hangs."""
+        """The file for a rank's stacks when the run hangs."""
         return self.stacks / f"rank-{rank:05d}.txt"
 
     @property

@@ -1,4 +1,4 @@
-"""Check what a checkpoint stores beside weights and optimizer, before anything is built from it."""
+"""Check the state of a checkpoint other than weights and optimizer, before anything is built from it."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -16,7 +16,7 @@ from pretrain.model.shape import EncoderShape
 
 @dataclass(frozen=True)
 class _State:
-    """What a run resumes from."""
+    """The state from which a run resumes."""
 
     position: dict[str, Any]
     replaced_tokens: int
@@ -28,7 +28,7 @@ class _State:
 
 
 def state_problem(found: Checkpoint) -> str | None:
-    """What is wrong with the state of a verified checkpoint, or None; of another plan version, only its outline."""
+    """The problem with the state of a verified checkpoint, or None; of another plan version, only its outline."""
     try:
         _check(found.state)
     except ValidationError as error:
@@ -40,10 +40,12 @@ def state_problem(found: Checkpoint) -> str | None:
 
 
 def _check(state: dict[str, Any]) -> None:
+    for name in ("identity", "config"):
+        typed(dict[str, Any], state.get(name))
+    if state["identity"].get("plan version") != PLAN_VERSION:
+        return  # another version may store other things; such a checkpoint is refused for its version
     names = {field.name for field in fields(_State)}
     typed(_State, {name: value for name, value in state.items() if name in names})
-    if state["identity"].get("plan version") != PLAN_VERSION:
-        return  # it is refused for that
     MixturePosition.from_json(state["position"])
     History.from_json(state["guards"])
     Config.model_validate(state["config"])

@@ -115,7 +115,7 @@ def train(config: Config, folder: RunFolder) -> State:
 
 @dataclass(frozen=True)
 class _Session:
-    """What a run is made of, for as long as this process trains it."""
+    """The parts of a run while this process trains it."""
 
     config: Config
     folder: RunFolder
@@ -193,7 +193,7 @@ class _Session:
     def before_spike(
         self, start: Checkpoint | None, history: History, loader: Loader
     ) -> tuple[Checkpoint | None, Progress]:
-        """Where to go on after a spike: from the checkpoint before it, or from where this process began."""
+        """The place to resume from after a spike: the checkpoint before it, or the start of this process."""
         found = checkpoint_before(self.folder.checkpoints, history) or start
         then = progress_of(found) if found else Progress(0, loader.mixture.start(), init=_init(self.config))
         on_main(lambda: checkpoint.set_aside(self.folder.checkpoints, then.steps_done))
@@ -215,7 +215,7 @@ def _init(config: Config) -> str | None:
 
 
 def _model(config: Config, description: Description, data: Sources, init: Path | None) -> Model:
-    """The model with random weights, or those of a Hugging Face folder; alike on every rank."""
+    """The model with random weights, or weights of a Hugging Face folder; the same on every rank."""
     options = LossOptions(config.train.label_smoothing, config.train.z_loss)
     kernels = operations(config.train.fused_kernels)
     model = build(description, config.run.seed, options, kernels)
@@ -234,7 +234,7 @@ def _say_once(line: str) -> None:
 
 
 def _enter(folder: RunFolder, phase: str) -> None:
-    """Tell on rank 0, and in the status of a run that holds its folder, which phase of the start begins."""
+    """Report on rank 0, and in the status of a run that holds its folder, which phase of the start begins."""
     if dist.get_rank() == 0:
         say_phase(phase)
         if folder.claimed or LOCK_VARIABLE in os.environ:

@@ -1,4 +1,4 @@
-"""What a starting run tells people: a line on standard error for each phase, with the seconds since the start."""
+"""Report the phases of a start: a line on standard error for each, with the seconds since the start."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The store by which the processes of a run find each other: rank 0 listens on one address, not on all interfaces."""
+"""The store where the processes of a run meet: rank 0 listens on one address, not on all interfaces."""
 
 import os
 from collections.abc import Iterator

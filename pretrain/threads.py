@@ -35,7 +35,7 @@ def choose_cores(affinity: int, quota: float | None, job: int | None) -> Cores:
     """The least of what is granted.
 
     Args:
-        affinity: cores on which Linux runs this process.
+        affinity: cores that Linux allows this process to use.
         quota: cores' time that the control groups grant, None without a limit.
         job: cores of this host in the Slurm job, None outside of one.
     """

@@ -21,7 +21,7 @@ KNOWN = "Inputs end in .jsonl or .txt (also with .gz or .zst), .parquet or .arro
 
 
 def how_to_convert(path: str) -> str:
-    """What to do with a file that is no input because of its name: one or two sentences with a command."""
+    """Advice for a file whose type is not supported: one or two sentences with a command."""
     if path.startswith(os.getcwd() + os.sep):
         path = os.path.relpath(path)
     where = "" if len(path) <= _LONGEST else "in its folder: "

@@ -151,7 +151,7 @@ def _document(line: int, data: bytes) -> Row:
 
 
 def _not_utf8(line: int, data: bytes, place: int) -> str:
-    """Why bytes are no text, with what to do where that can be told."""
+    """Why bytes are not UTF-8 text, and what to do if that is known."""
     if line == 1 and (name := next((name for start, name in _COMPRESSED.items() if data.startswith(start)), None)):
         return f"the file is compressed: add {name} to its name"
     if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -7,7 +7,7 @@ from pathlib import Path
 def check_inputs(
     models: Iterable[str | Path], data_sets: Iterable[str | None] = (), files: Iterable[str | None] = ()
 ) -> None:
-    """Raise UserError for the first input that is missing, or is something else; None stands for one not given."""
+    """Raise UserError for the first input that is missing, or of another kind. None is an input that was not given."""
     from data_prep.reader import Dataset
     from pretrain.model_folder import check_model
     from pretrain.text_file import require_file

@@ -1,4 +1,4 @@
-"""What a run compiles on this machine: compilers, and the folders that keep the results."""
+"""Checks of compilers, and of the folders for compiled code."""
 
 import importlib.util
 import os

@@ -47,7 +47,7 @@ def rank_of(host: str, attempt: Attempt) -> int:
 
 
 def interface_of(job: Job, attempt: Attempt, rank: int) -> str:
-    """The interface that the config names, or the one that leads to the other nodes; loopback if there are none."""
+    """The interface that the config names, or the one that leads to the other nodes; loopback for one node."""
     other = attempt.hosts[0] if rank else attempt.hosts[-1]
     return job.interface or interface_to(other if len(attempt.hosts) > 1 else LOOPBACK)
 

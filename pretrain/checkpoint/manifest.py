@@ -19,7 +19,7 @@ from data_prep.typed import typed
 
 NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20
-_NAMED = re.compile(r"step-(\d{8})")  # with whatever follows: a folder may be set aside, or not be committed yet
+_NAMED = re.compile(r"step-(\d{8})")  # with any suffix: renamed folders and folders that are not committed yet have one
 Files = dict[str, dict[str, Any]]
 
 
@@ -133,7 +133,7 @@ def verify(
 def _problem_of(
     path: Path, name: str, entry: dict[str, Any], sizes_only: bool, progress: Callable[[int], None] | None
 ) -> str | None:
-    """What is wrong with a file of a checkpoint, or None."""
+    """The problem with a file of a checkpoint, or None."""
     file = path / name
     links = [parent for parent in Path(name).parents if (path / parent).is_symlink()]
     if links:

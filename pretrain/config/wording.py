@@ -90,7 +90,7 @@ def _not(value: Any) -> str:
 
 
 def _wanted(problem: Mapping[str, Any], context: Mapping[str, Any]) -> str:
-    """What a value must be: `a whole number`, `1 or more`, `bf16, fp16 or fp32`."""
+    """Describe an allowed value: `a whole number`, `1 or more`, `bf16, fp16 or fp32`."""
     kind = problem["type"]
     if kind in _KIND_OF:
         return f"a {_KIND_OF[kind]}".replace("a text", "text")
@@ -177,7 +177,7 @@ def _number(text: str, whole: bool) -> int | float | None:
 
 
 def _plain(value: Any) -> str:
-    """A number without a needless `.0` or exponent, text as it is."""
+    """A number without a needless `.0` or exponent; text is unchanged."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -186,7 +186,7 @@ def _plain(value: Any) -> str:
 
 
 def yaml_problem(error: Exception) -> str:
-    """What is wrong with a text that is not YAML, and what to do."""
+    """Describe a YAML error, and how to fix it."""
     problem = str(getattr(error, "problem", None) or error)
     found = (said for pattern, said in _YAML_PROBLEMS if re.search(pattern, problem))
     return next(found, "check its colons, quotes and indentation.")

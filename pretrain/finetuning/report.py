@@ -36,7 +36,7 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class _Saved:
-    """The part of a report's file that a rerun goes on from."""
+    """The part of a report's file from which a rerun continues."""
 
     identity: dict[str, Any]
     key: str

@@ -1,4 +1,4 @@
-"""What a checkpoint stores of its model's form, as JSON values; without torch, which takes seconds to import."""
+"""The description of a model's form in a checkpoint, as JSON values. It does not import torch, which takes seconds."""
 
 from dataclasses import asdict
 from typing import Any

@@ -12,7 +12,7 @@ def weights_file(folder: Path) -> Path:
 
 
 def digest_of(folder: Path) -> str:
-    """What tells the weights of a folder from others: the SHA-256 of the file."""
+    """The SHA-256 of the file of a folder's weights."""
     try:
         return sha256_file(weights_file(folder))
     except OSError as error:

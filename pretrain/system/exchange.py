@@ -27,7 +27,7 @@ _UNREAD = 8  # samples kept for a training thread that does not come
 
 @dataclass(frozen=True)
 class _Sample:
-    """What a node's file says: how many it has written, and the values of the newest."""
+    """The content of a node's file: how many samples it has written, and the values of the newest."""
 
     number: int
     values: dict[str, float]

@@ -1,4 +1,4 @@
-"""Send the part of a run that MLflow does not have yet, after the run has ended or while it trains."""
+"""Send the part of a run that MLflow does not have yet, after the run or while it trains."""
 
 from collections.abc import Callable
 from dataclasses import replace

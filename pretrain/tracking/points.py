@@ -50,7 +50,7 @@ def lines(journal: Path, start: int, stop: int | None) -> Iterator[tuple[int, En
 
 
 def over_nodes(entry: Entry) -> Entry:
-    """The entry with `system/HOST/NAME` of the nodes replaced by few names, whatever the number of nodes.
+    """The entry with `system/HOST/NAME` of the nodes replaced by few names, for any number of nodes.
 
     `system/NAME_mean` is the mean over the nodes, or over their GPUs; `system/NAME_min` and `system/NAME_max` are there
     for several. The journal names the nodes.

@@ -65,7 +65,7 @@ def connect(uri: str, experiment: str) -> tuple["MlflowClient", str]:
 def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
     if experiment := client.get_experiment_by_name(name):
         return experiment.experiment_id
-    # Beside the database: MLflow's default is `mlruns` in the working folder of the process that comes first.
+    # Next to the database: MLflow's default is `mlruns` in the working folder of the process that comes first.
     location = (path.parent / f"{path.stem}-artifacts" / quote(name, safe="")).as_uri() if path else None
     try:
         return client.create_experiment(name, artifact_location=location)

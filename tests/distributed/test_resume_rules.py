@@ -127,7 +127,7 @@ def test_a_named_checkpoint_of_this_run(run, start, refusal):
     assert start(run, resume=str(four)) == 4
     damage(run, 4)
     assert "named by run.resume cannot be used" in refusal(run, resume=str(four))
-    assert "none/manifest.json cannot be used" in refusal(run, resume=str(run / "checkpoints/none"))
+    assert "none/manifest.json: there is no such file" in refusal(run, resume=str(run / "checkpoints/none"))
 
 
 def test_a_run_that_went_back_goes_on_from_its_own_checkpoints(run, data, start):

@@ -161,7 +161,7 @@ def test_full_disk_is_one_sentence_and_leaves_nothing_partial(corpus, tmp_path):
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
-        with pytest.raises(Exception, match=r"failed: File too large.*run the same command again"):
+        with pytest.raises(Exception, match=r"failed: file too large.*run the same command again"):
             prepare_files([corpus / "0.jsonl"], corpus / "tok", out, 1, settings)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

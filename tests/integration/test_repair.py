@@ -18,13 +18,13 @@ from pretrain.curriculum import stages_of
 from pretrain.data.batch import Batch
 from pretrain.data.inspect import documents_of
 from pretrain.data.sources import open_sources, training_loader
+from pretrain.fits import check_fits
 from pretrain.journal import read_journal
 from pretrain.masking.rows import IGNORED
 from pretrain.model.encoder import Encoder
 from pretrain.model.families import hugging_face_model
 from pretrain.model.shape import encoder_shape
 from pretrain.replay import replay
-from pretrain.resume import _check_fits
 from tests.support import runs, text_data
 
 STEPS = 4
@@ -105,10 +105,10 @@ def test_fine_tuning_by_repair(data, tmp_path):
 
     sources = open_sources(settings.data)
     newest = checkpoint.read(run / f"checkpoints/step-{STEPS:08d}")
-    _check_fits(settings, newest, sources)
+    check_fits(settings, newest, sources)
     shutil.move(init, tmp_path / "moved")  # the checkpoint needs it no more
-    _check_fits(settings, newest, sources)
+    check_fits(settings, newest, sources)
     encoder.initialize(98)
     hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)
     with pytest.raises(UserError, match=r"cannot be resumed: model\.init \(weights\) was \w{64} and is \w{64}; "):
-        _check_fits(settings, newest, sources)
+        check_fits(settings, newest, sources)

@@ -99,10 +99,11 @@ def test_what_was_begun_is_finished(tmp_path, uri, monkeypatch, caplog):
 def test_the_command_sends_where_it_is_told_to(tmp_path, uri, monkeypatch, caplog):
     corpus = corpora(tmp_path)["wordpiece"]
     model = save_model("bert", corpus, tmp_path / "bert")
+    data = str(corpus / "data/valid")
     monkeypatch.chdir(tmp_path)
 
     def evaluated(*options: str) -> int:
-        words = ["evaluate", str(model), "--data", str(corpus / "data/valid"), "--rows", "4", *options]
+        words = ["evaluate", str(model), "--data", data, "--rows", "4", *options]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.exception
         assert "masked accuracy" in done.stdout
@@ -118,7 +119,7 @@ def test_the_command_sends_where_it_is_told_to(tmp_path, uri, monkeypatch, caplo
     with caplog.at_level(logging.WARNING):
         assert evaluated("--uri", "http://127.0.0.1:9") == 3
     assert "did not take the results" in caplog.text
-    refused = CliRunner().invoke(app, ["evaluate", str(model), "--data", "x", "--uri", "http://me:secret@host"])
+    refused = CliRunner().invoke(app, ["evaluate", str(model), "--data", data, "--uri", "http://me:secret@host"])
     assert "Do not write a password" in str(refused.exception)
 
 

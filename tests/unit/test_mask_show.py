@@ -259,7 +259,7 @@ def test_refusals(wordpiece, tmp_path):
         (("a", "b"), "'a' and 'b' are two texts"),
         (("a",), "A text needs --tokenizer"),
         (("--data", "x", *known), "leave out --tokenizer"),
-        (("--data", tmp_path), "manifest.json"),
+        (("--data", tmp_path), "not a data set folder"),
         (("", *known), "the text is empty"),
         (("\x01", *known), "the text has no tokens"),
         (("--file", tmp_path / "none", *known), "none cannot be read (No such file or directory)"),

@@ -267,5 +267,5 @@ def test_pairs_are_part_of_the_plan(tmp_path, tokenizer):
     file = pairs(tmp_path / "pairs", "jsonl", rows)
     prepare_files([file], tokenizer, tmp_path / "out", settings=PAIRS)
     assert prepare_files([file], tokenizer, tmp_path / "out", settings=PAIRS).new_tasks == 0
-    with pytest.raises(UserError, match="another wrong field"):
+    with pytest.raises(UserError, match="was prepared with --wrong-field wrong; the command has no --wrong-field"):
         prepare_files([file], tokenizer, tmp_path / "out", settings=Settings(reading=Options("right")))
