@@ -11,8 +11,9 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from launchers.sbatch import Template, cancel, directives, log_pattern, still_queued, submit
+from launchers.sbatch import Template, cancel, directives, log_pattern, recorded_jobs, still_queued, submit
 
+STAGES = ("scan", "resolve", "task", "merge")
 MOST_ELEMENTS = 1000
 CORE_BYTES = 2_000_000_000
 MOST_CORE_TASKS = 64
@@ -138,9 +139,7 @@ def next_folder(array: PrepArray) -> Path:
 def refuse_while_queued(array: PrepArray) -> None:
     """Raise UserError if jobs of the last submission wait or run; earlier ones had ended when it was made."""
     for folder in submission_folders(array)[-1:]:
-        path = folder / "jobs"
-        known = [line.split()[1] for line in path.read_text().splitlines()] if path.exists() else []
-        if queued := still_queued(known):
+        if queued := still_queued(recorded_jobs(folder / "jobs", STAGES)):
             raise UserError(
                 f"{array.out} is being prepared by jobs {' '.join(queued)} ({folder}); wait for them, or cancel them "
                 f"with `scancel {' '.join(queued)}`."

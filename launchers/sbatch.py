@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
-from data_prep.errors import UserError
+from data_prep.errors import MissingFile, UserError
+from data_prep.reading import read_text, unusable
 
 MAX_ARRAY_SIZE = 1001
 """Slurm's default: indices of a job array go up to one less."""
+_MAX_JOBS_BYTES = 1 << 20
+_JOB_ID = re.compile(r"[1-9][0-9]{0,18}")
 
 
 class Template(string.Template):
@@ -108,6 +111,26 @@ def still_queued(job_ids: Sequence[str]) -> list[str]:
         )
     found = set(result.stdout.split())
     return [job_id for job_id in job_ids if job_id in found]
+
+
+def recorded_jobs(path: Path, stages: Sequence[str] = ()) -> list[str]:
+    """The ids of jobs in a file that a submission has written; none if there is no such file.
+
+    Args:
+        stages: words that the file may have beside ids.
+
+    Raises:
+        UserError: if the file holds anything else, or cannot be read.
+    """
+    hint = "see in `squeue` whether jobs of this folder run, then delete the file"
+    try:
+        words = read_text(path, _MAX_JOBS_BYTES, hint).split()
+    except MissingFile:
+        return []
+    ids = [word for word in words if word not in stages]
+    if wrong := [word for word in ids if not _JOB_ID.fullmatch(word)]:
+        raise unusable(path, f"{wrong[0][:30]!r} is not the id of a job", hint)
+    return ids
 
 
 def max_array_size() -> int:

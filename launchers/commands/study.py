@@ -40,7 +40,7 @@ def masking(
     replacements: Annotated[
         str, typer.Option(metavar="M/R/K,...", help="percent that become [MASK], another token, and stay")
     ] = "80/10/10",
-    seeds: Annotated[int, typer.Option(min=1, help="of each arm; may be raised later")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="of each arm; may be raised later")] = 3,
     budget: Annotated[
         Literal["tokens", "time", "both"], typer.Option(help="what is equal: steps, seconds, or both in runs apart")
     ] = "tokens",

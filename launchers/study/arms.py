@@ -4,9 +4,9 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import ValidationError
+from pydantic import StringConstraints, ValidationError
 
 from data_prep.errors import UserError
 from pretrain.config import MaskingConfig, StrategyName
@@ -19,9 +19,9 @@ _USUAL = "80/10/10"
 
 @dataclass(frozen=True)
 class Arm:
-    """A way to mask: `masking` is the section of the config, as JSON values."""
+    """A way to mask: `masking` is the section of the config, as JSON values; `name` names folders, too."""
 
-    name: str
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-zA-Z0-9_.+-]{0,199}$")]
     masking: dict[str, Any]
 
 

@@ -11,11 +11,25 @@ import yaml
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
+from data_prep.reading import read_bytes, read_json
 from launchers.study.commands import Maskwright, Stopped
 from launchers.study.definition import Child, Study
 from pretrain.run_folder import EXIT_CODES, RunFolder
 
 _LOG_LINES = 3  # of a command that failed, in what is said of it
+
+
+@dataclass(frozen=True)
+class Record:
+    """RUN/study.json: says that a run is done, and what its results were made of.
+
+    Attributes:
+        settings: the digest of `settings_of`. files: SHA-256 of the results, by name.
+    """
+
+    settings: str
+    steps: int
+    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -47,16 +61,29 @@ class Place:
 def is_done(folder: Path, study: Study, child: Child, steps: int | None) -> bool:
     """Whether the record says so, is of this study and these steps, and its results are as they were written."""
     place = Place(child.run(folder))
-    record = read_json(place.record)
-    if steps is None or record is None or record.get("settings") != settings_of(study, child, steps):
+    record = _read_record(place)
+    if steps is None or record is None or record.settings != settings_of(study, child, steps):
         return False
     return not _unsound(place, record)
 
 
-def _unsound(place: Place, record: dict[str, Any]) -> list[Path]:
-    """Results that are lost, or are not as the record says."""
-    files = {place.run / name: digest for name, digest in record.get("files", {}).items()}
-    return [path for path, digest in files.items() if not path.is_file() or sha256_file(path) != digest]
+def _read_record(place: Place) -> Record | None:
+    """The record; None if it is missing, damaged, or names files that are not results of a run."""
+    try:
+        record: Record = read_json(place.record, Record)
+    except UserError:
+        return None
+    results = {place.evaluation.name, place.finetuning.name}
+    return record if record.files and results.issuperset(record.files) else None
+
+
+def _unsound(place: Place, record: Record) -> list[Path]:
+    """Results that are lost, are links, or are not as the record says."""
+    return [place.run / name for name, digest in record.files.items() if not _has_digest(place.run / name, digest)]
+
+
+def _has_digest(path: Path, digest: str) -> bool:
+    return path.is_file() and not path.is_symlink() and sha256_file(path) == digest
 
 
 def run_child(
@@ -71,16 +98,17 @@ def run_child(
         UserError: if a command fails, or the folder holds a run that was another. Stopped: if somebody asked to stop.
     """
     place = Place(child.run(folder))
-    if record := read_json(place.record):
-        if record.get("settings") != settings_of(study, child, steps):
+    if record := _read_record(place):
+        if record.settings != settings_of(study, child, steps):
             raise UserError(f"{place.run} holds a run of another study, or of other steps; remove it")
         for path in _unsound(place, record):
-            path.unlink(missing_ok=True)
-        place.record.unlink()  # what is made from here on is not what it tells of
+            _remove(path)
+        _remove(place.record)  # it does not describe the results that are made from here on
     _train(folder, study, child, steps, maskwright, tell)
     model = _export(place, steps, maskwright)
     results = [place.evaluation]
-    if read_json(place.evaluation) is None:
+    if read_result(place.evaluation) is None:
+        _remove(place.evaluation)
         tell("evaluation", steps)
         _measure(evaluate_words(study, model, place.evaluation), place.evaluation, place, maskwright)
     if study.finetune:
@@ -91,9 +119,16 @@ def run_child(
     write_json(place.record, {"settings": settings_of(study, child, steps), "steps": steps, "files": files})
 
 
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"{path} is damaged and cannot be removed ({error.strerror}). Remove it.") from None
+
+
 def _measure(words: list[str], out: Path, place: Place, maskwright: Maskwright) -> None:
     _check(maskwright(words, place.log), words, place)
-    if read_json(out) is None:
+    if read_result(out) is None:
         raise UserError(f"`maskwright {words[0]}` wrote no JSON to {out}; see {place.log}")
 
 
@@ -103,13 +138,13 @@ def settings_of(study: Study, child: Child, steps: int) -> str:
     return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None if it is not there, or cut short."""
+def read_result(path: Path) -> dict[str, Any] | None:
+    """The JSON object of a result; None if the file is missing or damaged."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        values: dict[str, Any] = read_json(path, dict[str, Any], nan=True)
+    except UserError:
         return None
-    return value if isinstance(value, dict) else None
+    return values
 
 
 def train_words(folder: Path, study: Study, child: Child, steps: int) -> list[str]:
@@ -192,7 +227,10 @@ def _check(code: int, words: list[str], place: Place) -> None:
 
 def said_last(log: Path) -> str:
     """The last lines of the log of a command that failed, and where the rest is."""
-    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
+    try:
+        lines = read_bytes(log).decode(errors="replace").splitlines()[-_LOG_LINES:]
+    except UserError:
+        lines = []
     return f"{' / '.join(lines)} (all of it: {log})"
 
 

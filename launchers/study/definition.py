@@ -4,13 +4,14 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from data_prep.errors import UserError
+from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
 from data_prep.folders import not_a
+from data_prep.reading import parse_json, read_bytes
 from launchers.study.arms import Arm
 from pretrain.config import Config, save_config
 from pretrain.identity import differences
@@ -18,6 +19,8 @@ from pretrain.redact import redact
 
 Budget = Literal["tokens", "time"]
 Measure = Literal["held_out", "pairs", "downstream"]
+MAX_SEEDS = 1000
+_WithoutNul = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 
 
 class Study(BaseModel):
@@ -40,16 +43,26 @@ class Study(BaseModel):
     version: Literal[1] = 1
     arms: tuple[Arm, ...]
     baseline: str
-    seeds: int
+    seeds: int = Field(ge=1, le=MAX_SEEDS)
     budget: Literal["tokens", "time", "both"]
-    processes: int
+    processes: int = Field(ge=1, le=1 << 20)
     primary: Measure
-    data: str
-    pairs: str | None
-    pairs_limit: int | None
-    finetune: tuple[str, ...]
+    data: _WithoutNul
+    pairs: _WithoutNul | None
+    pairs_limit: int | None = Field(ge=1)
+    finetune: tuple[_WithoutNul, ...]
     contents: dict[str, str]
     config: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Study":
+        names = [arm.name for arm in self.arms]
+        if len(set(names)) != len(names) or self.baseline not in names:
+            raise ValueError("the arms have one name each, and the baseline is one of them")
+        train = self.config.get("train")
+        if not isinstance(train, dict) or type(train.get("steps")) is not int or train["steps"] < 1:
+            raise ValueError("config.train.steps is a whole number from 1")
+        return self
 
     @property
     def steps(self) -> int:
@@ -122,12 +135,13 @@ def open_study(folder: Path) -> Study:
     """
     path = folder / "study.json"
     try:
-        return Study.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+        data = read_bytes(path)
+    except MissingFile:
         raise not_a(folder, "a study folder", "Make a study with `maskwright study masking`.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from None
-    except ValidationError:
+    try:
+        parse_json(data, dict[str, Any])
+        return Study.model_validate_json(data, strict=True)
+    except ValueError:
         raise UserError(f"{path} is damaged or of another version of Maskwright. Restore it, or begin again.") from None
 
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
+from data_prep.typed import MAX_FLOAT
 from launchers.report.events import seconds_of, tokens_of
-from launchers.study.child import Place, is_done, read_json
+from launchers.study.child import Place, is_done, read_result
 from launchers.study.definition import Budget, Study, child_at
 from launchers.study.statistics import Difference, Mean, Seeds, mean_of
 from launchers.study.timing import steps_of
@@ -80,18 +79,22 @@ def read_results(folder: Path, study: Study, budget: Budget) -> Results:
 def figures(run: Path) -> dict[str, float]:
     """By metric, those of one run that are finite numbers."""
     place = Place(run)
-    found = {**evaluated(read_json(place.evaluation) or {}), **trained(read_measured(run / "journal.jsonl"))}
-    score = (read_json(place.finetuning) or {}).get("mean")
+    found = {**evaluated(read_result(place.evaluation) or {}), **trained(read_measured(run / "journal.jsonl"))}
+    score = (read_result(place.finetuning) or {}).get("mean")
     return _finite({**found, "downstream": score})
 
 
 def evaluated(evaluation: dict[str, Any]) -> dict[str, Any]:
     """What `maskwright evaluate` found of its only model."""
-    models: list[dict[str, Any]] = [*evaluation.get("models", {}).values()]
-    model = models[0] if models else {}
-    held_out, pairs = model.get("held_out") or {}, model.get("pairs") or {}
+    model = _object(next(iter(_object(evaluation.get("models")).values()), None))
+    held_out, pairs = _object(model.get("held_out")), _object(model.get("pairs"))
     accuracy = pairs.get("accuracy")
     return {"held_out": held_out.get("loss"), "masked_accuracy": held_out.get("masked_accuracy"), "pairs": accuracy}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A JSON object; an empty one in place of anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def trained(measured: Measured) -> dict[str, float]:
@@ -105,7 +108,9 @@ def trained(measured: Measured) -> dict[str, float]:
 
 def _finite(values: Mapping[str, Any]) -> dict[str, float]:
     return {
-        key: float(value) for key, value in values.items() if isinstance(value, (int, float)) and np.isfinite(value)
+        key: float(value)
+        for key, value in values.items()
+        if type(value) in (int, float) and abs(value) <= MAX_FLOAT  # which NaN is not
     }
 
 

@@ -15,6 +15,7 @@ from launchers.sbatch import (
     directives,
     log_pattern,
     max_array_size,
+    recorded_jobs,
     still_queued,
     submit,
 )
@@ -51,7 +52,8 @@ def submit_study(folder: Path, study: Study, config: Config) -> str:
     except BaseException:
         cancel(ids)
         raise
-    (made / "jobs").write_text(" ".join(ids) + "\n")
+    with atomic_writer(made / "jobs") as file:
+        file.write(f"{' '.join(ids)}\n".encode())
     return _words(folder, numbers, ids)
 
 
@@ -127,8 +129,7 @@ def _check(folder: Path, study: Study, config: Config) -> None:
         raise UserError("cluster.template is for `maskwright launch slurm`; a study's jobs have a script of their own")
     if len(children(study)) >= (most := max_array_size()):
         raise UserError(f"the study has {len(children(study))} runs, and an array has {most - 1} elements at most here")
-    jobs = folder / "slurm" / "jobs"
-    if queued := still_queued(jobs.read_text().split() if jobs.exists() else []):
+    if queued := still_queued(recorded_jobs(folder / "slurm" / "jobs")):
         raise UserError(f"jobs {' '.join(queued)} of {folder} wait or run; wait, or `scancel {' '.join(queued)}`")
 
 

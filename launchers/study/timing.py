@@ -4,15 +4,17 @@ import contextlib
 import fcntl
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.files import no_link, write_json
+from data_prep.reading import read_json
 from launchers.study.arms import Arm
-from launchers.study.child import overrides, read_json, said_last
+from launchers.study.child import overrides, said_last
 from launchers.study.commands import Maskwright
 from launchers.study.definition import Child, Study
 from pretrain.measured import read_measured
@@ -20,6 +22,16 @@ from pretrain.measured import read_measured
 STEPS = 40
 _WARM_UP = 10  # steps of these that are not counted
 ROUNDS = 2
+_SECONDS = (1e-6, 1e6)
+"""A step takes at least and at most so long; other figures are of a damaged file."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """STUDY/timing.json. study: its digest. seconds: of a step, by arm, of each round."""
+
+    study: str
+    seconds: dict[str, list[float]]
 
 
 def steps_in_time(seconds: dict[str, float], baseline: str, steps: int) -> dict[str, int]:
@@ -45,9 +57,19 @@ def read_rounds(folder: Path, study: Study) -> dict[str, list[float]]:
 
 def _measured(folder: Path, study: Study) -> dict[str, list[float]]:
     """Seconds of a step, by arm, of the rounds that are measured so far; of a study that is not this one, none are."""
-    found = read_json(folder / "timing.json")
-    seconds = found["seconds"] if found and found.get("study") == study.digest else {}
+    seconds = _read_seconds(folder / "timing.json", study)
     return {arm.name: seconds.get(arm.name, []) for arm in study.arms}
+
+
+def _read_seconds(path: Path, study: Study) -> dict[str, list[float]]:
+    """Seconds of a step, by arm, of each round; none if the file is missing, damaged or of another study."""
+    least, most = _SECONDS
+    try:
+        timing: Timing = read_json(path, Timing)
+    except UserError:
+        return {}
+    sound = all(least <= value <= most for rounds in timing.seconds.values() for value in rounds)
+    return timing.seconds if sound and timing.study == study.digest else {}
 
 
 def steps_of(folder: Path, study: Study, child: Child) -> int | None:
@@ -80,7 +102,11 @@ def measure(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Two that measure at once would train in the same folder, and take each other's time."""
-    with open(folder / ".timing.lock", "ab") as file:
+    try:
+        file = open(folder / ".timing.lock", "ab", opener=no_link)  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise UserError(f"{folder / '.timing.lock'} cannot be opened: {error.strerror}") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -93,6 +119,8 @@ def _alone(folder: Path) -> Iterator[None]:
 def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:
     """Seconds of a step: the median of a short training, which is then removed."""
     run, log = folder / "timing" / arm.name, folder / "timing" / f"{arm.name}.log"
+    if run.parent.is_symlink():  # what is removed below would be somewhere else
+        raise UserError(f"{run.parent} is a symbolic link; put a folder there")
     shutil.rmtree(run, ignore_errors=True)
     words = ["train", str(folder / "config.yaml"), *overrides(settings_of(run, arm)), "--procs", str(study.processes)]
     if code := maskwright(words, log):

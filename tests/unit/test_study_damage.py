@@ -1,0 +1,156 @@
+"""Files of a study that are damaged or hostile: nothing outside the study is removed, no wrong type is passed on."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.errors import UserError
+from launchers.study.child import Place, said_last
+from launchers.study.definition import children, open_study
+from launchers.study.results import figures
+from launchers.study.timing import measure, read_rounds
+from tests.support.study_runs import Pretended, kept, run, study_config, study_data
+
+DEEP = "[" * 100_000 + "]" * 100_000
+LONG = "9" * 5000
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return study_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    return study_config(tmp_path, data)
+
+
+def _with_files(place: Place, files: Any) -> None:
+    record = json.loads(place.record.read_text())
+    place.record.write_text(json.dumps(record | {"files": files}))
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_record_that_names_foreign_files_removes_none(config, tmp_path: Path, link: bool) -> None:
+    folder, study = kept(config, seeds=1)
+    run(folder, study)
+    place = Place(children(study)[0].run(folder))
+    outside = tmp_path / "letters.txt"
+    outside.write_text("dear")
+    if link:
+        place.evaluation.unlink()
+        place.evaluation.symlink_to(outside)
+    else:
+        _with_files(place, dict.fromkeys((str(outside), os.path.relpath(outside, place.run), "status.json"), "0" * 64))
+    failed, _, did = run(folder, study)
+    assert failed == []
+    assert did == (["evaluate token-0.15/seed-1"] if link else [])
+    assert outside.read_text() == "dear"
+    assert (place.run / "status.json").exists()
+    assert run(folder, study)[2] == []
+
+
+@pytest.mark.parametrize("files", [{}, {"evaluate.json": 1}, {"evaluate.json\0": "x"}, ["evaluate.json"], "x", None, 7])
+def test_a_damaged_record_is_written_again(config, files: Any) -> None:
+    folder, study = kept(config, seeds=1)
+    run(folder, study)
+    place = Place(children(study)[0].run(folder))
+    sound = place.record.read_text()
+    _with_files(place, files)
+    assert run(folder, study)[0] == []
+    assert place.record.read_text() == sound
+
+
+@pytest.mark.parametrize("text", [DEEP, LONG, f'{{"settings": {LONG}}}', "\0", "pipe"])
+def test_damaged_results_are_measured_again(config, text: str) -> None:
+    folder, study = kept(config, seeds=1)
+    run(folder, study)
+    place = Place(children(study)[0].run(folder))
+    for path in (place.record, place.evaluation):
+        path.unlink()
+        os.mkfifo(path) if text == "pipe" else path.write_text(text)
+    assert figures(place.run).keys() == {"steps", "tokens", "seconds", "tokens_per_second"}
+    failed, _, did = run(folder, study)
+    assert (failed, did) == ([], ["evaluate token-0.15/seed-1"])
+    assert "held_out" in figures(place.run)
+
+
+@pytest.mark.parametrize("models", [[], "x", 7, None, {"m": 3}, {"m": {"held_out": [1], "pairs": "x"}}])
+def test_figures_of_wrong_types_are_left_out(tmp_path: Path, models: Any) -> None:
+    place = Place(tmp_path)
+    (tmp_path / "journal.jsonl").touch()
+    place.evaluation.write_text(json.dumps({"models": models}))
+    assert "held_out" not in figures(tmp_path)
+    numbers = {"loss": True, "masked_accuracy": "0.3"}
+    place.evaluation.write_text(json.dumps({"models": {"m": {"held_out": numbers, "pairs": {"accuracy": 10**39}}}}))
+    place.finetuning.write_text('{"mean": NaN}')
+    assert figures(tmp_path).keys() == {"steps", "tokens", "seconds", "pairs"}
+    place.evaluation.write_text(json.dumps({"models": {"m": {"held_out": {"loss": int("9" * 400)}}}}))
+    assert "held_out" not in figures(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seeds": 10**12},
+        {"seeds": 0},
+        {"seeds": "2"},
+        {"processes": True},
+        {"processes": 0},
+        {"pairs": "a\0b"},
+        {"finetune": ["--train", "a\0b"]},
+        {"baseline": "none of the arms"},
+        {"contents": []},
+        {"config": {}},
+        {"config": {"train": {"steps": "many"}}},
+        {"arms": [{"name": "../../home", "masking": {}}], "baseline": "../../home"},
+        {"arms": [{"name": "/etc", "masking": {}}], "baseline": "/etc"},
+        {"arms": [{"name": "..", "masking": {}}], "baseline": ".."},
+        DEEP,
+        LONG,
+        "pipe",
+    ],
+    ids=lambda change: str(change)[:30],
+)
+def test_a_damaged_study_is_refused_in_one_line(config, change: dict[str, Any] | str) -> None:
+    folder, _ = kept(config)
+    path = folder / "study.json"
+    values = json.loads(path.read_text())
+    if change == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        path.write_text(change if isinstance(change, str) else json.dumps(values | change))
+    with pytest.raises(UserError) as refused:
+        open_study(folder)
+    assert str(path) in str(refused.value)
+    assert len(str(refused.value)) <= 300
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [{"token-0.15": 3}, {"token-0.15": [0.0, 0.0]}, {"token-0.15": [True, 1.0]}, {"token-0.15": [1e-300, 1]}, [], "x"],
+)
+def test_damaged_times_count_as_not_measured(config, seconds: Any) -> None:
+    folder, study = kept(config, budget="time", seeds=1)
+    (folder / "timing.json").write_text(json.dumps({"study": study.digest, "seconds": seconds}))
+    assert read_rounds(folder, study) == {}
+
+
+def test_measuring_times_removes_nothing_behind_a_link(config, tmp_path: Path) -> None:
+    folder, study = kept(config, budget="time", seeds=1)
+    outside = tmp_path / "home" / study.arms[0].name
+    outside.mkdir(parents=True)
+    (folder / "timing").symlink_to(outside.parent)
+    with pytest.raises(UserError, match="timing is a symbolic link"):
+        measure(folder, study, Pretended(), lambda line: None)
+    assert outside.is_dir()
+
+
+def test_a_log_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "study.log")
+    assert said_last(tmp_path / "study.log").endswith("study.log)")
