@@ -9,9 +9,11 @@ import sys
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, one_line
+from data_prep.reading import parse_json
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.step import on_nodes
 from pretrain.signals import die_with_parent
@@ -19,6 +21,14 @@ from pretrain.signals import die_with_parent
 _LEAST_MEMORY = 0.02
 _LEAST_DISK_BYTES = 100 << 20
 _AT_ONCE = 32
+_LONGEST_PROBLEM = 200
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node says: what ails it, or None."""
+
+    problem: str | None
 
 
 def ask(job: Job, hosts: Sequence[str]) -> dict[str, str]:
@@ -33,7 +43,7 @@ def _ask_one(job: Job, host: str) -> str | None:
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
     step += on_nodes(job.model_copy(update={"container": None}), "launchers.slurm.health", Path.cwd())
     process = subprocess.Popen(
-        step, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
+        step, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", preexec_fn=die_with_parent
     )
     try:
         said, errors = process.communicate(timeout=job.health_seconds)
@@ -44,9 +54,17 @@ def _ask_one(job: Job, host: str) -> str | None:
     answers = [line for line in said.splitlines() if line.startswith('{"problem"')]
     if not answers:
         last = (errors.strip().splitlines() or ["no words"])[-1]
-        return f"could not be asked ({last})"
-    problem = json.loads(answers[-1])["problem"]
-    return str(problem) if problem else None
+        return f"could not be asked ({one_line(last, _LONGEST_PROBLEM)})"
+    return read_answer(answers[-1])
+
+
+def read_answer(line: str) -> str | None:
+    """What ails a node by the line that it answered; None if it is well."""
+    try:
+        answer: Answer = parse_json(line, Answer)
+    except ValueError as error:
+        return f"gave an answer that cannot be used: {one_line(str(error), _LONGEST_PROBLEM)}"
+    return one_line(answer.problem, _LONGEST_PROBLEM) if answer.problem else None
 
 
 def problem_here(job: Job) -> str | None:

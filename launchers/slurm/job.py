@@ -1,13 +1,18 @@
 """What a Slurm job trains and how, as the login node decided it: RUN/slurm/job.json, read by the job itself."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
+from data_prep.reading import parse_json, read_bytes, unusable
 from pretrain.config import ContainerConfig
+
+_MAX_NUMBER = 1 << 31
+_AT_LEAST_ONE = ("nodes", "processes_per_node", "cpus_per_process")
+_SUBMIT = "submit the run again"
 
 
 class Job(BaseModel):
@@ -75,9 +80,25 @@ def read_job(path: Path) -> Job:
     Raises:
         UserError: if it is not there, or is none.
     """
+    data = read_bytes(path, hint=_SUBMIT)
     try:
-        return Job.model_validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: not a job's description ({str(error).splitlines()[0]}); submit the run anew"
-        ) from None
+        parse_json(data, dict[str, Any])
+        job = Job.model_validate_json(data, strict=True)
+        _check(job)
+    except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
+        raise unusable(path, f"not a job's description; see its key {key}", _SUBMIT) from None
+    except ValueError as error:
+        raise unusable(path, f"not a job's description: {error}", _SUBMIT) from None
+    return job
+
+
+def _check(job: Job) -> None:
+    """Raise ValueError for numbers that no submission writes, and for NUL, which no path has."""
+    values = job.model_dump()
+    for name, value in values.items():
+        least = 1 if name in _AT_LEAST_ONE else 0
+        if type(value) in (int, float) and not least <= value <= _MAX_NUMBER:
+            raise ValueError(f"{name} is {value}")
+    if "\0" in "".join(map(str, (job.config, job.run_dir, job.python))):
+        raise ValueError("a path has the character NUL")

@@ -53,7 +53,7 @@ class History:
     the last checkpoint took for which Slurm left little time."""
 
     job_id: int
-    checkpoint: int = -1
+    checkpoint: int | Literal[-1] = -1
     restarts: int = 0
     requeues: int = 0
     failure: Failure | None = None

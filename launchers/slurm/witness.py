@@ -1,14 +1,23 @@
 """What an attempt leaves in the run folder, told apart from what was there before it."""
 
-import json
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
+from data_prep.reading import read_json
 from pretrain.run_folder import RunFolder, State, Status
 
 _END_SECONDS = 30.0  # for ranks that srun has let go of
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why ranks end before they hold the run folder, as `pretrain.run_folder.refuse` writes it."""
+
+    reason: str
+    retry: bool
 
 
 class Witness:
@@ -50,9 +59,9 @@ class Witness:
     def why_not(self, code: int | None) -> tuple[str, bool]:
         """Why the attempt never began, and whether it is worth another try."""
         try:
-            said = json.loads(self._refusal.read_text())
-            return str(said["reason"]), bool(said["retry"])
-        except (OSError, ValueError, KeyError, TypeError):
+            said: Refusal = read_json(self._refusal, Refusal)
+            return said.reason, said.retry
+        except UserError:
             return f"training did not start (srun exit code {code})", True
 
     def _own(self) -> Status | None:

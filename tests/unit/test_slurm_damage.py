@@ -1,13 +1,22 @@
 """Files that Slurm jobs leave for one another, damaged or hostile."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from data_prep.errors import UserError
 from launchers.prep_array import STAGES
 from launchers.sbatch import recorded_jobs
+from launchers.slurm.health import read_answer
+from launchers.slurm.job import Job, read_job
+from launchers.slurm.record import read_history, read_saving, write_history
+from launchers.slurm.saving import Saving
+from launchers.slurm.verdict import Failure, History
+from launchers.slurm.witness import Witness
+from pretrain.run_folder import RunFolder
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000
@@ -26,3 +35,93 @@ def test_damaged_recorded_jobs_are_refused_in_one_line(tmp_path: Path, text: str
     with pytest.raises(UserError, match="see in `squeue` whether") as refused:
         recorded_jobs(path, STAGES)
     assert len(str(refused.value)) <= 300
+
+
+def _damage(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if text == "pipe" else path.write_text(text)
+
+
+DAMAGED = ["pipe", DEEP, LONG, "null", '{"a": 1, "a": 2}', f'{{"job_id": {LONG}}}', '{"job_id": NaN}']
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=lambda text: text[:20])
+def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "supervisor.json"
+    _damage(path, text)
+    assert read_history(path, 7) == History(7)
+    assert read_saving(path) is None
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"restarts": "3"},
+        {"restarts": True},
+        {"restarts": -5},
+        {"failure": {"step": "3", "reason": 7}},
+        {"saving": {"seconds": "x", "lead": 5, "is_saved": True}},
+        {"saving": {"seconds": 1e308, "lead": 5, "is_saved": False}},
+        {"saving": {"seconds": 5, "lead": 5, "is_saved": 1}},
+    ],
+    ids=str,
+)
+def test_a_record_of_wrong_types_counts_anew(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "supervisor.json"
+    write_history(path, History(7, 40, 2, 1, Failure(3, "x"), Saving(5.0, 60, True)))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert read_history(path, 7) == History(7)
+    assert read_saving(path) is None
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, '{"reason": ["x"], "retry": false}', '{"reason": "x", "retry": "no"}'])
+def test_a_damaged_refusal_is_no_refusal(tmp_path: Path, text: str) -> None:
+    witness = Witness(RunFolder(tmp_path), tmp_path / "refusal.json")
+    _damage(tmp_path / "refusal.json", text)
+    assert witness.why_not(1) == ("training did not start (srun exit code 1)", True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *DAMAGED,
+        {"nodes": "2"},
+        {"nodes": 0},
+        {"nodes": 10**30},
+        {"cpu": 1},
+        {"health_seconds": 1e300},
+        {"pause_seconds": -1},
+        {"python": "a\0b"},
+        {"python": 3},
+    ],
+    ids=lambda change: str(change)[:20],
+)
+def test_a_damaged_job_is_refused_in_one_line(tmp_path: Path, change: str | dict[str, Any]) -> None:
+    job = Job(
+        config=tmp_path / "c.yaml",
+        run_dir=tmp_path,
+        python=Path("/bin/python"),
+        nodes=2,
+        processes_per_node=1,
+        cpus_per_process=1,
+        cpu=True,
+    )
+    job.write()
+    assert read_job(job.path) == job
+    values = json.loads(job.path.read_text())
+    _damage(job.path, change if isinstance(change, str) else json.dumps(values | change))
+    with pytest.raises(UserError, match="submit the run again") as refused:
+        read_job(job.path)
+    assert len(str(refused.value)) <= 300
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ['{"problem"', '{"problem": 7}', f'{{"problem": {DEEP}}}', f'{{"problem": {LONG}}}'])
+def test_an_answer_that_cannot_be_used_is_a_problem(line: str) -> None:
+    assert "cannot be used" in (read_answer(line) or "")
+
+
+def test_answers_of_nodes() -> None:
+    assert read_answer('{"problem": null}') is None
+    assert read_answer('{"problem": "no disk\\nat all"}') == "no disk at all"

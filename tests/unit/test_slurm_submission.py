@@ -42,7 +42,7 @@ def test_job_is_read_back_and_handed_to_deepspeed_unchanged(tmp_path: Path) -> N
 def test_what_is_no_job_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("{}")
     for path in (tmp_path / "job.json", tmp_path / "none.json"):
-        with pytest.raises(UserError, match="not a job's description"):
+        with pytest.raises(UserError, match="submit the run again"):
             read_job(path)
 
 

@@ -64,7 +64,7 @@ def test_the_record_round_trips_for_its_own_job(tmp_path: Path) -> None:
 def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "supervisor.json").write_text(text)
     assert read_history(tmp_path / "supervisor.json", 7) == History(7)
-    assert "cannot be read" in capsys.readouterr().out
+    assert "cannot be used" in capsys.readouterr().out
     assert read_saving(tmp_path / "supervisor.json") is None
 
 
