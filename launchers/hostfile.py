@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 
 from data_prep.errors import UserError, working_directory
+from data_prep.reading import read_text
 
-_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s+slots=(\d+)")  # no name that ssh could take for an option
+_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s+slots=([0-9]{1,9})")  # no name that ssh could take for an option
+_MAX_BYTES = 16 << 20
+_SHOWN = 80  # characters of a line in a message
 
 
 def format_hostfile(hosts: list[str], nodes: int, slots: int) -> str:
@@ -32,19 +35,15 @@ def read_hostfile(path: Path, nodes: int, processes: int) -> list[str]:
         UserError: naming the line that is no `HOST slots=N`, the host that is there twice or has too few slots, or
             saying that there are too few hosts.
     """
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        where = f"{path}{working_directory(path)}"
-        raise UserError(f"The hostfile {where} cannot be read: {reason}. Correct --hostfile.") from None
+    lines = read_text(path, _MAX_BYTES, f"correct --hostfile{working_directory(path)}").splitlines()
     slots: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if not (text := line.partition("#")[0].strip()):
             continue
         if not (match := _LINE.fullmatch(text)):
             raise UserError(
-                f"{path} line {number}: {text!r} is not of the form `HOST slots=N`. Write for example node1 slots=8."
+                f"{path} line {number}: {text[:_SHOWN]!r} is not of the form `HOST slots=N`. "
+                "Write for example node1 slots=8."
             )
         if match[1] in slots:
             raise UserError(f"{path} line {number}: {match[1]} is there twice; give each host one line")

@@ -6,15 +6,42 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from data_prep.errors import UserError
+from data_prep.typed import typed
 from launchers.hosts.job import HostsJob
 from launchers.hosts.probe import facts
-from launchers.hosts.remote import Conversation
+from launchers.hosts.remote import Conversation, not_understood
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OwnFacts:
+    """What launchers.hosts.probe.own_facts gives."""
+
+    gpus: int
+    client: str
+    server: str
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Description:
+    """A host's answer to "describe"."""
+
+    common: dict[str, str | None]
+    own: OwnFacts
+
+
+@dataclass(frozen=True)
+class ListeningPort:
+    """A host's answer to "listen"."""
+
+    port: int
 
 
 def check_hosts(job: HostsJob) -> tuple[str, int]:
@@ -30,16 +57,39 @@ def check_hosts(job: HostsJob) -> tuple[str, int]:
         token = held.enter_context(_token(job.run_dir))
         question = {"config": str(job.config), "overrides": job.overrides, "token": str(token)}
         found = _each(talks, lambda talk: talk.ask({"question": "describe", **question}))
+        for host, answer in found.items():
+            check_description(host, answer)
         here = facts(job.config, job.overrides, token)
         for host, answer in found.items():
             if problem := disagreement(host, answer, here, job):
                 raise UserError(problem)
         first, *others = job.hosts
         address = master_address({host: answer["own"] for host, answer in found.items()}, first)
-        port = talks[first].ask({"question": "listen", "address": address})["port"]
-        question = {"question": "connect", "address": address, "port": port}
-        _each({host: talks[host] for host in others}, lambda talk: talk.ask(question))
+        port = port_of(first, talks[first].ask({"question": "listen", "address": address}))
+        connect = {"question": "connect", "address": address, "port": port}
+        _each({host: talks[host] for host in others}, lambda talk: talk.ask(connect))
         return address, port
+
+
+def check_description(host: str, answer: dict[str, Any]) -> None:
+    """Raise UserError unless it is a Description, with addresses of the ssh connection."""
+    try:
+        own = typed(Description, answer).own
+        for address in (own.client, own.server):
+            ipaddress.ip_address(address.partition("%")[0])
+    except ValueError as error:
+        raise not_understood(host, error) from None
+
+
+def port_of(host: str, answer: dict[str, Any]) -> int:
+    """The port in an answer; raises UserError if there is none."""
+    try:
+        port: int = typed(ListeningPort, answer).port
+        if not 0 < port < 1 << 16:
+            raise ValueError(f"its port is {port}")
+    except ValueError as error:
+        raise not_understood(host, error) from None
+    return port
 
 
 def disagreement(host: str, answer: dict[str, Any], here: dict[str, Any], job: HostsJob) -> str | None:
@@ -50,7 +100,7 @@ def disagreement(host: str, answer: dict[str, Any], here: dict[str, Any], job: H
         here: what this machine's probe found, as `common`.
     """
     for name, value in here.items():
-        theirs = answer["common"][name]
+        theirs = answer["common"].get(name)
         if theirs == value:
             continue
         if name == "run folder":

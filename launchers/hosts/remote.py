@@ -7,7 +7,8 @@ import tempfile
 import threading
 from typing import Any
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, one_line
+from data_prep.reading import parse_json
 from launchers.hosts.job import HostsJob
 
 SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -26,6 +27,28 @@ def ssh_command(job: HostsJob, host: str, module: str) -> list[str]:
     return [*SSH, *ALIVE, host, remote]
 
 
+def read_answer(host: str, line: str) -> dict[str, Any]:
+    """The answer in a line of a host.
+
+    Raises:
+        UserError: if the line is damaged, or the host answers with an error.
+    """
+    try:
+        answer: dict[str, Any] = parse_json(line.removeprefix(MARK), dict[str, Any])
+    except ValueError as error:
+        raise not_understood(host, error) from None
+    if "error" in answer:
+        raise UserError(one_line(f"{host}: {answer['error']}"))
+    return answer
+
+
+def not_understood(host: str, error: ValueError) -> UserError:
+    """The error for an answer of a host that cannot be used."""
+    return UserError(
+        f"{host} gave an answer that cannot be used: {one_line(str(error), 100)}. Give every host the same Maskwright."
+    )
+
+
 class Conversation:
     """Questions to a module on a host and its answers.
 
@@ -42,6 +65,7 @@ class Conversation:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            errors="replace",
         )
 
     def ask(self, question: dict[str, Any], seconds: float = 120) -> dict[str, Any]:
@@ -54,7 +78,7 @@ class Conversation:
             self._process.stdin.flush()
             for line in self._process.stdout:
                 if line.startswith(MARK):
-                    answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
+                    answer = read_answer(self._host, line)
                     break
             else:
                 raise BrokenPipeError
@@ -62,8 +86,6 @@ class Conversation:
             raise UserError(self._silence(seconds)) from None
         finally:
             timer.cancel()
-        if "error" in answer:
-            raise UserError(f"{self._host}: {answer['error']}")
         return answer
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ def test_bad_hostfiles_are_refused(tmp_path: Path, text: str, sentence: str) -> 
 
 
 def test_a_missing_hostfile_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"The hostfile .* cannot be read"):
+    with pytest.raises(UserError, match="correct --hostfile"):
         read_hostfile(tmp_path / "hosts", nodes=1, processes=1)
 
 

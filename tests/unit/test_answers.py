@@ -1,0 +1,82 @@
+"""Answers of other hosts and of processes, and hostfiles: damaged ones are refused in one line, or skipped."""
+
+import base64
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.errors import UserError
+from launchers.doctor.wire import decode, encode
+from launchers.hostfile import read_hostfile
+from launchers.hosts.check import check_description, port_of
+from launchers.hosts.remote import MARK, read_answer
+
+DEEP = "[" * 100_000 + "]" * 100_000
+LONG = "9" * 5000
+OWN = {"gpus": 2, "client": "10.0.0.1", "server": "fe80::1%eth0", "writable": True}
+
+
+@pytest.mark.parametrize("text", ["", "null", "[1]", DEEP, LONG, f'{{"port": {LONG}}}', '{"error": ["x\\ny"]}', "{"])
+def test_a_damaged_answer_names_the_host(text: str) -> None:
+    with pytest.raises(UserError, match=r"^node7") as refused:
+        read_answer("node7", f"{MARK}{text}\n")
+    assert len(str(refused.value)) <= 300
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"common": [], "own": OWN},
+        {"common": {"Python": 3}, "own": OWN},
+        {"common": {}, "own": OWN | {"gpus": "many"}},
+        {"common": {}, "own": OWN | {"server": "-oProxyCommand=x"}},
+        {"common": {}, "own": OWN | {"client": None}},
+    ],
+    ids=str,
+)
+def test_a_description_of_wrong_types_is_refused(answer: dict[str, Any]) -> None:
+    check_description("node7", {"common": {"torch": None}, "own": OWN})
+    with pytest.raises(UserError, match="node7 gave an answer that cannot be used"):
+        check_description("node7", answer)
+
+
+@pytest.mark.parametrize("port", [0, 1 << 16, "80", True, None])
+def test_a_port_of_another_kind_is_refused(port: Any) -> None:
+    assert port_of("node7", {"port": 80}) == 80
+    with pytest.raises(UserError, match="node7 gave an answer that cannot be used"):
+        port_of("node7", {"port": port})
+
+
+@pytest.mark.parametrize("text", [f"a slots={LONG}\n", "a slots=²\n", DEEP, "a\0 slots=1\n", "pipe"])
+def test_a_damaged_hostfile_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "hosts"
+    os.mkfifo(path) if text == "pipe" else path.write_text(text)
+    with pytest.raises(UserError) as refused:
+        read_hostfile(path, nodes=1, processes=1)
+    assert len(str(refused.value)) <= 300
+
+
+def _line(text: bytes) -> str:
+    return f"maskwright-doctor 1 0/1 {base64.b64encode(text).decode()}\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "maskwright-doctor 1 0/1 !!!!\n",
+        _line(b"not compressed"),
+        _line(zlib.compress(b"{")),
+        _line(zlib.compress(DEEP.encode())),
+        _line(zlib.compress(LONG.encode())),
+        f"maskwright-doctor {LONG} 0/1 x\n",
+    ],
+    ids=lambda line: line[:40],
+)
+def test_the_doctor_skips_damaged_results(line: str) -> None:
+    sound = {"gpus": 2}
+    assert decode(encode(0, sound) + line) == {0: sound}
