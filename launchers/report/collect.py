@@ -19,12 +19,12 @@ from launchers.report.facts import (
     config_rows,
     fact_rows,
     read_config,
-    read_json,
     stage_rows,
     starts_of,
     status_of,
 )
 from launchers.report.predictions import predictions_of, shown
+from pretrain.environment_file import read_environment
 from pretrain.measured import Measured, measured_of, read_measured
 from pretrain.overview import page_of
 from pretrain.run_folder import RunFolder
@@ -40,7 +40,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
     """
     folder = RunFolder(run)
     require_run(run)
-    environment, config = read_json(folder.environment), read_config(folder.config)
+    environment, config = read_environment(folder.environment) or {}, read_config(folder.config)
     measured = _measured(folder.journal)
     starts = starts_of(environment)
     breaks = breaks_of(measured, starts)
@@ -78,7 +78,7 @@ def goodput_of(folder: RunFolder, most_bytes: int) -> float | None:
     """
     if not folder.journal.exists() or folder.journal.stat().st_size > most_bytes:
         return None
-    measured, starts = _measured(folder.journal), starts_of(read_json(folder.environment))
+    measured, starts = _measured(folder.journal), starts_of(read_environment(folder.environment) or {})
     return speeds(measured, time_spent(measured, breaks_of(measured, starts), starts)).get("goodput")
 
 

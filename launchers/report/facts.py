@@ -1,34 +1,60 @@
 """What a run is: from its status, its environment and its config, each of which may be missing or damaged."""
 
-import json
+import itertools
+import math
 from datetime import datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import yaml
 
 from data_prep.errors import UserError
+from data_prep.reading import MAX_DEPTH, read_text
+from data_prep.typed import MAX_NUMBER
 from launchers.report.events import Start
 from pretrain.config import Config
 from pretrain.run_folder import RunFolder
 
-
-def read_json(path: Path) -> dict[str, Any]:
-    """An object; an empty one where there is none that can be read."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+_MAX_CONFIG_BYTES = 1 << 20
+_MAX_CONFIG_VALUES = 100_000  # a few aliases of YAML can stand for any number
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """The config of a run by key, "train.steps": 800; nothing where it cannot be read."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        found = yaml.safe_load(read_text(path, _MAX_CONFIG_BYTES))
+    except (UserError, ValueError, RecursionError, yaml.YAMLError):
         return {}
-    return flat(found) if isinstance(found, dict) else {}
+    return flat(found) if isinstance(found, dict) and _is_plain(found) else {}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it has the types of JSON alone, and neither too many values nor too many levels."""
+    level, count = [value], 1
+    for _ in range(MAX_DEPTH):
+        if not all(map(_is_plain_alone, level)):
+            return False
+        inner = itertools.chain.from_iterable(_inside(outer) for outer in level)
+        level = list(itertools.islice(inner, _MAX_CONFIG_VALUES))
+        count += len(level)
+        if not level or count > _MAX_CONFIG_VALUES:
+            break
+    return not level
+
+
+def _is_plain_alone(value: Any) -> bool:
+    if type(value) is dict:
+        return all(type(name) is str for name in value)
+    if type(value) is int:
+        return abs(value) <= MAX_NUMBER
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (bool, str, list)
+
+
+def _inside(value: Any) -> list[Any]:
+    return [*value.values()] if type(value) is dict else value if type(value) is list else []
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -66,13 +92,17 @@ def config_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
 def stage_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
     """The stages of a run with a curriculum; none if it has one stage."""
     stages = values.get("curriculum")
-    if not isinstance(stages, list) or not stages:
+    if not isinstance(stages, list) or not stages or not all(map(_is_stage, stages)):
         return []
     train = {name: values.get(f"train.{name}") for name in ("global_batch_size", "micro_batch_size")}
     found = [{"after_step": 0, "seq_len": values.get("data.seq_len"), **train}]
     for stage in stages:
         found.append({**found[-1], **{name: value for name, value in stage.items() if value is not None}})
     return found
+
+
+def _is_stage(stage: Any) -> bool:
+    return type(stage) is dict and "after_step" in stage and all(type(n) in (int, NoneType) for n in stage.values())
 
 
 def status_of(folder: RunFolder) -> dict[str, Any]:

@@ -1,16 +1,63 @@
 """RUN/predictions.jsonl for the page: passages as text, and what the model said in them at each evaluation."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from data_prep.errors import UserError
+from data_prep.reading import open_plain, parse_json
+from data_prep.typed import UnixTime
 from launchers.spelling import Spelling, open_spelling, printable
 
 MOST_ANSWERS = 12_000  # on a page: evaluations times predictions
+_MAX_LINE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """As pretrain.data.inspect.Prediction, which needs torch."""
+
+    place: int
+    label: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """As pretrain.data.inspect.Document."""
+
+    slot: int
+    original: list[int]
+    seen: list[int]
+    predictions: list[Prediction]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A line that says what is asked."""
+
+    key: str
+    passages: list[list[Document]]
+
+    @property
+    def count(self) -> int:
+        """The number of predictions."""
+        return sum(len(document.predictions) for passage in self.passages for document in passage)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A line that answers; a probability that is not finite is null."""
+
+    key: str
+    step: int
+    time: UnixTime
+    ids: list[list[int]]
+    probabilities: list[list[float | None]]
+    right: list[float | None]
 
 
 def predictions_of(path: Path, tokenizer: Path) -> dict[str, Any] | None:
@@ -24,43 +71,56 @@ def predictions_of(path: Path, tokenizer: Path) -> dict[str, Any] | None:
     if asked is None or not answers:
         return None
     spelling = _spelling(tokenizer)
-    steps = _some(sorted(answers), max(2, MOST_ANSWERS // max(1, len(answers[min(answers)]["right"]))))
-    try:
-        return {
-            **_passages(asked["passages"], spelling),
-            "steps": steps,
-            "answers": [_answers(answers[step], spelling) for step in steps],
-        }
-    except (KeyError, TypeError, IndexError, ValueError):  # a file of something else
-        return None
+    steps = _some(sorted(answers), max(2, MOST_ANSWERS // max(1, asked.count)))
+    return {
+        **_passages(asked.passages, spelling),
+        "steps": steps,
+        "answers": [_answers(answers[step], spelling) for step in steps],
+    }
 
 
-def _read(path: Path) -> tuple[dict[str, Any] | None, dict[int, dict[str, Any]]]:
+def _read(path: Path) -> tuple[Asked | None, dict[int, Answers]]:
     """What was asked last, and the answers to it by step, the later line of a step being the valid one."""
-    asked: dict[str, Any] | None = None
-    answers: dict[int, dict[str, Any]] = {}
+    asked: Asked | None = None
+    answers: dict[int, Answers] = {}
     for record in _records(path):
-        if "passages" in record:
-            if asked is None or asked.get("key") != record.get("key"):
+        if isinstance(record, Asked):
+            if asked is None or asked.key != record.key:
                 asked, answers = record, {}
-        elif asked is not None and record.get("key") == asked.get("key") and isinstance(record.get("step"), int):
-            answers[record["step"]] = record
+        elif asked is not None and record.key == asked.key and len(record.right) == asked.count:
+            answers[record.step] = record
     return asked, answers
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
+def _records(path: Path) -> Iterator[Asked | Answers]:
+    """The lines that are whole and of the right types."""
     try:
-        file = open(path, "rb")  # noqa: SIM115 (closed below)
-    except OSError:
+        file = open_plain(path)
+    except (OSError, ValueError):
         return
     with file:
-        for line in file:
+        while line := file.readline(_MAX_LINE_BYTES):
             try:
-                record = orjson.loads(line)
-            except ValueError:  # torn
+                record: Asked | Answers = parse_json(line, Asked if b'"passages"' in line else Answers)
+            except ValueError:
                 continue
-            if isinstance(record, dict):
+            if _agrees(record):
                 yield record
+
+
+def _agrees(record: Asked | Answers) -> bool:
+    """Whether the lists of a line are as long as they say to each other."""
+    if isinstance(record, Answers):
+        rows = zip(record.ids, record.probabilities, strict=False)
+        same = len(record.ids) == len(record.probabilities) == len(record.right)
+        return same and all(len(ids) == len(probabilities) for ids, probabilities in rows)
+    return all(_is_whole(document) for passage in record.passages for document in passage)
+
+
+def _is_whole(document: Document) -> bool:
+    places = {prediction.place for prediction in document.predictions}
+    length = len(document.original)
+    return len(places) == len(document.predictions) and max(places, default=-1) < length == len(document.seen)
 
 
 def _spelling(tokenizer: Path) -> Spelling:
@@ -77,7 +137,7 @@ def _some(steps: list[int], most: int) -> list[int]:
     return [steps[i] for i in np.linspace(0, len(steps) - 1, most).astype(int)]
 
 
-def _passages(passages: list[list[dict[str, Any]]], spelling: Spelling) -> dict[str, Any]:
+def _passages(passages: list[list[Document]], spelling: Spelling) -> dict[str, Any]:
     asked: list[dict[str, str]] = []
     found = []
     for passage in passages:
@@ -89,10 +149,10 @@ def _passages(passages: list[list[dict[str, Any]]], spelling: Spelling) -> dict[
     return {"passages": found, "asked": asked}
 
 
-def _segments(document: dict[str, Any], spelling: Spelling, asked: list[dict[str, str]]) -> Iterator[str | int]:
+def _segments(document: Document, spelling: Spelling, asked: list[dict[str, str]]) -> Iterator[str | int]:
     """A document as text, in the order of its tokens; what is predicted is added to `asked`."""
-    original, seen = document["original"], document["seen"]
-    kinds = {prediction["place"]: prediction["kind"] for prediction in document["predictions"]}
+    original, seen = document.original, document.seen
+    kinds = {prediction.place: prediction.kind for prediction in document.predictions}
     text: list[int] = []
     for place, id in enumerate(original):
         if place not in kinds:
@@ -106,8 +166,8 @@ def _segments(document: dict[str, Any], spelling: Spelling, asked: list[dict[str
     yield shown(spelling.text(text))
 
 
-def _answers(record: dict[str, Any], spelling: Spelling) -> list[list[Any]]:
-    rows = zip(record["ids"], record["probabilities"], record["right"], strict=True)
+def _answers(record: Answers, spelling: Spelling) -> list[list[Any]]:
+    rows = zip(record.ids, record.probabilities, record.right, strict=True)
     return [[[_word(id, spelling) for id in ids], probabilities, right] for ids, probabilities, right in rows]
 
 

@@ -1,0 +1,105 @@
+"""The report page of a run folder whose files are damaged: what is damaged is left out."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launchers.report.collect import collect
+from launchers.report.facts import read_config
+from launchers.report.predictions import predictions_of
+from tests.support.report_runs import eventful, prediction_lines, write_run
+
+DEEP = "[" * 100_000 + "]" * 100_000
+LONG = "9" * 5000
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 10)}]\n" for n in range(9)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pipe",
+        DEEP,
+        LONG,
+        BOMB,
+        "a: 2020-01-01",
+        "1: x",
+        f"a: 0x{LONG}",
+        "a: !!binary aGk=",
+        "a: .nan",
+        "[1]",
+        "a: {b: &x [*x]}",
+    ],
+    ids=lambda text: text[:15],
+)
+def test_a_damaged_config_is_left_out(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    os.mkfifo(path) if text == "pipe" else path.write_text(text)
+    assert read_config(path) == {}
+
+
+@pytest.mark.parametrize("curriculum", ["5", "[5]", "[{}]", "[{after_step: x}]", "[{after_step: 1, seq_len: [2]}]"])
+def test_a_damaged_curriculum_is_left_out(tmp_path: Path, curriculum: str) -> None:
+    run = write_run(tmp_path / "run", eventful())
+    with (run / "config.yaml").open("a") as file:
+        file.write(f"\ncurriculum: {curriculum}\n")
+    assert collect(run, tmp_path / "page.html")["stages"] == []
+
+
+WRONG: list[Any] = [None, 7, -1, "x", True, [1], ["x"], {"x": 1}, [{"host": 5, "gpus": [7], "ranks": 3}], 1e308]
+KEYS = ["packages", "hosts", "slurm", "data", "git_commit", "parameters", "earlier_starts", "after_step", "time"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_an_environment_of_wrong_types_is_left_out(tmp_path: Path, key: str) -> None:
+    run = write_run(tmp_path / "run", eventful())
+    for value in WRONG:
+        (run / "environment.json").write_text(json.dumps({key: value}))
+        json.dumps(collect(run, tmp_path / "page.html"))
+
+
+@pytest.mark.parametrize("text", ["pipe", DEEP, LONG, f'{{"parameters": {LONG}}}'], ids=lambda text: text[:15])
+@pytest.mark.parametrize("name", ["environment.json", "predictions.jsonl"])
+def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, name: str, text: str) -> None:
+    run = write_run(tmp_path / "run", eventful())
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name) if text == "pipe" else (run / name).write_text(text)
+    json.dumps(collect(run, tmp_path / "page.html"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": "3"},
+        {"step": True},
+        {"ids": 7},
+        {"ids": [["x", 9], [9, 8]]},
+        {"ids": [[1], [9, 8]]},
+        {"probabilities": [["x", 0.1], [0.6, 0.2]]},
+        {"right": "x"},
+        {"right": [0.5]},
+        {"key": ["k"]},
+    ],
+    ids=str,
+)
+def test_answers_of_wrong_types_are_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
+    asked, first, second = prediction_lines("k", [2, 3])
+    path = tmp_path / "predictions.jsonl"
+    path.write_bytes(asked + first + json.dumps(json.loads(second) | change).encode() + b"\n")
+    found = predictions_of(path, tmp_path)
+    assert found is not None
+    assert found["steps"] == [2]
+
+
+@pytest.mark.parametrize("change", [{"original": [2]}, {"seen": "x"}, {"predictions": [{"place": 99}]}, {"slot": None}])
+def test_passages_of_wrong_types_are_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
+    asked, *answers = prediction_lines("k", [2, 3])
+    record = json.loads(asked)
+    record["passages"][0][0] |= change
+    path = tmp_path / "predictions.jsonl"
+    path.write_bytes(json.dumps(record).encode() + b"\n" + b"".join(answers))
+    assert predictions_of(path, tmp_path) is None
