@@ -10,6 +10,13 @@ def main() -> None:
     Exit code: 0 done, 1 failed, 2 for a command line that cannot be parsed, 130 after Ctrl-C; `train` and others have
     more.
     """
+    try:
+        _main()
+    except KeyboardInterrupt:  # also during the imports
+        sys.exit(130)
+
+
+def _main() -> None:
     # Imported here, since each worker process that a command spawns imports this module anew.
     import typer
 
@@ -33,7 +40,7 @@ def main() -> None:
         if error.filename is None:  # no file of the user: an error of the program
             raise
         _fail(unforeseen(error), 1)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         sys.exit(130)
     sys.exit(code or 0)
 

@@ -109,7 +109,7 @@ def _end_at_once(folder: RunFolder, signal_name: str) -> int:
     status, saved = folder.recorded_status(), _saved_step(folder)
     is_starting = status.state == "starting"
     reason = f"ended by {signal_name} {'before training began' if is_starting else 'at once'}"
-    action = f"run the same command again to {f'go on after step {saved}' if saved else 'start'}"
+    action = f"run the same command again to {f'resume after step {saved}' if saved else 'start'}"
     with _status_errors(folder):
         folder.write_status("stopped", saved, status.total_steps, reason, action, retry=False)
     print(_farewell(folder, folder.recorded_status()), file=sys.stderr)

@@ -372,7 +372,7 @@ class Loop:
         if self.is_main and now - self._last_status >= _STATUS_SECONDS:
             self._last_status = now
             problem = self.saver.problem
-            said = (f", but {problem}", "make room, or mend the disk") if problem else ("", "none")
+            said = (f", but {problem}", "make room, or repair the disk") if problem else ("", "none")
             reason = f"training{self.judge.history}{said[0]}"
             try:
                 self.folder.progress(step, self.config.train.steps, reason, said[1])

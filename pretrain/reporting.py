@@ -99,7 +99,7 @@ class Reporting:
 
     def close(self, state: State, reason: str | None, retry: bool) -> None:
         """Write what remains of a run that ended in `state`; `retry` says of one that stopped what status.json does."""
-        action = {"completed": "export the model", "stopped": "run the same command again to go on"}.get(state)
+        action = {"completed": "export the model", "stopped": "run the same command again to resume"}.get(state)
         if action:  # first of all: what follows can be cut short, and training is over
             why = "all steps are done" if state == "completed" else reason or "asked to stop"
             self._end = (state, self._last_step, self._config.train.steps, why, action, retry or state == "completed")
@@ -125,7 +125,7 @@ class Reporting:
         except OSError as error:
             raise UserError(
                 f"{self._folder.status} cannot be written ({error.strerror}), so it does not say how the run ended "
-                f"after step {self._last_step}; mend the disk, then run the same command again"
+                f"after step {self._last_step}; repair the disk, then run the same command again"
             ) from None
 
     def _record_end(self) -> None:

@@ -305,4 +305,4 @@ class RunFolder:
 def _ended_silently(status: Status) -> Status:
     """The status of a run whose processes ended without recording why."""
     reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
-    return replace(status, state="failed", reason=reason, next_action="run the same command again to go on")
+    return replace(status, state="failed", reason=reason, next_action="run the same command again to resume")

@@ -274,7 +274,7 @@ def _fail(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:
     speaks = os.environ.get("RANK", "0") == "0"
     if folder is not None and folder.claimed:
         with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the very reason
-            speaks = folder.fail(reason, "mend the reason, then run the same command again", retry)
+            speaks = folder.fail(reason, "fix the cause, then run the same command again", retry)
     elif speaks:
         refuse(reason, retry)
     if speaks:

@@ -175,7 +175,7 @@ class Supervisor:
         if isinstance(decision, Requeue):
             return self._requeue(decision)
         state: State = "failed" if isinstance(decision, Fail) else "stopped"
-        action = "mend the reason, then submit the run again" if state == "failed" else "submit the run again to go on"
+        action = "fix the cause, then submit the run again" if state == "failed" else "submit the run again to go on"
         self._tell(state, decision.reason, action)
         self._say(f"{state}: {decision.reason}; {action}")
         return 1 if state == "failed" else 75

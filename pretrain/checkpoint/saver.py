@@ -189,7 +189,7 @@ class Saver:
         if self.failures >= self._settings.max_failures:
             raise UserError(
                 f"{self.problem}; that is failure {self.failures} in a row, and checkpoint.max_failures is "
-                f"{self._settings.max_failures}: make room, or mend the disk"
+                f"{self._settings.max_failures}: make room, or repair the disk"
             )
 
 

@@ -92,7 +92,9 @@ class TrackConfig(Section):
     @model_validator(mode="after")
     def _somewhere(self) -> "TrackConfig":
         if self.models != "none" and self.uri == "none":
-            raise ValueError("models are logged in MLflow, which uri none has not; `maskwright track models` can later")
+            raise ValueError(
+                "models needs MLflow, but uri is none. Set models to none; `maskwright track models` logs them later."
+            )
         return self
 
     @field_validator("uri")

@@ -69,7 +69,7 @@ def test_a_resumed_run_that_is_stopped_before_its_first_step_keeps_its_checkpoin
     assert command.wait(timeout=60) == 75
     status = runs.status(run)
     assert (status["state"], status["step"], status["total_steps"]) == ("stopped", 5, 9)
-    assert status["next_action"] == "run the same command again to go on after step 5"
+    assert status["next_action"] == "run the same command again to resume after step 5"
     assert checkpoint.verify(path) is None
     assert runs.maskwright("train", config, "train.steps=9", "--procs", "2").returncode == 0
     assert sorted(runs.losses(run)) == list(range(1, 10))
@@ -110,7 +110,7 @@ def test_a_second_ctrl_c_ends_the_run_at_once(data, tmp_path, seed):
     assert not (run / "STOP").exists()
     if code == 130:
         assert (
-            "ended by Ctrl-C at once; run the same command again to go on after step"
+            "ended by Ctrl-C at once; run the same command again to resume after step"
             in status["reason"] + "; " + (status["next_action"])
         )
     assert runs.maskwright("train", config, "--procs", "2").returncode == 0

@@ -68,3 +68,12 @@ def test_nothing_slow_is_imported_before_the_first_step(started):
     imported = {line.split("|")[-1].strip() for _, line in lines[:first] if line.startswith("import time:")}
     assert "deepspeed.runtime.engine" in imported
     assert imported.isdisjoint(LATE), imported.intersection(LATE)
+
+
+def test_ctrl_c_while_a_command_is_loading_prints_no_traceback(tmp_path):
+    """A module that the command imports first raises what Ctrl-C raises at that moment."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    words = [sys.executable, "-m", "launchers.cli", "train", "none.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

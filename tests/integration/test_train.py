@@ -246,7 +246,7 @@ def test_a_second_trainer_is_refused_and_disturbs_nothing(data, folder):
     assert runs.status(run)["state"] == "stopped"
     *_, last = (folder / "held.log").read_text().splitlines()
     assert f"{run}: stopped after step " in last
-    assert last.endswith("; run the same command again to go on")
+    assert last.endswith("; run the same command again to resume")
 
 
 # Export
