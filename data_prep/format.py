@@ -35,6 +35,7 @@ INDEX_MAGIC = b"MWBLOCKS"
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
 MAX_VOCABULARY = 1 << 24
 MAX_MANIFEST_BYTES = 1 << 30
+_OTHER_DATA = "name another data set, or prepare this one again with `maskwright prep run`"
 
 INDEX_HEADER = np.dtype(
     [
@@ -264,12 +265,16 @@ def parse_manifest(place: str, data: bytes) -> Manifest:
         return _parse_manifest(place, parse_json(data, Any))
     except ValueError as error:
         reason = str(error)
-    raise DamagedData(f"{place} is not a valid manifest: {reason}; prepare the data set again.")
+    raise DamagedData(f"{place} is not a valid manifest: {reason}; {_OTHER_DATA}.")
 
 
 def _parse_manifest(place: str, raw: Any) -> Manifest:
-    if type(raw) is not dict or raw.get("format") != FORMAT:
-        raise ValueError(f"its format is {reprlib.repr(raw.get('format') if type(raw) is dict else raw)}, not {FORMAT}")
+    if type(raw) is not dict:
+        raise ValueError(f"it is {reprlib.repr(raw)}, not an object")
+    if "format" not in raw:
+        raise ValueError("it has no key `format`, which every manifest of a data set has")
+    if raw["format"] != FORMAT:
+        raise ValueError(f"its format is {reprlib.repr(raw['format'])}, not {FORMAT}")
     version = raw.get("format_version")
     if type(version) is not int or version not in _RECORDS:
         raise UserError(

@@ -9,10 +9,12 @@ from glob import escape, glob
 from pathlib import Path
 
 from data_prep.errors import UserError
+from data_prep.reading import open_regular, read_bytes
 
 Form = Callable[[list[bytes]], list[str]]
 
 _CHUNK = 1 << 16
+_MAX_SCRIPT_BYTES = 1 << 20
 _POLL = 0.25  # seconds between two looks
 _SETTLED = 2.0  # without a new line, after which a run that has ended is over
 _OUTPUT = re.compile(r'^#SBATCH --output="(.*)"$', re.MULTILINE)
@@ -67,8 +69,8 @@ def journal_lines(lines: list[bytes]) -> list[str]:
 def _elsewhere(script: Path) -> list[str]:
     """Patterns of the logs that a job script names; % and what follows it stand for anything there."""
     try:
-        text = script.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        text = read_bytes(script, _MAX_SCRIPT_BYTES).decode(errors="replace")
+    except UserError:
         return []
     found = []
     for value in _OUTPUT.findall(text):
@@ -84,7 +86,7 @@ def _text(lines: list[bytes]) -> list[str]:
 
 def _tail(path: Path, count: int | None, whole_alone: bool = False) -> tuple[list[bytes], int]:
     """(the last lines, how far was read), read from the end."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         end = place = file.seek(0, os.SEEK_END)
         content = b""
         while place and (count is None or content.count(b"\n") <= count):
@@ -100,7 +102,7 @@ def _tail(path: Path, count: int | None, whole_alone: bool = False) -> tuple[lis
 
 def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
     """Whole lines from `place` on; a file that has become shorter is read anew."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         place = 0 if size < place else place
         file.seek(place)

@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.reading import open_plain
+
 _FIELDS = {"id": "%i", "array": "%F", "task": "%K", "state": "%T", "reason": "%r", "used": "%M", "limit": "%l"}
 _FIELDS |= {"start": "%S", "nodes": "%D", "name": "%j", "comment": "%k", "script": "%o"}
 _SEPARATOR = "\x1f"  # names and paths may hold anything that is printable
@@ -104,7 +106,7 @@ def _same(one: Path, other: Path) -> bool:
 
 def _written_by_us(script: str) -> bool:
     try:
-        with open(script, encoding="utf-8", errors="replace") as file:
-            return _WRITTEN in file.read(500)
-    except OSError:
+        with open_plain(script) as file:
+            return _WRITTEN in file.read(500).decode(errors="replace")
+    except (OSError, ValueError):
         return False

@@ -1,6 +1,5 @@
 """A finished model, as people name it: a Hugging Face folder, or a run, which is exported."""
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,8 @@ from tokenizers import Tokenizer, models
 from data_prep.errors import UserError, one_line
 from data_prep.folders import is_run, not_a
 from data_prep.reader import Dataset
+from data_prep.reading import MAX_CONFIG_BYTES, read_json, unusable
+from data_prep.typed import typed
 from pretrain.export_place import chosen_checkpoint
 from pretrain.run_folder import RunFolder
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _CAUSAL = re.compile("ForCausalLM|LMHeadModel")
+_COPY_AGAIN = "export or copy the model again"
 _MASKED = re.compile("ForMaskedLM|ForPreTraining|WithLMHead")
 
 
@@ -137,12 +139,14 @@ def is_causal(folder: Path) -> bool:
     Raises:
         UserError: if config.json cannot be read, or the model has no language model head.
     """
+    path = folder / "config.json"
+    config = read_json(path, dict[str, Any], MAX_CONFIG_BYTES, _COPY_AGAIN, nan=True)
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        named = " ".join(config.get("architectures") or ["?"])
-    except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise UserError(f"{folder / 'config.json'} cannot be read ({error})") from error
-    if config.get("is_decoder") or _CAUSAL.search(named):
+        named = " ".join(typed(list[str] | None, config.get("architectures")) or ["?"])
+        is_decoder = typed(bool | None, config.get("is_decoder"))
+    except ValueError as error:
+        raise unusable(path, f"of architectures or is_decoder, {error}", _COPY_AGAIN) from None
+    if is_decoder or _CAUSAL.search(named):
         return True
     if not _MASKED.search(named):
         raise UserError(

@@ -28,7 +28,7 @@ def require_file(path: str) -> None:
     """Raise UserError, as `read_text` does, if a local file cannot be opened."""
     if not is_url(path):
         with _errors(path):
-            open(path, "rb").close()
+            open_plain(path).close()
 
 
 @contextlib.contextmanager

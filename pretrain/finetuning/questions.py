@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, one_line
 from data_prep.remote import shown
+from data_prep.typed import typed
 from pretrain.finetuning.batches import Feature
 from pretrain.finetuning.files import read_json, spread
 from pretrain.finetuning.learner import Head, Learner
@@ -117,21 +118,25 @@ def read_questions(path: str) -> list[Question]:
                 for q, entry in enumerate(paragraph["qas"]):
                     place = f"data[{a}].paragraphs[{p}].qas[{q}]"
                     found.append(_question(f"{shown(path)}, {place}", entry, paragraph["context"]))
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UserError(f"{shown(path)} is not of SQuAD's form: at or after {place}, {error!r}") from None
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        reason = str(error) if type(error) is ValueError else repr(error)
+        raise UserError(f"{shown(path)} is not of SQuAD's form: at or after {place}, {one_line(reason, 100)}") from None
     if not found:
         raise UserError(f"{shown(path)} has no questions")
     return found
 
 
-def _question(place: str, entry: dict[str, Any], context: str) -> Question:
-    answers = [(answer["text"], answer["answer_start"]) for answer in entry["answers"]]
+def _question(place: str, entry: dict[str, Any], context: Any) -> Question:
+    """Raises ValueError for a value of another type."""
+    typed(str, context)
+    answers = [(typed(str, answer["text"]), typed(int, answer["answer_start"])) for answer in entry["answers"]]
+    is_impossible = typed(bool | None, entry.get("is_impossible"))
     for text, begin in answers:
         if context[begin : begin + len(text)] != text or not text.strip():
             raise UserError(f"{place}: the answer {text[:80]!r} does not stand at character {begin} of the context")
-    if not answers and not entry.get("is_impossible"):
+    if not answers and not is_impossible:
         raise UserError(f"{place} has no answers, and is not marked as is_impossible")
-    return Question(entry["question"].strip(), context, [] if entry.get("is_impossible") else answers)
+    return Question(typed(str, entry["question"]).strip(), context, [] if is_impossible else answers)
 
 
 def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list[Window]:

@@ -224,6 +224,10 @@ def test_what_a_model_is_follows_from_its_config(tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(UserError, match="without a language model head"):
             is_causal(tmp_path)
+    for config in ({"architectures": "BertModel"}, {"architectures": [7]}, {"is_decoder": "no"}, []):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UserError, match="cannot be used"):
+            is_causal(tmp_path)
     (tmp_path / "config.json").write_text("[")
-    with pytest.raises(UserError, match=r"config\.json cannot be read"):
+    with pytest.raises(UserError, match=r"config\.json cannot be used"):
         is_causal(tmp_path)

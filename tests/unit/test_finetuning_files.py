@@ -202,6 +202,22 @@ def test_questions(tmp_path):
         ),
         (squad({"question": "q", "answers": []}), r"data\[0\]\.paragraphs\[0\]\.qas\[0\] has no answers"),
         (squad({"question": "q"}), "not of SQuAD's form"),
+        *(
+            (squad(entry), "not of SQuAD's form")
+            for entry in (
+                {"question": 7, "answers": [], "is_impossible": True},
+                {"question": "q", "answers": [], "is_impossible": "yes"},
+                {"question": "q", "answers": [{"text": ["York"], "answer_start": 15}]},
+                {"question": "q", "answers": [{"text": "York", "answer_start": "15"}]},
+                {"question": "q", "answers": [{"text": "York", "answer_start": -5}]},
+                {"question": "q", "answers": "York"},
+                {"question": "q", "answers": [7]},
+            )
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": 7, "qas": [{"question": "q", "answers": []}]}]}]}',
+            "7, not a text",
+        ),
         (squad(), "no questions"),
         ("[]", "not of SQuAD's form"),
         ('{"data":\n [}', "line 2 is not JSON"),

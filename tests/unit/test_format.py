@@ -222,6 +222,7 @@ def test_swapped_shards_are_noticed(dataset):
     [
         ({"format_version": 2}, "format version 2"),
         ({"format": "other"}, "format is 'other'"),
+        ({"format": None}, "format is None"),
         ({"dtype": "int8"}, "dtype 'int8'"),
         ({"shards": []}, "do not add up"),
         ({"tokenizer": {}}, "sha256"),
@@ -233,6 +234,13 @@ def test_bad_manifest_is_refused(dataset, change, message):
     path = dataset.path / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}))
     with pytest.raises(UserError, match=message):
+        Dataset(dataset.path)
+
+
+@pytest.mark.parametrize("text, message", [("{}", "it has no key `format`"), ("[]", r"it is \[\], not an object")])
+def test_a_manifest_of_nothing_says_what_to_do(dataset, text, message):
+    (dataset.path / "manifest.json").write_text(text)
+    with pytest.raises(UserError, match=f"{message}.* prepare this one again with `maskwright prep run`"):
         Dataset(dataset.path)
 
 

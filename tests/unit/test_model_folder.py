@@ -51,7 +51,7 @@ def test_settings_that_cannot_be_read_are_said_in_a_sentence(tmp_path, name, tex
     with pytest.raises(UserError, match="holds no tokenizer that can be loaded"):
         load_tokenizer(tmp_path)
     if name == "config.json":
-        with pytest.raises(UserError, match=r"config\.json cannot be read"):
+        with pytest.raises(UserError, match=r"config\.json cannot be used"):
             is_causal(tmp_path)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.errors import UserError
 from launchers import squeue
-from launchers.run_logs import follow, last_lines
+from launchers.run_logs import follow, last_lines, logs_of
 from pretrain.run_folder import RunFolder
 
 
@@ -85,3 +86,12 @@ def test_torn_lines_wait_for_their_end(tmp_path):
     lock.close()
     thread.join(20)
     assert found == ["one", "two", "three"]
+
+
+def test_logs_that_are_pipes_are_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "slurm").mkdir()
+    for name in ("journal.jsonl", "slurm/job.sh"):
+        os.mkfifo(tmp_path / name)
+    assert logs_of(tmp_path) == []
+    with pytest.raises(UserError, match="it is a pipe, not a regular file"):
+        last_lines(tmp_path / "journal.jsonl", 5)
