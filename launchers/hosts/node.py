@@ -5,14 +5,15 @@ end of standard input says that whoever asked is gone.
 """
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import IO
 
+from data_prep.reading import parse_json
 from launchers.local import rank_environment
 from pretrain.signals import die_with_parent, leave
 
@@ -20,15 +21,21 @@ _END_SECONDS = 40.0
 """DeepSpeed's launcher gives its processes 30 s to write a checkpoint and stop."""
 
 
-def start(request: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    """Start the launcher of this host's processes.
+@dataclass(frozen=True)
+class Request:
+    """What this host is to start. environment: what the asking machine adds to this host's own."""
 
-    Args:
-        request: `command`; `processes` of this host; `cpu`; and the `environment` that the asking machine adds.
-    """
-    environment = rank_environment(request["processes"], request["cpu"]) | request["environment"]
+    command: list[str]
+    processes: int
+    cpu: bool
+    environment: dict[str, str]
+
+
+def start(request: Request) -> "subprocess.Popen[bytes]":
+    """Start the launcher of this host's processes."""
+    environment = rank_environment(request.processes, request.cpu) | request.environment
     return subprocess.Popen(
-        request["command"],
+        request.command,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -61,7 +68,12 @@ def main() -> int:
     """The exit code of this host's launcher."""
     for number in (signal.SIGHUP, signal.SIGPIPE):  # a lost connection is seen on standard input
         signal.signal(number, signal.SIG_IGN)
-    child = start(json.loads(sys.stdin.readline()))
+    try:
+        request: Request = parse_json(sys.stdin.readline(), Request)
+    except ValueError as error:
+        print(f"error: the request to this host cannot be used: {error}", file=sys.stderr, flush=True)
+        return 1
+    child = start(request)
     threading.Thread(target=end_with_input, args=(child,), daemon=True).start()
     assert child.stdout
     pass_on(child.stdout)

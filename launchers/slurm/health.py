@@ -26,7 +26,7 @@ _LONGEST_PROBLEM = 200
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node says: what ails it, or None."""
+    """An answer of a node. problem: None if it is well."""
 
     problem: str | None
 

@@ -1,7 +1,10 @@
 """Answers of other hosts and of processes, and hostfiles: damaged ones are refused in one line, or skipped."""
 
 import base64
+import json
 import os
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,15 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
+from data_prep.reading import parse_json
 from launchers.doctor.wire import decode, encode
 from launchers.hostfile import read_hostfile
 from launchers.hosts.check import check_description, port_of
+from launchers.hosts.job import HostsJob
+from launchers.hosts.node import Request
 from launchers.hosts.remote import MARK, read_answer
+from launchers.hosts.start import requests
+from tests.support.forked import ROOT
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000
@@ -80,3 +88,17 @@ def _line(text: bytes) -> str:
 def test_the_doctor_skips_damaged_results(line: str) -> None:
     sound = {"gpus": 2}
     assert decode(encode(0, sound) + line) == {0: sound}
+
+
+def test_a_host_answers_a_damaged_request_in_one_line() -> None:
+    request = '{"command": "true", "processes": 1, "cpu": true, "environment": {}}\n'
+    command = [sys.executable, "-m", "launchers.hosts.node"]
+    done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 1
+    assert done.stderr == "error: the request to this host cannot be used: command is 'true', not a list\n"
+
+
+def test_a_host_understands_what_it_is_asked() -> None:
+    job = HostsJob(Path("/c"), [], Path("/run"), ["a", "b"], 2, True, Path("/"), Path("/bin/python"), "")
+    for request in requests(job, "10.0.0.1", 80):
+        assert parse_json(json.dumps(request), Request).processes == 2
