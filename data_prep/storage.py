@@ -15,6 +15,7 @@ from data_prep.errors import DamagedData, MissingDataSet, UserError, working_dir
 from data_prep.files import map_file, read_into
 from data_prep.folders import kind_of, not_a
 from data_prep.format import Manifest, ShardInfo, TokenizerInfo, parse_manifest, xxh3
+from data_prep.reading import open_plain
 
 STAT_THREADS = 16
 RESTORE = "restore it or prepare the data set again"
@@ -105,12 +106,8 @@ class LocalStorage:
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[int]:
         path = self.place(name)
-        with _errors(path):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                yield descriptor
-            finally:
-                os.close(descriptor)
+        with _errors(path), open_plain(path) as file:
+            yield file.fileno()
 
 
 def no_data_set(folder: str | Path, setting: str = "the path") -> str:
@@ -131,7 +128,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(f"{folder} is {kind} (no manifest.json). Run `maskwright prep run` to its end.")
     if not path.is_file() or kind == "a checkpoint":
         raise not_a(folder, "a data set folder", "Name the folder that `maskwright prep run --out` wrote.")
-    with _errors(str(path)), open(path, "rb") as file:
+    with _errors(str(path)), open_plain(path) as file:
         return parse_manifest(str(path), file.read(format.MAX_MANIFEST_BYTES + 1))
 
 

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from data_prep.errors import UserError, one_line, working_directory
 from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
 from data_prep.format import SPECIAL_NAMES, TokenizerInfo, tokenizer_digest
-from data_prep.reading import read_json
+from data_prep.reading import open_regular, read_json
 
 KINDS = ("wordpiece", "bpe")
 FILES = (
@@ -231,6 +231,7 @@ def load(folder: Path) -> Tokenizer:
             f"{folder} has no tokenizer.json; save a fast tokenizer there with "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)."
         )
+    open_regular(path).close()
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception for a file that it cannot read

@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from data_prep.errors import UserError
-from data_prep.reading import shown_path
+from data_prep.errors import UserError, one_line
+from data_prep.reading import open_regular, shown_path
 from pretrain.config import Config
 from pretrain.nvme import flat_numels, resident
 
@@ -308,15 +308,16 @@ def load_file(path: Path, mmap: bool = False) -> Any:
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address
 
+    open_regular(path).close()
     try:
         with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]):
             return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
-    except (EOFError, RuntimeError, ValueError, LookupError, AttributeError, TypeError) as error:
+    except (OSError, EOFError, RuntimeError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise UserError(f"{shown_path(path)} is not a file of a checkpoint ({type(error).__name__})") from None
     except pickle.UnpicklingError as error:
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
         what = f"it asks for {found[1]}, which no checkpoint needs" if found else "it is not a checkpoint's"
-        raise UserError(f"{path} is not loaded, as it could run code: {what}") from None
+        raise UserError(one_line(f"{shown_path(path)} is not loaded, as it could run code: {what}")) from None
 
 
 def _runs_along(value: Any) -> bool:

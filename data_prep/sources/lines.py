@@ -15,6 +15,7 @@ import orjson
 
 from data_prep.errors import UserError
 from data_prep.reading import open_regular
+from data_prep.remote import shown
 from data_prep.sources.base import Counts, Options, Row, compression_of, getter, too_long
 from data_prep.sources.streams import DAMAGE, decompressed_chunks, line_batches, plain_chunks
 
@@ -38,7 +39,7 @@ def read_lines(
         if is_one_unit(location, kind, options):
             start, end = 0, size if last > first else 0
         else:
-            start, end = _boundaries(file, first, last, _separator_test(kind, options.separator), max_bytes)
+            start, end = _boundaries(file, first, last, _separator_test(kind, options.separator), max_bytes, location)
         compression = compression_of(location)
         if compression and end:
             chunks = decompressed_chunks(file, compression, counts)
@@ -171,11 +172,13 @@ def _separator_test(kind: str, separator: str) -> Callable[[bytes], bool] | None
 
 
 def _boundaries(
-    file: BinaryIO, first: int, last: int, separates: Callable[[bytes], bool] | None, max_bytes: int
+    file: BinaryIO, first: int, last: int, separates: Callable[[bytes], bool] | None, max_bytes: int, location: str
 ) -> tuple[int, int]:
     size = os.fstat(file.fileno()).st_size
     if not 0 <= first <= last <= size:
-        raise UserError(f"{file.name} changed while it was read (it has {size} bytes now); run the command again.")
+        raise UserError(
+            f"{shown(location)} changed while it was read (it has {size} bytes now); run the command again."
+        )
     start = _boundary(file, first, separates, max_bytes, last)
     if first == last or start is None:
         return 0, 0

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from data_prep.errors import UserError
+from data_prep.reading import open_plain, open_regular
 from data_prep.remote import shown
 from data_prep.sources.base import Counts, Options, Row, too_long
 
@@ -150,6 +151,8 @@ def parquet_units(source: Any, options: Options, location: str) -> tuple[int, ..
 
 @contextlib.contextmanager
 def _parquet(source: Any, options: Options, location: str) -> Iterator[pq.ParquetFile]:
+    if isinstance(source, str):
+        open_regular(Path(source)).close()
     try:
         # A buffer size makes it read column chunks piece by piece rather than as wholes.
         file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
@@ -207,7 +210,7 @@ def arrow_units(path: str, options: Options, location: str) -> tuple[int, ...]:
 
 def _mapped(path: str) -> tuple[pa.NativeFile, mmap.mmap]:
     """A file to read without copies, and its mapping."""
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         if not os.fstat(file.fileno()).st_size:
             raise pa.ArrowInvalid("it is empty")
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

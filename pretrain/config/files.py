@@ -10,13 +10,15 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from data_prep.errors import UserError, working_directory
+from data_prep.errors import MissingFile, UserError, one_line, working_directory
 from data_prep.files import atomic_writer
+from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_text
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.section import Section
 from pretrain.config.whole import Config
 from pretrain.config.wording import nearest, shown, value_refusal, yaml_problem
 
+_MAX_VALUES = 100_000  # of a config
 _OTHER_NAMES = {
     "learning_rate": "lr",
     "batch_size": "global_batch_size",
@@ -57,7 +59,7 @@ def load_config(
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error)}" if path else _explain(error)) from None
+        raise UserError(one_line(f"{path}: {_explain(error)}" if path else _explain(error))) from None
 
 
 def _read_profile(path: Path) -> dict[str, Any]:
@@ -93,11 +95,31 @@ class _RepeatedKeyError(yaml.YAMLError):
         super().__init__(f"key {reprlib.repr(key)} is given twice, in lines {first} and {second}. Remove one of them")
 
 
+def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """How many values a node stands for, aliases followed, and on how many levels; too many where it holds itself."""
+    if id(node) not in known:
+        known[id(node)] = (_MAX_VALUES + 1, 1)
+        inner = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        found = [_extent(part, known) for part in inner] if isinstance(inner, list) else []
+        levels = 1 + max((levels for _, levels in found), default=0)
+        known[id(node)] = (1 + sum(values for values, _ in found), levels)
+    return known[id(node)]
+
+
 class _Loader(yaml.SafeLoader):
     """YAML as people mean it: `5e-4` is a number, `24:00:00` is text, and no key of a mapping is given twice.
 
     YAML 1.1 reads the first as a string and the second as the number 86400. PyYAML keeps the last of two equal keys.
+    Aliases count as often as they are used: a few lines of them can stand for more values than fit in memory.
     """
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            values, levels = _extent(node, {})
+            if values > _MAX_VALUES or levels > MAX_DEPTH:
+                raise ValueError(f"more than {_MAX_VALUES} values, or {MAX_DEPTH} levels")
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -138,9 +160,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}:{where} is not valid YAML: {yaml_problem(error)}") from None
-    except (ValueError, RecursionError):
+    except (ValueError, OverflowError, RecursionError):
         raise UserError(
-            f"{path}: a date or number in it cannot be read, or it is nested too deep. Correct it."
+            f"{path}: a date or number in it cannot be read, or it is nested too deep or too large. Correct it."
         ) from None
     if not isinstance(values, dict):
         what = "is empty" if values is None else "has no sections"
@@ -150,19 +172,15 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        if not path.is_dir():
+            return read_text(path, MAX_CONFIG_BYTES, "Name a YAML file")
+    except MissingFile:
         others = {file.stem: file for pattern in ("*.yaml", "*.yml") for file in path.parent.glob(pattern)}
         likely = nearest(path.stem, [*others], 0.6)
         hint = f"Did you mean {others[likely]}?" if likely else "Correct the path; configs/ has examples."
         raise UserError(f"No config file at {path}{working_directory(path)}. {hint}") from None
-    except IsADirectoryError:
-        inside = f"{path / 'config.yaml'}" if (path / "config.yaml").is_file() else "a YAML file"
-        raise UserError(f"{path} is a folder, not a config file. Name {inside}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not text in UTF-8. Name a YAML file, or save it as UTF-8.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from None
+    inside = f"{path / 'config.yaml'}" if (path / "config.yaml").is_file() else "a YAML file"
+    raise UserError(f"{path} is a folder, not a config file. Name {inside}.")
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
@@ -178,7 +196,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         raise UserError(f"override {shown(override)}: {error}") from None
     except yaml.YAMLError as error:
         raise UserError(f"The value of {shown(override)} is not valid YAML: {yaml_problem(error)}") from None
-    except (ValueError, RecursionError):
+    except (ValueError, OverflowError, RecursionError):
         raise UserError(f"The value of {shown(override)} is no date or number. Put it in quotes.") from None
     for part in parts[:-1]:
         inner = values.setdefault(part, {})

@@ -1,0 +1,306 @@
+"""Damaged and hostile versions of every file that the programs read: one clear message, or values of the right types.
+
+    python benchmarks/fuzz_readers.py --cases 20000 --seed 0
+    python benchmarks/fuzz_readers.py --cases 1000 --only status --out /tmp/fuzz.md
+
+Each case replaces one file, which the real writer made, by a mutation of it, and calls the public function that reads
+it. Accepted are values of the right types; refused is with a UserError of one line. Anything else is a failure.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
+
+import numpy as np  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+import torch  # noqa: E402
+import xxhash  # noqa: E402
+
+from benchmarks.machine import conditions  # noqa: E402
+from data_prep.collocation_list import Collocations, read_collocations, write_collocations  # noqa: E402
+from data_prep.files import atomic_writer, write_json  # noqa: E402
+from data_prep.place import Place, place_path, read_place, write_place  # noqa: E402
+from data_prep.plan import Input, Plan, Settings, Task, plan_path, read_plan, write_plan  # noqa: E402
+from data_prep.reader import Dataset  # noqa: E402
+from data_prep.reading import read_json  # noqa: E402
+from data_prep.sources.base import Counts, Options, Row  # noqa: E402
+from data_prep.sources.lines import read_lines  # noqa: E402
+from data_prep.sources.tables import parquet_units, read_parquet  # noqa: E402
+from data_prep.tokenizer import describe  # noqa: E402
+from data_prep.worker import TaskRecord, read_record, record_path  # noqa: E402
+from launchers.report.predictions import predictions_of  # noqa: E402
+from pretrain.checkpoint import read, write_manifest  # noqa: E402
+from pretrain.config import Config, load_config  # noqa: E402
+from pretrain.data.mixture import MixturePosition  # noqa: E402
+from pretrain.data.stream import PLAN_VERSION, Position  # noqa: E402
+from pretrain.environment import record_environment  # noqa: E402
+from pretrain.environment_file import read_environment  # noqa: E402
+from pretrain.evaluation.kept import KeptScores  # noqa: E402
+from pretrain.evaluation.pairs import Pair, read_pairs  # noqa: E402
+from pretrain.finetuning.files import read_json as read_questions  # noqa: E402
+from pretrain.finetuning.files import read_table  # noqa: E402
+from pretrain.finetuning.report import Epoch, Report, SeedResult  # noqa: E402
+from pretrain.guards.history import History  # noqa: E402
+from pretrain.guards.watchdog import Beat  # noqa: E402
+from pretrain.journal import Entry, Journal, read_journal, read_latest, read_step  # noqa: E402
+from pretrain.layout import load_file  # noqa: E402
+from pretrain.measured import read_measured  # noqa: E402
+from pretrain.model.shape import EncoderShape  # noqa: E402
+from pretrain.model_folder import is_causal  # noqa: E402
+from pretrain.run_folder import RunFolder, Status  # noqa: E402
+from pretrain.saved_state import state_problem  # noqa: E402
+from pretrain.tracking.record import RunRecord, load_record  # noqa: E402
+from tests.support.mutations import Reader, attack, verdict  # noqa: E402
+from tests.support.wordpiece_set import SHIP, source, wordpiece_set  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="readers whose name has this")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz_readers.md")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        counts, failures = campaign(Path(folder), args.cases, args.seed, args.only)
+    report = report_of(counts, failures)
+    with atomic_writer(args.out) as file:
+        file.write(report.encode())
+    print(report)
+    sys.exit(bool(failures))
+
+
+def campaign(folder: Path, cases: int, seed: int, only: str = "") -> tuple[Counter[tuple[str, str]], list[str]]:
+    """Counts by reader and verdict, and a line for each failure; equally many cases for each reader."""
+    table = [reader for reader in readers(folder) if only in reader.name]
+    counts: Counter[tuple[str, str]] = Counter()
+    failures = []
+    for number, reader in enumerate(table):
+        valid, rng = reader.path.read_bytes(), random.Random(f"{seed} {reader.name}")
+        if (found := verdict(reader)) != "accepted":
+            raise AssertionError(f"{reader.name}: the valid file is not accepted: {found}")
+        for _ in range(cases // len(table) + (number < cases % len(table))):
+            mutation, found = attack(reader, valid, rng)
+            good = found in ("accepted", "refused")
+            counts[reader.name, found if good else found.split(":")[0].split(" of ")[0]] += 1
+            if not good:
+                failures.append(f"{reader.name}, {mutation}: {found}")
+    return counts, failures
+
+
+def report_of(counts: Counter[tuple[str, str]], failures: list[str]) -> str:
+    columns = ["accepted", "refused", "traceback", "hang", "wrong type", "message"]
+    names = list(dict.fromkeys(name for name, _ in counts))
+    rows = [[name, *(counts[name, column] for column in columns)] for name in names]
+    rows.append(["**all**", *(sum(counts[name, column] for name in names) for column in columns)])
+    lines = ["| " + " | ".join([str(row[0]), f"{sum(row[1:]):,}", *(f"{n:,}" for n in row[1:])]) + " |" for row in rows]
+    shown = "".join(f"- {line}\n" for line in failures[:50])
+    return f"""# Damaged and hostile files
+
+Each case replaces a file by a mutation of it and calls the function that reads it. "Message" counts errors of more than
+300 characters or more than one line.
+
+| reader | cases | {" | ".join(columns)} |
+|---|{"---:|" * (len(columns) + 1)}
+{chr(10).join(lines)}
+
+{shown}
+{conditions("fuzz_readers.py", ["torch", "pyarrow", "orjson", "pydantic"], 0.0)}"""
+
+
+def readers(folder: Path) -> list[Reader]:
+    """Every reader, with a valid file in `folder`."""
+    return [*_of_runs(folder), *_of_data(folder), *_of_models(folder), *_of_inputs(folder)]
+
+
+def _of_runs(folder: Path) -> Iterator[Reader]:
+    run = RunFolder(folder / "run")
+    run.create()
+    run.config.write_text(json.dumps({"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}}))
+    yield Reader("config.yaml, bytes", run.config, lambda: load_config(run.config), "bytes")
+    yield Reader("config.yaml", run.config, lambda: load_config(run.config))
+    run.write_status("running", 3, 10, "a reason", "none")
+    yield Reader("status.json", run.status, run.recorded_status, kind=Status)
+    yield from _checkpoints(folder)
+    for start in range(2):
+        now = {"python": "3.11", "processes": 2, "hosts": [{"host": "a", "ranks": [0], "gpus": [{"name": "x"}]}]}
+        record_environment(run.environment, now, start)
+    yield Reader("environment.json", run.environment, lambda: read_environment(run.environment))
+
+    def record_again() -> None:
+        record_environment(run.environment, {"python": "3"}, 1)
+
+    yield Reader("environment.json, new start", run.environment, record_again)
+    record = run.path / "mlflow_run.json"
+    write_json(record, asdict(RunRecord("http://a", "b", "c", {"p": "1"}, {"t": "2"}, inputs=[{"name": "d"}])))
+    yield Reader("mlflow_run.json", record, lambda: load_record(run.path), kind=RunRecord | None)
+    journal = Journal(run.journal)
+    for step in range(1, 5):
+        batch = {"position": {"dealt": 1}, "rows": 2, "seq_len": 8}
+        journal.append(step, {"train/loss": 1.5, "lr": float("nan")}, batch)
+    journal.close()
+    # What a start does with no journal is for its caller: it gets an OSError, as any other from the disk.
+    guarded = lambda read: lambda: _or_os_error(read)  # noqa: E731
+    entries = guarded(lambda: read_journal(run.journal, batches=True))
+    yield Reader("journal.jsonl", run.journal, entries, "lines", list[Entry] | None)
+    latest = guarded(lambda: (read_latest(run.journal), read_step(run.journal, 2)))
+    yield Reader("journal.jsonl, end", run.journal, latest, "lines")
+    yield Reader("journal.jsonl, columns", run.journal, guarded(lambda: read_measured(run.journal)), "lines")
+    beat = run.path / "beat.json"
+    write_json(beat, asdict(Beat(1, 2, "data")))
+    yield Reader("heartbeat", beat, lambda: read_json(beat, Beat), kind=Beat)
+    asked = {"slot": 0, "original": SHIP, "seen": SHIP, "predictions": [{"place": 2, "kind": "mask"}]}
+    answer = {"key": "0f", "step": 1, "ids": [[5, 6]], "probabilities": [[0.5, 0.25]], "right": [0.5]}
+    run.predictions.write_text(f"{json.dumps({'key': '0f', 'passages': [[asked]]})}\n{json.dumps(answer)}\n")
+    asked_of = lambda: predictions_of(run.predictions, run.tokenizer)  # noqa: E731
+    yield Reader("predictions.jsonl", run.predictions, asked_of, "lines")
+
+
+def _or_os_error(read: Any) -> Any:
+    try:
+        return read()
+    except OSError:
+        return None
+
+
+def _checkpoints(folder: Path) -> Iterator[Reader]:
+    path = folder / "step-00000001"
+    path.mkdir()
+    torch.save({"module": {"a": torch.zeros(3)}, "n": 1}, path / "model.pt")
+    config = Config.model_validate({"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}})
+    state = {
+        "position": MixturePosition(1, (Position(),)).to_json(),
+        "replaced_tokens": 0,
+        "guards": History().to_json(),
+        "identity": {"plan version": PLAN_VERSION},
+        "layout": {"processes": 1, "zero.stage": 0},
+        "shape": asdict(EncoderShape(11, 1, 8, 1, 16, 8, 0)),
+        "config": config.model_dump(mode="json"),
+    }
+    write_manifest(path, 1, state, {"model.pt": {"bytes": 9, "xxh3_128": "0" * 32}})
+
+    def opened() -> Any:
+        problem = state_problem(read(path))
+        assert problem is None or (problem.isprintable() and len(problem) <= 300), problem
+        return problem
+
+    yield Reader("checkpoint manifest", path / "manifest.json", opened, kind=str | None)
+    yield Reader("checkpoint manifest, sealed", path / "manifest.json", opened, kind=str | None, seal=_sealed)
+    yield Reader("checkpoint tensors", path / "model.pt", lambda: load_file(path / "model.pt"), "bytes")
+    mapped = lambda: load_file(path / "model.pt", mmap=True)  # noqa: E731
+    yield Reader("checkpoint tensors, mapped", path / "model.pt", mapped, "bytes")
+
+
+def _sealed(manifest: dict[str, Any]) -> dict[str, Any]:
+    content = {name: value for name, value in manifest.items() if name != "checksum"}
+    return content | {"checksum": xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())}
+
+
+def _of_data(folder: Path) -> Iterator[Reader]:
+    data = wordpiece_set(folder / "data", [[SHIP, SHIP], [SHIP]], [source("a", "", 0, 2, 3, 15)])
+
+    def opened() -> None:
+        found = Dataset(data.path)
+        for block in range(found.n_blocks):
+            found.tokens(block), found.ids(block), found.document_lengths(block), found.document_ends(block)
+
+    yield Reader("data set manifest", data.path / "manifest.json", opened)
+    shard = data.manifest.shards[0]
+    yield Reader("data set index", data.path / "shards" / shard.index_name, opened, "bytes")
+    yield Reader("data set shard", data.path / "shards" / shard.name, opened, "bytes")
+    tokenizer, out = data.path / "tokenizer", folder / "out"
+    (tokenizer / "tokenizer_config.json").write_text(
+        json.dumps({"mask_token": "[MASK]", "pad_token": {"content": "[PAD]"}})
+    )
+    described = lambda: describe(tokenizer)  # noqa: E731
+    yield Reader("tokenizer_config.json", tokenizer / "tokenizer_config.json", described)
+    (out / "prep" / "tasks").mkdir(parents=True)
+    inputs = [Input("a.txt", "", "txt", 10, "0" * 64)]
+    plan = Plan(inputs, [Task(0, 0, 10, 10)], describe(tokenizer), Settings())
+    write_plan(plan, out)
+    yield Reader("plan.json", plan_path(out), lambda: read_plan(out), kind=Plan)
+    write_place(Place(["/a.txt"], False, "/tmp", 5), out)
+    yield Reader("place.json", place_path(out), lambda: read_place(out), kind=Place)
+    done = {"hash": plan.task_hash(0), "task": 0, "lines": 1, "shards": {".": [asdict(shard)]}, "text_bytes": {".": 3}}
+    none = dict.fromkeys(["quarantine_sha256", "first_unreadable", "drop_sha256"])
+    write_json(record_path(out, 0), {**done, **none, "left_out": {"a": 1}, "encoder": "x", "note": ""})
+    yield Reader("task record", record_path(out, 0), lambda: read_record(plan, 0, out), kind=TaskRecord | None)
+    listed = folder / "list.parquet"
+    ones = np.ones(2, np.int64)
+    write_collocations(listed, Collocations(np.array([5, 6]), ones, 2 * ones[:1], "0" * 64), {"count": [3]}, {})
+    yield Reader("collocation list", listed, lambda: read_collocations(listed), "bytes")
+
+
+def _of_models(folder: Path) -> Iterator[Reader]:
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"architectures": ["BertForMaskedLM"], "is_decoder": False}))
+    yield Reader("model config.json", model / "config.json", lambda: is_causal(model), kind=bool)
+
+
+def _of_inputs(folder: Path) -> Iterator[Reader]:
+    pairs = folder / "pairs.jsonl"
+    pairs.write_text('{"sentence_good": "a b", "sentence_bad": "b a", "UID": "x", "field": 1}\n' * 3)
+    yield Reader("pairs", pairs, lambda: read_pairs(str(pairs)), "lines", list[Pair])
+    table = folder / "table.jsonl"
+    table.write_text('{"text": "a b", "label": 1}\n' * 3)
+    yield Reader("fine-tuning table", table, lambda: read_table(str(table), ["text", "label"]), "lines")
+    questions = folder / "questions.json"
+    questions.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a", "qas": []}]}]}))
+    yield Reader("fine-tuning questions", questions, lambda: read_questions(str(questions)))
+    report, identity = folder / "report.json", {"task": "x"}
+    Report("f1", identity, {}, [SeedResult(0, 1.5, [Epoch(1.0, {"m": 0.5}, {"f1": 0.5})])]).write(report)
+
+    def continued() -> list[SeedResult]:
+        found = Report("f1", identity, {})
+        found.take_over(report)
+        return found.results
+
+    yield Reader("fine-tuning report", report, continued, kind=list[SeedResult])
+    kept = folder / "kept.jsonl"
+    scores = KeptScores(kept, "m")
+    scores.add({"a": 0.5})
+    scores.add({"b": 1.5})
+    scores.close()
+
+    def reopened() -> dict[str, float]:
+        found = KeptScores(kept, "m")
+        found.close()
+        return found.scores
+
+    yield Reader("kept scores", kept, reopened, "lines", dict[str, float])
+    options = Options("text", "id")
+    lines = folder / "input.jsonl"
+    lines.write_text('{"text": "a b", "id": 1}\n{"text": "c", "id": "x"}\n')
+
+    def documents() -> list[Row]:
+        return list(read_lines(lines, str(lines), "jsonl", 0, _size(lines), options, 1 << 20, Counts()))
+
+    yield Reader("input .jsonl", lines, documents, "lines")
+    parquet = folder / "input.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"], "id": [1, 2]}), parquet)
+
+    def rows() -> list[Row]:
+        groups = len(parquet_units(str(parquet), options, str(parquet)))
+        return list(read_parquet(parquet, str(parquet), 0, groups, options, 1 << 20, Counts()))
+
+    yield Reader("input .parquet", parquet, rows, "bytes")
+
+
+def _size(path: Path) -> int:
+    return path.lstat().st_size if path.is_file() else 1
+
+
+if __name__ == "__main__":
+    main()

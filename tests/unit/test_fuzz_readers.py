@@ -1,0 +1,27 @@
+"""Damaged and hostile files: a seeded part of benchmarks/fuzz_readers.py."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fuzz_readers import campaign
+from data_prep.errors import UserError
+from pretrain.config import load_config
+
+
+def test_no_damaged_file_ends_in_a_traceback_a_hang_or_a_wrong_type(tmp_path: Path) -> None:
+    counts, failures = campaign(tmp_path, 1000, seed=1)
+    assert failures == []
+    assert sum(counts.values()) == 1000
+
+
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 150))
+
+
+@pytest.mark.parametrize("text", [BOMB, CHAIN, "a: &a [*a]\n", "a: " + "[" * 150 + "]" * 150])
+def test_a_config_that_stands_for_too_much_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match="nested too deep or too large"):
+        load_config(path)
