@@ -239,7 +239,7 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     listed = folder / "list.parquet"
     ones = np.ones(2, np.int64)
     write_collocations(listed, Collocations(np.array([5, 6]), ones, 2 * ones[:1], "0" * 64), {"count": [3]}, {})
-    yield Reader("collocation list", listed, lambda: read_collocations(listed), "bytes")
+    yield Reader("collocation list", listed, lambda: read_collocations(listed), "bytes", flips=False)
 
 
 def _of_models(folder: Path) -> Iterator[Reader]:
@@ -295,7 +295,7 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
         groups = len(parquet_units(str(parquet), options, str(parquet)))
         return list(read_parquet(parquet, str(parquet), 0, groups, options, 1 << 20, Counts()))
 
-    yield Reader("input .parquet", parquet, rows, "bytes")
+    yield Reader("input .parquet", parquet, rows, "bytes", flips=False)
 
 
 def _size(path: Path) -> int:

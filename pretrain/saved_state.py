@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from data_prep.errors import one_line
 from data_prep.typed import typed
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
@@ -33,9 +34,9 @@ def state_problem(found: Checkpoint) -> str | None:
         _check(found.state)
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
-        return f"{found.path}: the config in its manifest is not valid at {place}"
+        return one_line(f"{found.path}: the config in its manifest is not valid at {place}")
     except ValueError as error:
-        return f"{found.path}: the state in its manifest is not valid: {error}"
+        return one_line(f"{found.path}: the state in its manifest is not valid: {error}")
     return None
 
 
