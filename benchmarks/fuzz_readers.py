@@ -141,7 +141,7 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     def record_again() -> None:
         record_environment(run.environment, {"python": "3"}, 1)
 
-    yield Reader("environment.json, new start", run.environment, record_again)
+    yield Reader("environment.json, new start", run.environment, lambda: _or_os_error(record_again))
     record = run.path / "mlflow_run.json"
     write_json(record, asdict(RunRecord("http://a", "b", "c", {"p": "1"}, {"t": "2"}, inputs=[{"name": "d"}])))
     yield Reader("mlflow_run.json", record, lambda: load_record(run.path), kind=RunRecord | None)

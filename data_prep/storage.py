@@ -140,7 +140,7 @@ def index_problem(descriptor: int, shard: ShardInfo, trusted: bool) -> str | Non
         return None
     found = hashlib.sha256(map_file(descriptor) if size else b"").hexdigest()
     if found != shard.index_sha256:
-        return f"is damaged: its SHA-256 is {found}, the manifest has {shard.index_sha256}; {RESTORE}."
+        return f"is damaged: its SHA-256 is {found[:16]}..., the manifest has {shard.index_sha256[:16]}...; {RESTORE}."
     return None
 
 
