@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from data_prep.errors import MissingFile, UserError, one_line, working_directory
 from data_prep.files import atomic_writer
-from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_text
+from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.section import Section
 from pretrain.config.whole import Config
@@ -173,12 +173,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _read_text(path: Path) -> str:
     try:
         if not path.is_dir():
-            return read_text(path, MAX_CONFIG_BYTES, "Name a YAML file")
+            return read_bytes(path, MAX_CONFIG_BYTES, "Name a YAML file").decode("utf-8")
     except MissingFile:
         others = {file.stem: file for pattern in ("*.yaml", "*.yml") for file in path.parent.glob(pattern)}
         likely = nearest(path.stem, [*others], 0.6)
         hint = f"Did you mean {others[likely]}?" if likely else "Correct the path; configs/ has examples."
         raise UserError(f"No config file at {path}{working_directory(path)}. {hint}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text in UTF-8. Name a YAML file, or save it as UTF-8.") from None
     inside = f"{path / 'config.yaml'}" if (path / "config.yaml").is_file() else "a YAML file"
     raise UserError(f"{path} is a folder, not a config file. Name {inside}.")
 
