@@ -88,6 +88,7 @@ def campaign(folder: Path, cases: int, seed: int, only: str = "") -> tuple[Count
     failures = []
     for number, reader in enumerate(table):
         valid, rng = reader.path.read_bytes(), random.Random(f"{seed} {reader.name}")
+        verdict(reader)  # the first call may import libraries, which takes seconds
         if (found := verdict(reader)) != "accepted":
             raise AssertionError(f"{reader.name}: the valid file is not accepted: {found}")
         for _ in range(cases // len(table) + (number < cases % len(table))):

@@ -22,7 +22,7 @@ import numpy as np
 import xxhash
 
 from data_prep.checks import bit_members, check_index
-from data_prep.errors import DamagedData, UserError
+from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.reading import parse_json
 from data_prep.typed import typed
 
@@ -264,7 +264,7 @@ def parse_manifest(place: str, data: bytes) -> Manifest:
             raise ValueError(f"it has more than {MAX_MANIFEST_BYTES} bytes")
         return _parse_manifest(place, parse_json(data, Any))
     except ValueError as error:
-        reason = str(error)
+        reason = one_line(str(error), 160)
     raise DamagedData(f"{place} is not a valid manifest: {reason}; {_OTHER_DATA}.")
 
 
