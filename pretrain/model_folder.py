@@ -150,8 +150,8 @@ def is_causal(folder: Path) -> bool:
         return True
     if not _MASKED.search(named):
         raise UserError(
-            f"{folder} holds a model without a language model head ({one_line(named, 60)}), which predicts no tokens. Name one that "
-            "`maskwright export` wrote."
+            f"{folder} holds a model without a language model head ({one_line(named, 60)}), which predicts no "
+            "tokens. Name one that `maskwright export` wrote."
         )
     return False
 
