@@ -19,7 +19,7 @@ from data_prep.sources.base import Counts, Options, Row, too_long
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
 _END = b"\xff\xff\xff\xff\0\0\0\0"  # of an arrow stream
-_DAMAGE = (pa.ArrowException, OSError)  # pyarrow raises either for damaged bytes
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # what pyarrow raises for damaged bytes
 
 
 def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
@@ -164,9 +164,20 @@ def _parquet(source: Any, options: Options, location: str) -> Iterator[pq.Parque
 
 
 def _group_bytes(file: pq.ParquetFile, group: int, options: Options) -> int:
+    """Uncompressed bytes of the text column in a row group; of all columns if the text column is damaged.
+
+    pyarrow's metadata of a column with damaged statistics ends the process (C++ terminate). So a row is read before:
+    that raises an exception.
+    """
     found = file.metadata.row_group(group)
-    columns = [found.column(index) for index in range(found.num_columns)]
-    return sum(column.total_uncompressed_size for column in columns if column.path_in_schema == options.text_field)
+    try:
+        next(file.iter_batches(1, [group], [options.text_field], use_threads=False), None)
+    except _DAMAGE as error:
+        if getattr(error, "errno", None):  # the disk, not the bytes
+            raise
+        return int(found.total_byte_size)
+    columns = [index for index in range(found.num_columns) if file.schema.column(index).path == options.text_field]
+    return sum(found.column(index).total_uncompressed_size for index in columns)
 
 
 def read_parquet(

@@ -31,7 +31,6 @@ _SPECIAL = ["pipe", "folder", "loop", "endless", "gone", "nul"]
 class Reader:
     """A reader of a file: `read` is its public function, called without arguments; `seal` restores a checksum.
 
-    flips: also flip single bits; not of parquet, whose library ends the process at some (C++ terminate).
     form: "json", "lines" (of JSON) or "bytes". The result must be a `kind`, if there is one.
     """
 
@@ -41,7 +40,6 @@ class Reader:
     form: str = "json"
     kind: Any = None
     seal: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    flips: bool = True
 
 
 class _TooSlowError(BaseException):
@@ -115,7 +113,7 @@ def _mutate(reader: Reader, valid: bytes, rng: random.Random) -> str:
     if chance < 0.03:
         return _special(reader.path, rng.choice(_SPECIAL))
     if reader.form == "bytes" or chance < 0.2:
-        kind = rng.choice([one for one in _BYTES if reader.flips or one != "bits"])
+        kind = rng.choice(_BYTES)
         reader.path.write_bytes(_damaged(kind, valid, rng))
         return kind
     lines = valid.splitlines() if reader.form == "lines" else [valid]

@@ -3,6 +3,8 @@
 import itertools
 import json
 import random
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +13,7 @@ import pytest
 from data_prep.cache import LocalCache
 from data_prep.errors import UserError
 from data_prep.sources import Options, Row, examine, find_inputs, open_rows
+from tests.support.forked import ROOT
 
 TEXTS = [f"document {index} é " * (index % 7) for index in range(100)]
 
@@ -267,3 +270,32 @@ def test_a_damaged_shard_of_a_stream_is_a_row_with_a_reason(hub):
     (damaged,) = [row for row in rows if row.reason]
     assert "shard 1 is damaged" in damaged.reason
     assert [row.text for row in rows if not row.reason][-1] == "2 699"
+
+
+FLIPS = """
+import sys
+from pathlib import Path
+from data_prep.errors import UserError
+from data_prep.sources.base import Counts, Options
+from data_prep.sources.tables import parquet_units, read_parquet
+
+path, options = Path(sys.argv[1]), Options("text")
+valid = path.read_bytes()
+for bit in range(8 * len(valid)):
+    damaged = bytearray(valid)
+    damaged[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(damaged)
+    try:
+        groups = len(parquet_units(str(path), options, str(path)))
+        list(read_parquet(path, str(path), 0, groups, options, 1 << 20, Counts()))
+    except UserError as error:
+        assert str(error).isprintable() and len(str(error)) <= 300, error
+"""
+
+
+def test_no_flipped_bit_of_a_parquet_file_ends_the_process(tmp_path):
+    """pyarrow's C++ code ends it where some metadata is damaged."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"]}), path)
+    done = subprocess.run([sys.executable, "-c", FLIPS, path], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

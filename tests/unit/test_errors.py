@@ -1,0 +1,28 @@
+"""Messages of user errors: one line of at most 300 characters, whatever they name."""
+
+import pytest
+
+from data_prep.errors import MAX_MESSAGE, UserError
+
+LONG = "/data/" + "folder/" * 60 + "shard.tar"
+
+
+def test_a_long_path_loses_its_middle_and_the_advice_stays():
+    text = str(UserError(f"{LONG} is damaged; restore it from {LONG}."))
+    assert len(text) <= MAX_MESSAGE
+    assert text.startswith("/data/folder/")
+    assert text.count("...") == 2
+    assert " is damaged; restore it from " in text
+    assert text.endswith("shard.tar.")
+
+
+@pytest.mark.parametrize("text", ["short", "x" * MAX_MESSAGE])
+def test_a_message_that_fits_is_unchanged(text):
+    assert str(UserError(text)) == text
+
+
+@pytest.mark.parametrize("text", ["a\0b\nc\x1b[31m", "word " * 500, "x" * 10_000_000, "", " " * 1000, "é" * 301])
+def test_any_text_becomes_one_short_line(text):
+    found = str(UserError(text))
+    assert len(found) <= MAX_MESSAGE
+    assert found.isprintable()
