@@ -11,13 +11,17 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 class UserError(Exception):
-    """Bad input. The message is one line of at most MAX_MESSAGE characters: what is wrong, where, and what to do."""
-
-    def __init__(self, message: object) -> None:
-        super().__init__(concise(str(message)))
+    """Bad input. The message is one sentence: what is wrong, where, and what to do about it."""
 
 
-class MissingFile(UserError):
+class UnusableInput(UserError):
+    """A file or value cannot be used. The message may quote it, and is one line of at most MAX_MESSAGE characters."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(concise(message))
+
+
+class MissingFile(UnusableInput):
     """A file that is to be read does not exist."""
 
 
@@ -25,7 +29,7 @@ class MissingDataSet(UserError):
     """There is no folder where a data set should be."""
 
 
-class DamagedData(UserError):
+class DamagedData(UnusableInput):
     """Stored bytes differ from the checksum or count recorded for them."""
 
 

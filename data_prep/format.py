@@ -22,7 +22,7 @@ import numpy as np
 import xxhash
 
 from data_prep.checks import bit_members, check_index
-from data_prep.errors import DamagedData, UserError, one_line
+from data_prep.errors import DamagedData, UnusableInput, one_line
 from data_prep.reading import parse_json
 from data_prep.typed import typed
 
@@ -277,7 +277,7 @@ def _parse_manifest(place: str, raw: Any) -> Manifest:
         raise ValueError(f"its format is {reprlib.repr(raw['format'])}, not {FORMAT}")
     version = raw.get("format_version")
     if type(version) is not int or version not in _RECORDS:
-        raise UserError(
+        raise UnusableInput(
             f"{place} has format version {reprlib.repr(version)}, this Maskwright reads versions {FORMAT_VERSION} and "
             f"{TARGETS_VERSION}; prepare the data again."
         )

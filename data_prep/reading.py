@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from data_prep.errors import MAX_MESSAGE, MissingFile, UserError, one_line
+from data_prep.errors import MAX_MESSAGE, MissingFile, UnusableInput, UserError, one_line
 from data_prep.typed import typed
 
 MAX_JSON_BYTES = 64 << 20
@@ -133,7 +133,7 @@ def unusable(place: Path | str, reason: str, hint: str = "") -> UserError:
     """The error for a file that cannot be used: its name, why, and what to do, in one line."""
     name = shown_path(place)
     room = max(60, MAX_MESSAGE - len(name) - len(hint) - 25)
-    return UserError(_with_hint(f"{name} cannot be used: {one_line(reason, room)}.", hint))
+    return UnusableInput(_with_hint(f"{name} cannot be used: {one_line(reason, room)}.", hint))
 
 
 def cannot_read(path: Path | str, error: OSError | ValueError, hint: str = "") -> UserError:
@@ -141,7 +141,7 @@ def cannot_read(path: Path | str, error: OSError | ValueError, hint: str = "") -
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return MissingFile(_with_hint(f"{shown_path(path)}: there is no such file.", hint))
     reason = error.strerror if isinstance(error, OSError) else "its name holds a character that no file name may have"
-    return UserError(_with_hint(f"{shown_path(path)} cannot be read: {reason}.", hint))
+    return UnusableInput(_with_hint(f"{shown_path(path)} cannot be read: {reason}.", hint))
 
 
 def shown_path(path: Path | str) -> str:

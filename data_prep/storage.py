@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from data_prep import format
-from data_prep.errors import DamagedData, MissingDataSet, UserError, working_directory
+from data_prep.errors import DamagedData, MissingDataSet, UnusableInput, working_directory
 from data_prep.files import map_file, read_into
 from data_prep.folders import kind_of, not_a
 from data_prep.format import Manifest, ShardInfo, TokenizerInfo, parse_manifest, xxh3
@@ -122,10 +122,10 @@ def read_manifest(folder: Path) -> Manifest:
     if not folder.exists():
         raise MissingDataSet(no_data_set(folder))
     if not path.is_file() and (folder / "train" / "manifest.json").is_file():
-        raise UserError(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
+        raise UnusableInput(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
     kind = kind_of(folder)
     if not path.is_file() and kind == "an unfinished data set folder":
-        raise UserError(f"{folder} is {kind} (no manifest.json). Run `maskwright prep run` to its end.")
+        raise UnusableInput(f"{folder} is {kind} (no manifest.json). Run `maskwright prep run` to its end.")
     if not path.is_file() or kind == "a checkpoint":
         raise not_a(folder, "a data set folder", "Name the folder that `maskwright prep run --out` wrote.")
     with _errors(str(path)), open_plain(path) as file:
@@ -170,5 +170,5 @@ def _errors(place: str) -> Iterator[None]:
     except FileNotFoundError:
         raise DamagedData(f"{place} is missing; {RESTORE}.") from None
     except OSError as error:
-        kind = DamagedData if error.errno == errno.EIO else UserError
+        kind = DamagedData if error.errno == errno.EIO else UnusableInput
         raise kind(f"{place} cannot be read: {error.strerror}.") from error

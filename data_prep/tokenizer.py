@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from data_prep.errors import UserError, one_line, working_directory
+from data_prep.errors import UnusableInput, UserError, working_directory
 from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
 from data_prep.format import SPECIAL_NAMES, TokenizerInfo, tokenizer_digest
 from data_prep.reading import open_regular, read_json
@@ -69,7 +69,7 @@ def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeni
     initial, continuing = _alphabets(texts, tokenizer)
     least = len(specials) + len(initial) + len(continuing)
     if vocab_size < least:
-        raise UserError(f"--vocab-size {vocab_size} cannot hold the text's {least} characters and special tokens.")
+        raise UnusableInput(f"--vocab-size {vocab_size} cannot hold the text's {least} characters and special tokens.")
     # The trainer numbers the ## characters in the order of a hash table and breaks ties between merges by number, so
     # that two runs differ (tokenizers issue 1794). Given as special tokens, they have their numbers beforehand.
     trainer = trainers.WordPieceTrainer(
@@ -110,7 +110,9 @@ def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     specials = list(_ROBERTA.values())
     least = 256 + len(specials)
     if vocab_size < least:
-        raise UserError(f"--vocab-size {vocab_size} cannot hold the 256 bytes and special tokens; use {least} or more.")
+        raise UnusableInput(
+            f"--vocab-size {vocab_size} cannot hold the 256 bytes and special tokens; use {least} or more."
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -143,10 +145,10 @@ def fetch(value: str, into: Path) -> Path:
     if path.is_file():
         return _replace_files({"tokenizer.json": path}, into)
     if value.endswith(".json") or not _HUB_ID.fullmatch(value):
-        raise UserError(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")
+        raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")
     folder = _download(value)
     if not (folder / "tokenizer.json").is_file():
-        raise UserError(
+        raise UnusableInput(
             f"{value} on the hub has no fast tokenizer (tokenizer.json); convert it with "
             f'AutoTokenizer.from_pretrained("{value}").save_pretrained(FOLDER) and give that folder.'
         )
@@ -160,13 +162,17 @@ def _download(hub_id: str) -> Path:
     try:
         return Path(snapshot_download(hub_id, allow_patterns=list(FILES)))
     except GatedRepoError as error:
-        raise UserError(f"{hub_id} on the hub needs permission; ask for it there and run `hf auth login`.") from error
+        raise UnusableInput(
+            f"{hub_id} on the hub needs permission; ask for it there and run `hf auth login`."
+        ) from error
     except RepositoryNotFoundError as error:
         where = f"{hub_id}{working_directory(hub_id)}"
-        raise UserError(f"No tokenizer at {where}, and none of that name on the hub. {_CREATE}") from error
+        raise UnusableInput(f"No tokenizer at {where}, and none of that name on the hub. {_CREATE}") from error
     except Exception as error:  # any error of an HTTP client
         where = f"{hub_id}{working_directory(hub_id)}"
-        raise UserError(f"No tokenizer at {where}, and the Hugging Face hub cannot be reached. {_CREATE}") from error
+        raise UnusableInput(
+            f"No tokenizer at {where}, and the Hugging Face hub cannot be reached. {_CREATE}"
+        ) from error
 
 
 def _replace_files(sources: dict[str, Path], into: Path) -> Path:
@@ -186,14 +192,14 @@ def describe(folder: Path) -> TokenizerInfo:
     Raises UserError where the folder is missing, holds no fast tokenizer, or has no pad, cls, sep or mask token.
     """
     if not folder.is_dir():
-        raise UserError(f"There is no tokenizer folder {folder}.")
+        raise UnusableInput(f"There is no tokenizer folder {folder}.")
     tokenizer = load(folder)
     vocab = tokenizer.get_vocab(with_added_tokens=True)
     added = tokenizer.get_added_tokens_decoder()
     special_ids = _special_ids(folder, vocab, {token.content for token in added.values() if token.special})
     for name in ("mask", "cls", "sep", "pad"):
         if name not in special_ids:
-            raise UserError(
+            raise UnusableInput(
                 f"The tokenizer in {folder} has no {name} token ([{name.upper()}]), which masked language modelling "
                 "needs; take another, or train one with `maskwright tokenizer train`."
             )
@@ -227,7 +233,7 @@ def load(folder: Path) -> Tokenizer:
     """The tokenizer of a folder, set to encode whole documents, without padding, and specials spelled out as text."""
     path = folder / "tokenizer.json"
     if not path.is_file():
-        raise UserError(
+        raise UnusableInput(
             f"{folder} has no tokenizer.json; save a fast tokenizer there with "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)."
         )
@@ -235,7 +241,7 @@ def load(folder: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception for a file that it cannot read
-        raise UserError(one_line(f"{path} is not a valid tokenizer: {error}.")) from error
+        raise UnusableInput(f"{path} is not a valid tokenizer: {error}.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True

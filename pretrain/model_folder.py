@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, models
 
-from data_prep.errors import UserError, one_line
+from data_prep.errors import UnusableInput, UserError, one_line
 from data_prep.folders import is_run, not_a
 from data_prep.reader import Dataset
 from data_prep.reading import MAX_CONFIG_BYTES, read_json, unusable
@@ -77,7 +77,7 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
         model, info = auto_class.from_pretrained(str(folder), **local, **options)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = one_line(str(error), 120)
-        raise UserError(
+        raise UnusableInput(
             f"{folder}: no model for {auto_class.__name__} can be loaded from it ({reason}). Export or copy it again."
         ) from error
     encoder = f"{model.base_model_prefix}."
@@ -88,7 +88,7 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
     )
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise UserError(
+        raise UnusableInput(
             f"{folder} lacks weights that {type(model).__name__} needs ({missing[0]}{more}); export or copy it anew, "
             "or give a model that was trained with this head"
         )
@@ -104,11 +104,11 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
     if not (folder / "tokenizer.json").is_file():  # transformers would make an empty one
-        raise UserError(f"{folder} holds no tokenizer.json; export the run anew, or copy its tokenizer there")
+        raise UnusableInput(f"{folder} holds no tokenizer.json; export the run anew, or copy its tokenizer there")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises no other for a file that it cannot read
-        raise UserError(
+        raise UnusableInput(
             f"{folder} holds no tokenizer that can be loaded; its files are damaged. Export or copy it again."
         ) from error
     if isinstance(tokenizer.backend_tokenizer.model, models.BPE):
@@ -127,7 +127,7 @@ def ids_around(tokenizer: "PreTrainedTokenizerBase", folder: Path, causal: bool)
     cls = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
     ids = {"cls": cls} | ({} if causal else {"sep": tokenizer.sep_token_id, "mask": tokenizer.mask_token_id})
     if missing := [name for name, id in ids.items() if id is None]:
-        raise UserError(
+        raise UnusableInput(
             f"{folder}: its tokenizer has no {' and no '.join(missing)} token, which its model's texts need"
         )
     return ids
@@ -149,7 +149,7 @@ def is_causal(folder: Path) -> bool:
     if is_decoder or _CAUSAL.search(named):
         return True
     if not _MASKED.search(named):
-        raise UserError(
+        raise UnusableInput(
             f"{folder} holds a model without a language model head ({one_line(named, 60)}), which predicts no "
             "tokens. Name one that `maskwright export` wrote."
         )
@@ -167,7 +167,7 @@ def load_language_model(folder: Path) -> tuple["PreTrainedModel", bool]:
     causal = is_causal(folder)
     model = load_model(folder, AutoModelForCausalLM if causal else AutoModelForMaskedLM)
     if causal and type(model.config) in AutoModelForMaskedLM._model_mapping and not model.config.is_decoder:
-        raise UserError(
+        raise UnusableInput(
             f"{folder} holds a {type(model).__name__} whose config.json does not say is_decoder: its tokens see those "
             "that they are to predict; set is_decoder to true if it was trained so"
         )
@@ -182,10 +182,10 @@ def check_vocabulary(name: str, vocabulary: dict[str, int], dataset: Dataset) ->
         vocabulary: the model's tokens and their ids.
     """
     if not dataset.manifest.tokenizer.files:
-        raise UserError(f"{dataset.location} carries no tokenizer, by which to see that it is the models'")
+        raise UnusableInput(f"{dataset.location} carries no tokenizer, by which to see that it is the models'")
     dataset.check_tokenizer()
     ours = Tokenizer.from_file(str(dataset.tokenizer_path / "tokenizer.json"))
     if ours.get_vocab(with_added_tokens=True) != vocabulary:
-        raise UserError(
+        raise UnusableInput(
             f"{name} has another vocabulary than {dataset.location}; prepare the text with the model's own tokenizer"
         )

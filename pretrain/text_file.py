@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 
 from data_prep.compressed import DAMAGE, decompressed
-from data_prep.errors import UserError, working_directory
+from data_prep.errors import UnusableInput, working_directory
 from data_prep.reading import open_plain
 from data_prep.remote import file_name, is_url, open_remote, remote_errors, shown
 
@@ -20,7 +20,7 @@ def read_text(path: str) -> str:
         data = decompressed(_download(path) if is_url(path) else _content(path), file_name(path))
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any ends of lines
     if not text.strip():
-        raise UserError(f"{shown(path)} is empty. Name a file with text.")
+        raise UnusableInput(f"{shown(path)} is empty. Name a file with text.")
     return text
 
 
@@ -37,14 +37,14 @@ def _errors(path: str) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:
-        raise UserError(f"{shown(path)} is not a text in UTF-8 (byte {error.start}). Save it as UTF-8.") from None
+        raise UnusableInput(f"{shown(path)} is not a text in UTF-8 (byte {error.start}). Save it as UTF-8.") from None
     except FileNotFoundError:
-        raise UserError(f"No file {path}{working_directory(path)}. Correct the path.") from None
+        raise UnusableInput(f"No file {path}{working_directory(path)}. Correct the path.") from None
     except IsADirectoryError:
-        raise UserError(f"{path} is a folder. Name a file in it.") from None
+        raise UnusableInput(f"{path} is a folder. Name a file in it.") from None
     except (OSError, ValueError, *DAMAGE) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{shown(path)} cannot be read: {reason}. Check the file.") from None
+        raise UnusableInput(f"{shown(path)} cannot be read: {reason}. Check the file.") from None
 
 
 def _content(path: str) -> bytes:

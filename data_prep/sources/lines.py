@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import orjson
 
-from data_prep.errors import UserError
+from data_prep.errors import UnusableInput
 from data_prep.reading import open_regular
 from data_prep.remote import shown
 from data_prep.sources.base import Counts, Options, Row, compression_of, getter, too_long
@@ -176,7 +176,7 @@ def _boundaries(
 ) -> tuple[int, int]:
     size = os.fstat(file.fileno()).st_size
     if not 0 <= first <= last <= size:
-        raise UserError(
+        raise UnusableInput(
             f"{shown(location)} changed while it was read (it has {size} bytes now); run the command again."
         )
     start = _boundary(file, first, separates, max_bytes, last)

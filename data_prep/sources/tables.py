@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from data_prep.errors import UserError
+from data_prep.errors import UnusableInput
 from data_prep.reading import open_plain, open_regular
 from data_prep.remote import shown
 from data_prep.sources.base import Counts, Options, Row, too_long
@@ -35,9 +35,13 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
             continue
         kind = _field_type(schema, field)
         if kind is None:
-            raise UserError(f"{shown(location)} has no column {field!r}; its columns are {', '.join(schema.names)}.")
+            raise UnusableInput(
+                f"{shown(location)} has no column {field!r}; its columns are {', '.join(schema.names)}."
+            )
         if not fits(kind):
-            raise UserError(f"The column {field!r} of {shown(location)} holds {kind}, not {wanted}; choose another.")
+            raise UnusableInput(
+                f"The column {field!r} of {shown(location)} holds {kind}, not {wanted}; choose another."
+            )
 
 
 def column_names(schema: pa.Schema, options: Options) -> list[str]:
@@ -157,7 +161,7 @@ def _parquet(source: Any, options: Options, location: str) -> Iterator[pq.Parque
         # A buffer size makes it read column chunks piece by piece rather than as wholes.
         file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
     except _DAMAGE as error:
-        raise UserError(f"{shown(location)} is not a whole parquet file: {_sentence(error)}.") from error
+        raise UnusableInput(f"{shown(location)} is not a whole parquet file: {_sentence(error)}.") from error
     with file:
         check_schema(file.schema_arrow, options, location)
         yield file
@@ -213,7 +217,7 @@ def arrow_units(path: str, options: Options, location: str) -> tuple[int, ...]:
         for batch in _arrow_batches(source, options, location):
             sizes.append(_column(batch, options.text_field).nbytes)
     except _DAMAGE as error:
-        raise UserError(
+        raise UnusableInput(
             f"{shown(location)} is not a whole arrow file, after {len(sizes)} record batches: {_sentence(error)}."
         ) from error
     return tuple(sizes)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from data_prep.errors import MissingFile, UserError, one_line, working_directory
+from data_prep.errors import MissingFile, UnusableInput, working_directory
 from data_prep.files import atomic_writer
 from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.cluster import ClusterConfig
@@ -59,7 +59,7 @@ def load_config(
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(one_line(f"{path}: {_explain(error)}" if path else _explain(error))) from None
+        raise UnusableInput(f"{path}: {_explain(error)}" if path else _explain(error)) from None
 
 
 def _read_profile(path: Path) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _read_profile(path: Path) -> dict[str, Any]:
     try:
         ClusterConfig.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error, 'cluster')}") from None
+        raise UnusableInput(f"{path}: {_explain(error, 'cluster')}") from None
     return values
 
 
@@ -155,18 +155,18 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = yaml.load(text, Loader=_Loader)
     except _RepeatedKeyError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UnusableInput(f"{path}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}:{where} is not valid YAML: {yaml_problem(error)}") from None
+        raise UnusableInput(f"{path}:{where} is not valid YAML: {yaml_problem(error)}") from None
     except (ValueError, OverflowError, RecursionError):
-        raise UserError(
+        raise UnusableInput(
             f"{path}: a date or number in it cannot be read, or it is nested too deep or too large. Correct it."
         ) from None
     if not isinstance(values, dict):
         what = "is empty" if values is None else "has no sections"
-        raise UserError(f"{path} {what}. A config has sections such as run:, data: and train:; see configs/.")
+        raise UnusableInput(f"{path} {what}. A config has sections such as run:, data: and train:; see configs/.")
     return values
 
 
@@ -178,28 +178,30 @@ def _read_text(path: Path) -> str:
         others = {file.stem: file for pattern in ("*.yaml", "*.yml") for file in path.parent.glob(pattern)}
         likely = nearest(path.stem, [*others], 0.6)
         hint = f"Did you mean {others[likely]}?" if likely else "Correct the path; configs/ has examples."
-        raise UserError(f"No config file at {path}{working_directory(path)}. {hint}") from None
+        raise UnusableInput(f"No config file at {path}{working_directory(path)}. {hint}") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not text in UTF-8. Name a YAML file, or save it as UTF-8.") from None
+        raise UnusableInput(f"{path} is not text in UTF-8. Name a YAML file, or save it as UTF-8.") from None
     inside = f"{path / 'config.yaml'}" if (path / "config.yaml").is_file() else "a YAML file"
-    raise UserError(f"{path} is a folder, not a config file. Name {inside}.")
+    raise UnusableInput(f"{path} is a folder, not a config file. Name {inside}.")
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     parts = key.split(".")
     if not separator and override.endswith((".yaml", ".yml")):
-        raise UserError(f"{override!r} is a second config file. Name one, and change keys with KEY=VALUE.")
+        raise UnusableInput(f"{override!r} is a second config file. Name one, and change keys with KEY=VALUE.")
     if not separator or not all(parts):
-        raise UserError(f"{shown(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100.")
+        raise UnusableInput(
+            f"{shown(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100."
+        )
     try:
         value = yaml.load(text, Loader=_Loader)
     except _RepeatedKeyError as error:
-        raise UserError(f"override {shown(override)}: {error}") from None
+        raise UnusableInput(f"override {shown(override)}: {error}") from None
     except yaml.YAMLError as error:
-        raise UserError(f"The value of {shown(override)} is not valid YAML: {yaml_problem(error)}") from None
+        raise UnusableInput(f"The value of {shown(override)} is not valid YAML: {yaml_problem(error)}") from None
     except (ValueError, OverflowError, RecursionError):
-        raise UserError(f"The value of {shown(override)} is no date or number. Put it in quotes.") from None
+        raise UnusableInput(f"The value of {shown(override)} is no date or number. Put it in quotes.") from None
     for part in parts[:-1]:
         inner = values.setdefault(part, {})
         if not isinstance(inner, dict):

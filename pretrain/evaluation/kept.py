@@ -7,7 +7,7 @@ from pathlib import Path
 
 import xxhash
 
-from data_prep.errors import UserError
+from data_prep.errors import UnusableInput, UserError
 from data_prep.reading import parse_json, read_bytes, shown_path
 from pretrain.checkpoint.manifest import hash_file
 from pretrain.evaluation.text import Sentence
@@ -62,7 +62,7 @@ class KeptScores:
         except OSError as error:
             raise self._unusable(error) from error
         except ValueError:
-            raise UserError(
+            raise UnusableInput(
                 f"{shown_path(path)} holds no scores of an evaluation; move it, or write to another file"
             ) from None
 
@@ -76,7 +76,7 @@ class KeptScores:
                 self.scores |= entry.scores
 
     def _unusable(self, error: OSError) -> UserError:
-        return UserError(f"{self._path} cannot be used to keep scores in ({error.strerror})")
+        return UnusableInput(f"{self._path} cannot be used to keep scores in ({error.strerror})")
 
     def add(self, scores: Mapping[str, float]) -> None:
         """Keep these as well.

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
+from data_prep.errors import UnusableInput
 from data_prep.remote import shown
 from pretrain.evaluation.intervals import wilson
 from pretrain.text_file import read_text
@@ -45,15 +45,15 @@ def _pair(line: str, where: str) -> Pair:
     try:
         values = orjson.loads(line)
     except ValueError:
-        raise UserError(f"{where} is not JSON. {_FORM}") from None
+        raise UnusableInput(f"{where} is not JSON. {_FORM}") from None
     if not isinstance(values, dict):
-        raise UserError(f"{where} is not a JSON object. {_FORM}")
+        raise UnusableInput(f"{where} is not a JSON object. {_FORM}")
     for name in ("sentence_good", "sentence_bad"):
         if not isinstance(values.get(name), str) or not values[name].strip():
-            raise UserError(f"{where} has no text as {name}. {_FORM}")
+            raise UnusableInput(f"{where} has no text as {name}. {_FORM}")
     for kind in GROUPS:
         if isinstance(values.get(kind), dict | list):
-            raise UserError(f"{where} has no text or number as {kind}")
+            raise UnusableInput(f"{where} has no text or number as {kind}")
     groups = tuple((kind, str(values[kind])) for kind in GROUPS if values.get(kind) is not None)
     return Pair(values["sentence_good"], values["sentence_bad"], groups)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import orjson  # refuses what json lets through or stumbles over: lone surrogates, deep nesting, endless integers
 
-from data_prep.errors import UserError
+from data_prep.errors import UnusableInput
 from data_prep.remote import file_name, shown
 from pretrain.text_file import read_text
 
@@ -57,7 +57,7 @@ def read_table(path: str, columns: Sequence[str]) -> list[Row]:
             numbers = _numbers(first, names, columns)
         rows = [Row(place, _chosen(place, _split(place, line, len(names)), numbers)) for place, line in below]
     if not rows:
-        raise UserError(f"{shown(path)} has no rows under its header")
+        raise UnusableInput(f"{shown(path)} has no rows under its header")
     return rows
 
 
@@ -82,7 +82,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
         UserError: if a line has too few cells, of CoNLL-U also too many, or no line has a word.
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
-        raise UserError(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
+        raise UnusableInput(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
     lines = read_text(path).split("\n")
     is_conllu = _is_conllu(lines)
     numbers = [int(name) for name in columns] or (_FORM_AND_UPOS if is_conllu else [])
@@ -93,7 +93,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
             open_sentence = False
             continue
         if len(cells) < 2:
-            raise UserError(f"{place}: a word and its label are wanted, and there is {cells[0][:80]!r}")
+            raise UnusableInput(f"{place}: a word and its label are wanted, and there is {cells[0][:80]!r}")
         word, label = _chosen(place, cells, numbers or [1, len(cells)])
         if not open_sentence:
             sentences.append(Sentence(place, [], []))
@@ -101,7 +101,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
         sentences[-1].words.append(word)
         sentences[-1].labels.append(label)
     if not sentences:
-        raise UserError(f"{shown(path)} has no words")
+        raise UnusableInput(f"{shown(path)} has no words")
     return sentences
 
 
@@ -111,7 +111,7 @@ def read_json(path: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{shown(path)}, line {error.lineno} is not JSON. Questions are in SQuAD's form.") from None
+        raise UnusableInput(f"{shown(path)}, line {error.lineno} is not JSON. Questions are in SQuAD's form.") from None
 
 
 def spread(items: list[Item], count: int | None) -> list[Item]:
@@ -152,7 +152,7 @@ def _is_conllu(lines: list[str]) -> bool:
 def _numbers(place: str, names: list[str], columns: Sequence[str]) -> list[int]:
     if absent := [name for name in columns if name not in names]:
         there = textwrap.shorten(", ".join(map(repr, names)), 120, placeholder=" ...")
-        raise UserError(f"{place} has no column {absent[0]!r}, but {there}. Name columns with --columns.")
+        raise UnusableInput(f"{place} has no column {absent[0]!r}, but {there}. Name columns with --columns.")
     return [names.index(name) + 1 for name in columns]
 
 
@@ -160,7 +160,7 @@ def _split(place: str, line: str, width: int) -> list[str]:
     """The cells of a line, which are `width`: with another tab or one less, cells would be taken for others."""
     cells = line.split("\t")
     if len(cells) != width:
-        raise UserError(
+        raise UnusableInput(
             f"{place}: there are {len(cells)} cells, and {width} in the first line; set tabs between cells alone"
         )
     return cells
@@ -169,7 +169,7 @@ def _split(place: str, line: str, width: int) -> list[str]:
 def _chosen(place: str, cells: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
     for number in numbers:
         if not 1 <= number <= len(cells):
-            raise UserError(f"{place}: there is no column {number}, but {len(cells)}")
+            raise UnusableInput(f"{place}: there is no column {number}, but {len(cells)}")
     return tuple(cells[number - 1] for number in numbers)
 
 
@@ -177,9 +177,9 @@ def _object(place: str, line: str) -> dict[str, Any]:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
-        raise UserError(f"{place} is not JSON. Write a JSON object in each line.") from None
+        raise UnusableInput(f"{place} is not JSON. Write a JSON object in each line.") from None
     if not isinstance(value, dict):
-        raise UserError(f"{place}: a JSON object is wanted")
+        raise UnusableInput(f"{place}: a JSON object is wanted")
     return value
 
 
@@ -187,5 +187,5 @@ def _fields(place: str, line: str, columns: Sequence[str]) -> tuple[str, ...]:
     value = _object(place, line)
     for name in columns:
         if not isinstance(value.get(name), str | int):
-            raise UserError(f"{place}: the field {name!r} is missing, or neither a text nor an integer of 64 bits")
+            raise UnusableInput(f"{place}: the field {name!r} is missing, or neither a text nor an integer of 64 bits")
     return tuple(str(value[name]) for name in columns)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError, one_line
+from data_prep.errors import UnusableInput, UserError
 from data_prep.files import write_json
 from data_prep.reading import read_json
 from data_prep.typed import Measurement, UnixTime, typed
@@ -75,7 +75,7 @@ class Report:
         try:
             write_json(path, self.to_json())
         except OSError as error:
-            raise UserError(f"{path} cannot be written ({error.strerror}); the same command goes on") from error
+            raise UnusableInput(f"{path} cannot be written ({error.strerror}); the same command goes on") from error
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -106,13 +106,15 @@ class Report:
             if not is_key(found.key) or not all(self._has_scores(result) for result in found.runs):
                 raise ValueError("it has no scores")
         except (UserError, ValueError) as error:
-            raise UserError(
-                one_line(f"{path} is there, and is no report of a fine-tuning; choose another --json ({error})")
+            raise UnusableInput(
+                f"{path} is there, and is no report of a fine-tuning; choose another --json ({error})"
             ) from error
         self.key, self.results = found.key, found.runs
         changed = [name for name in self.identity if found.identity.get(name) != self.identity[name]]
         if changed:
-            raise UserError(f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json")
+            raise UnusableInput(
+                f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"
+            )
 
     def _has_scores(self, result: SeedResult) -> bool:
         return bool(result.epochs) and self.metric in result.metrics

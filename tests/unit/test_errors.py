@@ -1,14 +1,14 @@
-"""Messages of user errors: one line of at most 300 characters, whatever they name."""
+"""Messages on files that cannot be used: one line of at most 300 characters for any path and content."""
 
 import pytest
 
-from data_prep.errors import MAX_MESSAGE, UserError
+from data_prep.errors import MAX_MESSAGE, UnusableInput
 
 LONG = "/data/" + "folder/" * 60 + "shard.tar"
 
 
 def test_a_long_path_loses_its_middle_and_the_advice_stays():
-    text = str(UserError(f"{LONG} is damaged; restore it from {LONG}."))
+    text = str(UnusableInput(f"{LONG} is damaged; restore it from {LONG}."))
     assert len(text) <= MAX_MESSAGE
     assert text.startswith("/data/folder/")
     assert text.count("...") == 2
@@ -18,11 +18,11 @@ def test_a_long_path_loses_its_middle_and_the_advice_stays():
 
 @pytest.mark.parametrize("text", ["short", "x" * MAX_MESSAGE])
 def test_a_message_that_fits_is_unchanged(text):
-    assert str(UserError(text)) == text
+    assert str(UnusableInput(text)) == text
 
 
 @pytest.mark.parametrize("text", ["a\0b\nc\x1b[31m", "word " * 500, "x" * 10_000_000, "", " " * 1000, "é" * 301])
 def test_any_text_becomes_one_short_line(text):
-    found = str(UserError(text))
+    found = str(UnusableInput(text))
     assert len(found) <= MAX_MESSAGE
     assert found.isprintable()
