@@ -14,7 +14,6 @@ from data_prep.errors import UserError
 from pretrain.buckets import bucket_size, flat_gradients
 from pretrain.config import Config
 from pretrain.config.wording import shown, value_refusal
-from pretrain.nvme import swap_folder
 
 # What Maskwright derives from its own sections, and from which.
 _OURS = {
@@ -32,7 +31,6 @@ _OURS = {
     "data_types.param_dtype": "train",
     "zero_optimization.stage": "zero",
     "zero_optimization.offload_optimizer.device": "zero",
-    "zero_optimization.offload_optimizer.nvme_path": "zero",
     "zero_optimization.offload_param.device": "zero",
     "zero_optimization.cpu_offload": "zero",
     "zero_optimization.cpu_offload_param": "zero",
@@ -110,8 +108,6 @@ def _ours(config: Config, parameters: int, device: str) -> dict[str, Any]:
     if config.zero.offload != "none":
         pinned = {"pin_memory": device == "cuda"}
         zero["offload_optimizer"] = pinned | {"device": config.zero.offload}
-        if folder := swap_folder(config):  # buffers for weights, gradient, moments, average
-            zero["offload_optimizer"] |= {"nvme_path": str(folder), "buffer_count": 4 + (config.optim.ema is not None)}
         if config.zero.offload_parameters:
             zero["offload_param"] = pinned | {"device": "cpu"}
     ours: dict[str, Any] = {

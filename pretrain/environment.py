@@ -36,11 +36,8 @@ _SLURM = (
 _EARLIER_STARTS = 20
 
 
-def gather_environment(extensions: Sequence[str]) -> dict[str, Any]:
-    """Packages, command, devices and topology of all processes, as JSON values; a collective.
-
-    `extensions` are DeepSpeed's compiled ones that are in use.
-    """
+def gather_environment() -> dict[str, Any]:
+    """Packages, command, devices and topology of all processes, as JSON values; a collective."""
     own = describe_host(first=os.environ.get("LOCAL_RANK", "0") == "0")
     everyone = all_gather_json(own)
     return {
@@ -55,7 +52,6 @@ def gather_environment(extensions: Sequence[str]) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "backend": dist.get_backend(),
         "cuda": _cuda(),
-        "deepspeed_extensions": sorted(extensions),
         "hosts": by_host(everyone),
     }
 

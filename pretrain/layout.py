@@ -27,7 +27,6 @@ from torch import Tensor
 from data_prep.errors import UserError, one_line
 from data_prep.reading import open_regular, shown_path
 from pretrain.config import Config
-from pretrain.nvme import flat_numels, resident
 
 Layout = dict[str, Any]
 
@@ -167,26 +166,24 @@ def take_over(engine: Any, gathered: Sequence[Flat]) -> None:
         engine: DeepSpeed's engine, before its first step.
         gathered: one for each of those tensors.
     """
-    for number, ((tensor, _), flat) in enumerate(zip(live_pieces(engine), gathered, strict=True)):
-        with resident(engine, number):
-            tensor.data.view(-1).copy_(flat.weights)
-            engine.basic_optimizer.state[tensor] = {
-                key: (value.view(tensor.shape) if _runs_along(value) else value).to(tensor.device, copy=True)
-                if torch.is_tensor(value)
-                else value
-                for key, value in flat.state.items()
-            }
+    for (tensor, _), flat in zip(live_pieces(engine), gathered, strict=True):
+        tensor.data.view(-1).copy_(flat.weights)
+        engine.basic_optimizer.state[tensor] = {
+            key: (value.view(tensor.shape) if _runs_along(value) else value).to(tensor.device, copy=True)
+            if torch.is_tensor(value)
+            else value
+            for key, value in flat.state.items()
+        }
     _follow(engine)
 
 
 def exchange_weights(engine: Any, key: str) -> None:
     """Exchange the fp32 weights and the tensors `key` of the optimizer's state that are like them; a collective."""
-    for number, (tensor, _) in enumerate(live_pieces(engine)):
-        with resident(engine, number):
-            other = engine.basic_optimizer.state[tensor][key]
-            weights = tensor.detach().clone()
-            tensor.data.copy_(other)
-            other.copy_(weights)
+    for tensor, _ in live_pieces(engine):
+        other = engine.basic_optimizer.state[tensor][key]
+        weights = tensor.detach().clone()
+        tensor.data.copy_(other)
+        other.copy_(weights)
     _follow(engine)
 
 
@@ -196,8 +193,7 @@ def _follow(engine: Any) -> None:
     if stage == 3:
         optimizer._partition_all_parameters()
         for number in range(len(optimizer.fp16_groups)):
-            with resident(engine, number):
-                optimizer._reassign_or_swap_out_partitioned_parameters(number)
+            optimizer._reassign_or_swap_out_partitioned_parameters(number)
         if small := optimizer.persistent_parameters:  # those that stay whole on every rank
             small[0].all_gather(small)
     elif stage > 0:
@@ -215,8 +211,7 @@ def take_over_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
 
 def wanted_pieces(engine: Any) -> list[tuple[int, list[Piece]]]:
     """`live_pieces` for `gather`: of each tensor its number of elements and its pieces."""
-    tensors, pieces = zip(*live_pieces(engine), strict=True)
-    return list(zip(flat_numels(engine, tensors), pieces, strict=True))
+    return [(tensor.numel(), pieces) for tensor, pieces in live_pieces(engine)]
 
 
 def live_pieces(engine: Any) -> list[tuple[Tensor, list[Piece]]]:

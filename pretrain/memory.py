@@ -32,7 +32,7 @@ _PERSISTENT, _MAX_LIVE = 100_000, 1_000_000_000  # DeepSpeed's stage3_param_pers
 
 @dataclass(frozen=True)
 class Item:
-    """Bytes of one process, on its device, in the host's memory and on its disk.
+    """Bytes of one process, on its device and in the host's memory.
 
     when: "always", in the "pass" (forward and backward), or in the optimizer's "step" after it.
     """
@@ -41,7 +41,6 @@ class Item:
     device: int
     host: int = 0
     when: str = "always"
-    disk: int = 0
 
 
 def element_size(precision: str) -> int:
@@ -110,21 +109,15 @@ def _parted(config: Config, sizes: Sizes, processes: int, device: str) -> list[I
     names = "fp32 weights", "optimizer state"
     amounts = part * _FP32, _optimizer(config, sizes, processes)
     found = _weights(config, sizes, part)
-    found += [_kept(config, name, amount) for name, amount in zip(names, amounts, strict=True)]
+    found += [
+        Item(name, 0, amount) if offloads else Item(name, amount) for name, amount in zip(names, amounts, strict=True)
+    ]
     found += _gradients(config, sizes, part, device, processes)
     if stage < 3 and offloads:
         found.append(Item("buffers of offloading", sizes.largest * b, (part + sizes.largest) * b))
     working = _working(config, sizes, processes)
     found.append(Item("optimizer's working memory", 0 if offloads else working, working if offloads else 0, "step"))
     return found
-
-
-def _kept(config: Config, name: str, amount: int) -> Item:
-    """What the optimizer keeps from step to step, where zero.offload puts it."""
-    offload = config.zero.offload
-    if offload == "nvme":
-        return Item(name, 0, disk=amount)
-    return Item(name, 0, amount) if offload == "cpu" else Item(name, amount)
 
 
 def _weights(config: Config, sizes: Sizes, part: int) -> list[Item]:

@@ -58,11 +58,6 @@ class StagePlan:
         """In the host's memory, for each process."""
         return sum(item.host for item in self.memory)
 
-    @property
-    def disk_bytes(self) -> int:
-        """On the host's disk, for each process."""
-        return sum(item.disk for item in self.memory)
-
 
 @dataclass(frozen=True)
 class Plan:

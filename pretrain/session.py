@@ -31,7 +31,6 @@ from pretrain.data.sources import (
 )
 from pretrain.engine import Engine, init_distributed, make_deterministic, slow_precision
 from pretrain.environment import gather_environment, record_environment
-from pretrain.extensions import extensions
 from pretrain.guards.dry_run import dry_run
 from pretrain.guards.history import History
 from pretrain.guards.pulse import Pulse
@@ -46,7 +45,6 @@ from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.initial import initial_state
 from pretrain.model.weights_file import digest_of
-from pretrain.nvme import remove_folder
 from pretrain.reporting import Reporting
 from pretrain.resume import Progress, find_start, progress_of, start_progress
 from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, refuse
@@ -136,7 +134,7 @@ class _Session:
         _enter(folder, FIRST_STEP)
         if config.guard.dry_run:
             dry_run(engine, loader, progress, config.longest_row)
-        environment = gather_environment(extensions()) | {
+        environment = gather_environment() | {
             "parameters": engine.n_parameters,
             "data": self.data.facts(),
         }
@@ -161,7 +159,6 @@ class _Session:
         finally:
             watchdog.close()
             system.close()
-            remove_folder(config, rank)
             if reporting:
                 by_file = folder.stop.exists()
                 with contextlib.suppress(OSError):  # a disk that takes no change

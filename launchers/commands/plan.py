@@ -148,7 +148,7 @@ def _times(planned: "Plan", rate: "Rate | None", gpu: str | None, config: "Confi
 def _facts(
     planned: "Plan", times: dict[str, Any], fitting: "list[Choice]", capacity: int | None, price: float | None
 ) -> dict[str, Any]:
-    totals = ("device_bytes", "host_bytes", "disk_bytes")
+    totals = ("device_bytes", "host_bytes")
     stages = [asdict(stage) | {name: getattr(stage, name) for name in totals} for stage in planned.stages]
     speed = [
         {
@@ -244,15 +244,12 @@ def _memory(config: "Config", planned: "Plan") -> Table:
     where = (
         f"ZeRO {config.zero.stage}, {config.train.precision}, micro-batch {stage.micro_batch_size} x {stage.seq_len}"
     )
-    used = 3 if stage.disk_bytes else 2
-    table = _table(f"Memory of a GPU ({where})", "GiB", *("GPU", "host", "disk")[:used], "when")
+    table = _table(f"Memory of a GPU ({where})", "GiB", "GPU", "host", "when")
     for item in stage.memory:
-        amounts = (item.device, item.host, item.disk)[:used]
-        if any(amounts):
-            table.add_row(item.name, *map(_gib, amounts), item.when)
+        if item.device or item.host:
+            table.add_row(item.name, _gib(item.device), _gib(item.host), item.when)
     table.add_section()
-    totals = (stage.device_bytes, stage.host_bytes, stage.disk_bytes)[:used]
-    table.add_row("at most at once", *map(_gib, totals), "")
+    table.add_row("at most at once", _gib(stage.device_bytes), _gib(stage.host_bytes), "")
     if not planned.activations_known:
         table.caption, table.caption_justify = "activations are not known for arch auto", "left"
     return table

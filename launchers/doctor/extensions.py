@@ -1,10 +1,8 @@
-"""Checks of compilers, and of the folders for compiled code."""
+"""Checks of compilers, of the folder of compiled kernels, and of the fast tokenizers."""
 
 import importlib.util
 import os
 import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,23 +13,15 @@ from launchers.doctor.storage import existing, mount_of
 from launchers.local import gpu_count
 from pretrain.config import Config
 
-_STALE_SECONDS = 600
 FAST_TOKENIZERS = ("nanotoken", "gigatoken")
 
 
 def checks(config: Config | None) -> list[Check]:
-    """Triton's kernels and the fast tokenizers; the C++ compiler and DeepSpeed's extensions where the run uses them."""
+    """Triton's kernels and the fast tokenizers; the C++ compiler where the run uses it."""
     looks: dict[str, Callable[[], Iterator[Finding]]] = {"triton": _triton, "tokenizers": _tokenizers}
     if config and config.train.compile and not gpu_count():
         looks["compiler"] = _compiler
-    if config and config.zero.offload == "nvme":  # by an extension that is built on libaio
-        looks |= {"deepspeed": _deepspeed, "libaio": _libaio}
     return [Check("extensions", name, look) for name, look in looks.items()]
-
-
-def extension_folder() -> Path:
-    """Where torch keeps compiled extensions."""
-    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions")
 
 
 def kernel_folder() -> Path:
@@ -46,19 +36,15 @@ def judge_compiler(version: str | None) -> Finding:
     return Finding("compiler", "ok", version)
 
 
-def judge_folder(name: str, folder: Path, writable: bool, network: bool, built: list[str], stale: list[str]) -> Finding:
-    """A folder of compiled code: `built` is what it holds, `stale` the locks that killed builds have left."""
-    value = f"{folder}: {', '.join(built) or 'nothing built yet'}"
-    variable = "TRITON_CACHE_DIR" if name == "triton" else "TORCH_EXTENSIONS_DIR"
+def judge_kernel_folder(folder: Path, writable: bool, network: bool, kernels: int) -> Finding:
+    """The folder of compiled kernels, and how many it holds."""
+    value = f"{folder}: {f'{kernels} kernels' if kernels else 'nothing built yet'}"
     if not writable:
-        return Finding(name, "fail", f"{folder} cannot be written", f"set {variable} to a folder that can")
-    if stale:
-        advice = f"unless a build is running, it will be waited for without end: rm {' '.join(stale)}"
-        return Finding(name, "warn", f"{value}; an old lock", advice)
+        return Finding("triton", "fail", f"{folder} cannot be written", "set TRITON_CACHE_DIR to a folder that can")
     if network:
-        advice = f"all nodes compile at once into one folder: set {variable} to a folder on each node's own disk"
-        return Finding(name, "warn", f"{value} (network)", advice)
-    return Finding(name, "ok", value)
+        advice = "all nodes compile at once into one folder: set TRITON_CACHE_DIR to a folder on each node's own disk"
+        return Finding("triton", "warn", f"{value} (network)", advice)
+    return Finding("triton", "ok", value)
 
 
 def judge_tokenizers(versions: dict[str, str | None]) -> Finding:
@@ -76,39 +62,6 @@ def _compiler() -> Iterator[Finding]:
     yield judge_compiler(one_line(answer.text.partition("\n")[0], 60) if answer and answer.works else None)
 
 
-def _built() -> list[str]:
-    return sorted({path.stem for path in extension_folder().glob("**/*.so")})
-
-
-def judge_libaio(compiles: bool | None) -> Finding:
-    """Whether a program that uses libaio can be built; None where there is no compiler to ask."""
-    if compiles:
-        return Finding("libaio", "ok", "can be built with, for zero.offload nvme")
-    if compiles is None:
-        return Finding("libaio", "fail", "no g++ to build with", "zero.offload nvme needs an extension: install g++")
-    advice = "install libaio-dev (Debian, Ubuntu) or libaio-devel (Fedora, RHEL) on every node, or zero.offload cpu"
-    return Finding("libaio", "fail", "cannot be built with, and zero.offload nvme needs it", advice)
-
-
-def _libaio() -> Iterator[Finding]:
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
-        yield judge_libaio(None)
-        return
-    with tempfile.TemporaryDirectory(prefix="maskwright-doctor-") as folder:
-        source = Path(folder, "aio.cpp")
-        source.write_text("#include <libaio.h>\nint main() { io_context_t c = 0; return io_setup(1, &c); }\n")
-        answer = ask(compiler, str(source), "-laio", "-o", f"{folder}/aio")
-    yield judge_libaio(answer is not None and answer.works)
-
-
-def _deepspeed() -> Iterator[Finding]:
-    folder = extension_folder()
-    old = time.time() - _STALE_SECONDS
-    stale = [str(path) for path in folder.glob("**/lock") if path.stat().st_mtime < old]
-    yield judge_folder("deepspeed", folder, *_place(folder), _built(), stale)
-
-
 def _triton() -> Iterator[Finding]:
     if not gpu_count():
         yield Finding("triton", "skipped", "kernels are for GPUs, and there is none")
@@ -121,7 +74,7 @@ def _triton() -> Iterator[Finding]:
         return
     folder = kernel_folder()
     kernels = sum(1 for _ in folder.glob("*")) if folder.is_dir() else 0
-    yield judge_folder("triton", folder, *_place(folder), [f"{kernels} kernels"] if kernels else [], [])
+    yield judge_kernel_folder(folder, *_place(folder), kernels)
 
 
 def _place(folder: Path) -> tuple[bool, bool]:

@@ -24,7 +24,7 @@ _NETWORK_FUSE = ("sshfs", "s3fs", "goofys", "gcsfuse", "glusterfs", "juicefs", "
 LEAST_BYTES, WANTED_BYTES = 1 << 30, 20 << 30
 LEAST_FILES = 1000
 SLOW_FSYNC = 0.2  # seconds
-SLOW_WRITES, SLOW_READS, SLOW_SWAP = 50e6, 50e6, 200e6  # bytes a second
+SLOW_WRITES, SLOW_READS = 50e6, 50e6  # bytes a second
 _SKEW_SECONDS = 2.0
 
 
@@ -49,16 +49,11 @@ class Held(NamedTuple):
     files: int | None
 
 
-def commit_check(place: str, path: Path) -> Check:
-    """The check of how a folder keeps small files: renames, flushes, locks and times."""
-    return Check("storage", f"{place}: writes", lambda: _writes(place, path), seconds=20)
-
-
 def write_checks(place: str, path: Path) -> list[Check]:
     """The checks of a folder that a run writes to, or of the nearest one above it that exists."""
     return [
         Check("storage", f"{place}: room", lambda: _room(place, path)),
-        commit_check(place, path),
+        Check("storage", f"{place}: writes", lambda: _writes(place, path), seconds=20),
         Check("storage", f"{place}: speed", lambda: _speed(place, path), seconds=30),
     ]
 
@@ -68,44 +63,17 @@ def read_checks(place: str, folder: Path) -> list[Check]:
     return [Check("storage", f"{place}: reads", lambda: _reads(place, folder), seconds=30)]
 
 
-def swap_checks(place: str, path: Path) -> list[Check]:
-    """The checks of a folder that optimizer state is swapped to, on each host."""
-    return [
-        Check("storage", f"{place}: room", lambda: _swap_room(place, path)),
-        Check("storage", f"{place}: speed", lambda: _swap_speed(place, path), seconds=30),
-    ]
-
-
-def judge_room(place: str, path: Path, mount: Mount, held: Held, keeps: bool = True) -> Finding:
-    """Room for checkpoints; `keeps`: what is written is to survive a reboot."""
+def judge_room(place: str, path: Path, mount: Mount, held: Held) -> Finding:
+    """Room for checkpoints."""
     name = f"{place}: room"
     value = f"{held.free / 1e9:,.1f} GB free on {mount.kind}{' (network)' if mount.network else ''}, {path}"
     if held.free < LEAST_BYTES or (held.files is not None and held.files < LEAST_FILES):
         short = "" if held.free < LEAST_BYTES else f"; {held.files} files can still be made"
         return Finding(name, "fail", value + short, "a checkpoint has 12 to 16 bytes a parameter: make room first")
-    if keeps and mount.kind in ("tmpfs", "ramfs"):
+    if mount.kind in ("tmpfs", "ramfs"):
         return Finding(name, "warn", value, "it is in memory, and gone after a reboot: choose a folder on a disk")
     if held.free < WANTED_BYTES:
         return Finding(name, "warn", value, "a checkpoint has 12 to 16 bytes a parameter, and several are kept")
-    return Finding(name, "ok", value)
-
-
-def judge_swap(place: str, path: Path, mount: Mount, held: Held) -> Finding:
-    """Room on a host's own disk for the optimizer's state (zero.nvme_path)."""
-    name, value = f"{place}: room", f"{held.free / 1e9:,.1f} GB free on {mount.kind}, {path}"
-    if held.free < LEAST_BYTES:
-        return Finding(name, "fail", value, "the hosts share 12 to 16 bytes a parameter: make room first")
-    if mount.network:
-        advice = "every step reads and writes the optimizer's state: choose a disk of the host itself"
-        return Finding(name, "warn", f"{value} (network)", advice)
-    if mount.kind in ("tmpfs", "ramfs"):
-        return Finding(
-            name, "warn", value, "it is in memory, where zero.offload cpu would keep the state with less ado"
-        )
-    if held.free < WANTED_BYTES:
-        return Finding(
-            name, "warn", value, "the hosts share 12 to 16 bytes a parameter, which `maskwright plan` counts"
-        )
     return Finding(name, "ok", value)
 
 
@@ -165,11 +133,6 @@ def mount_of(path: Path, table: str | None = None) -> Mount:
 def _room(place: str, path: Path) -> Iterator[Finding]:
     folder = existing(path)
     yield judge_room(place, folder, mount_of(folder), _held(folder))
-
-
-def _swap_room(place: str, path: Path) -> Iterator[Finding]:
-    folder = existing(path)
-    yield judge_swap(place, folder, mount_of(folder), _held(folder))
 
 
 def _held(folder: Path) -> Held:
@@ -256,19 +219,6 @@ def _speed(place: str, path: Path) -> Iterator[Finding]:
             yield judge_speed(name, "written at", done / seconds, SLOW_WRITES, advice)
     except OSError as error:
         yield Finding(name, "fail", f"{existing(path)}: {error.strerror}", _advice(error))
-
-
-def _swap_speed(place: str, path: Path) -> Iterator[Finding]:
-    name, advice = f"{place}: speed", "every step reads and writes the optimizer's state: a faster disk of the host"
-    try:
-        with _scratch(path) as folder:
-            written, writing = _timed_write(folder / "speed")
-            read, reading = _timed_read(folder / "speed")
-    except OSError as error:
-        yield Finding(name, "fail", f"{existing(path)}: {error.strerror}", _advice(error))
-        return
-    yield judge_speed(name, "written at", written / writing, SLOW_SWAP, advice)
-    yield judge_speed(f"{place}: reads", "read at", read / reading, SLOW_SWAP, advice)
 
 
 def _timed_write(path: Path) -> tuple[int, float]:

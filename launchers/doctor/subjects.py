@@ -21,15 +21,11 @@ def machine_checks(config: Config | None) -> list[Check]:
         *extensions.checks(config),
         *storage.write_checks("run folder" if config else "working folder", _folder(config)),
     ]
-    if config and config.zero.offload == "nvme":
-        found.append(storage.commit_check("extensions", extensions.extension_folder()))
     for name, location in datasets.locations(config).items() if config else ():
         if not is_url(location):
             found += storage.read_checks(name, Path(location))
     if config and config.data.cache_dir and any(map(is_url, datasets.locations(config).values())):
         found += storage.write_checks("data.cache_dir", config.data.cache_dir)
-    if config and config.zero.nvme_path:
-        found += storage.swap_checks("zero.nvme_path", config.zero.nvme_path)
     return [*found, *tracking.checks(config.track if config else TrackConfig())]
 
 

@@ -1,9 +1,9 @@
 """What every section of a config shares."""
 
 import typing
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -13,9 +13,21 @@ def _is_number(annotation: Any) -> bool:
 
 
 class Section(BaseModel):
-    """Immutable; unknown keys, infinities, and yes or no for a number are refused."""
+    """Immutable; unknown keys, infinities, and yes or no for a number are refused.
+
+    Attributes:
+        retired: keys of earlier versions with their defaults. Stored configs have them: they are ignored if not set.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+    retired: ClassVar[dict[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_retired(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {key: value for key, value in values.items() if key not in cls.retired or value != cls.retired[key]}
 
     @field_validator("*", mode="before")
     @classmethod

@@ -1,8 +1,7 @@
 """How a run trains: optimizer, schedule, batches, precision, ZeRO."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -160,20 +159,21 @@ class StageSettings:
 
 class ZeroConfig(Section):
     stage: Literal[0, 1, 2, 3] = 1
-    offload: Literal["none", "cpu", "nvme"] = Field("none", description="where optimizer state and fp32 weights are")
-    nvme_path: Path | None = Field(None, description="offload nvme: a folder on a disk of each host")
+    retired: ClassVar[dict[str, Any]] = {"nvme_path": None}
+    offload: Literal["none", "cpu"] = Field("none", description="where optimizer state and fp32 weights are")
     offload_parameters: bool = Field(False, description="stage 3: keep the parameters in the host's memory too")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_nvme(cls, values: Any) -> Any:
+        if isinstance(values, dict) and (values.get("offload") == "nvme" or values.get("nvme_path") is not None):
+            raise ValueError("NVMe offload is not supported; write {stage: 3, offload: cpu}, and remove nvme_path")
+        return values
 
     @model_validator(mode="after")
     def _offloads(self) -> "ZeroConfig":
         if self.offload != "none" and self.stage == 0:
             raise ValueError("offload needs the optimizer state of one process apart: write stage 1, 2 or 3")
         if self.offload_parameters and (self.stage != 3 or self.offload == "none"):
-            raise ValueError("offload_parameters is for stage 3 with offload cpu or nvme")
-        if self.offload == "nvme" and self.stage != 3:
-            raise ValueError("offload nvme is for stage 3, as DeepSpeed has it for no other; write stage 3, or cpu")
-        if (self.offload == "nvme") != (self.nvme_path is not None):
-            raise ValueError(
-                "offload nvme and nvme_path, a folder on a disk of each host, are set together or not at all"
-            )
+            raise ValueError("offload_parameters is for stage 3 with offload cpu")
         return self

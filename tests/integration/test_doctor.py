@@ -17,11 +17,10 @@ import pytest
 import yaml
 
 from data_prep.tokenizer import train
-from launchers.doctor import extensions, gpus, storage, tracking
+from launchers.doctor import gpus, storage, tracking
 from launchers.doctor.finding import Check, Finding
 from launchers.doctor.network import outside_address
 from launchers.doctor.run_checks import run_checks
-from pretrain.config import Config
 from pretrain.config.run import TrackConfig
 from tests.support.disks import fill, mounted
 from tests.support.runs import ROOT, tiny_config, tiny_data
@@ -238,18 +237,6 @@ def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
     program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18\n")
     assert "mismatch" in found(gpus.checks(None))["gpus"].value
     assert found(gpus.checks(None))["torch build"].status == "warn"
-
-
-def test_a_lock_that_a_killed_build_has_left(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    lock = tmp_path / "py311_cpu" / "cpu_adam" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    zero = {"stage": 3, "offload": "nvme", "nvme_path": "/disk"}
-    swaps = Config.model_validate(tiny_config(tmp_path, tmp_path / "run", zero=zero))
-    assert found(extensions.checks(swaps))["deepspeed"].status == "ok", "somebody may be building"
-    os.utime(lock, (time.time() - 3600,) * 2)
-    assert f"rm {lock}" in found(extensions.checks(swaps))["deepspeed"].advice
 
 
 @pytest.mark.slow

@@ -83,7 +83,6 @@ OPTIONS = {
     "curriculum": [],
     "zero.stage": 1,
     "zero.offload": "none",
-    "zero.nvme_path": None,
     "zero.offload_parameters": False,
     "checkpoint.every_steps": 1000,
     "checkpoint.every_minutes": None,
@@ -206,3 +205,8 @@ def test_there_are_configs_to_check():
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_shipped_config_parses(path):
     load_config(path)
+
+
+def test_keys_of_earlier_versions_are_ignored_where_they_were_not_set():
+    stored = {"run": {"dir": "r"}, "data": {"train": "d"}, "train": {"steps": 1}, "zero": {"nvme_path": None}}
+    assert "nvme_path" not in Config.model_validate(stored).model_dump()["zero"]

@@ -1,7 +1,6 @@
 """What DeepSpeed is told, and which of its keys a user may set."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 from deepspeed.utils.config import get_timers_config
@@ -9,7 +8,6 @@ from deepspeed.utils.config import get_timers_config
 from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.deepspeed_config import bucket_size, deepspeed_config
-from pretrain.nvme import check_compatible, make_folder, remove_folder, swap_folder
 
 
 def config_of(**sections):
@@ -76,38 +74,6 @@ def test_sums_of_16_bits_are_fp32(precision, zero):
     found = told(train={"precision": precision}, zero=zero)
     assert found["data_types"]["grad_accum_dtype"] == found["communication_data_type"] == "fp32"
     assert found[precision]["enabled"]
-
-
-def test_state_on_disk_is_apart_for_each_run_and_has_a_buffer_for_each_tensor():
-    zero = {"stage": 3, "offload": "nvme", "nvme_path": "/disk", "offload_parameters": True}
-    plain, other = (told(zero=zero, run={"dir": run})["zero_optimization"] for run in ("runs/a", "runs/b"))
-    state = plain["offload_optimizer"]
-    assert state["nvme_path"].startswith("/disk/maskwright-")
-    assert state["nvme_path"] != other["offload_optimizer"]["nvme_path"]
-    assert (state["device"], state["buffer_count"], plain["offload_param"]["device"]) == ("nvme", 4, "cpu")
-    averaged = told(zero=zero, run={"dir": "runs/a"}, optim={"ema": 0.9})["zero_optimization"]
-    assert averaged["offload_optimizer"] == state | {"buffer_count": 5}
-
-
-def test_a_machine_without_libaio_is_told_what_to_install():
-    without = SimpleNamespace(is_compatible=lambda verbose: False)
-    with pytest.raises(UserError, match=r"install the package libaio-dev \(Debian, Ubuntu\)"):
-        check_compatible(without)
-
-
-def test_a_rank_removes_its_own_files_and_the_run_s_empty_folders(tmp_path):
-    config = config_of(zero={"stage": 3, "offload": "nvme", "nvme_path": str(tmp_path / "disk")})
-    folder = swap_folder(config)
-    for rank in (0, 1):
-        (folder / f"zero_stage_3/optimizer/rank{rank}").mkdir(parents=True)
-    remove_folder(config, 0)
-    assert [path.name for path in folder.glob("*/*/*")] == ["rank1"]
-    remove_folder(config, 1)
-    assert list((tmp_path / "disk").iterdir()) == []
-    (tmp_path / "disk").rmdir()
-    (tmp_path / "disk").touch()
-    with pytest.raises(UserError, match=r"zero.nvme_path: .*Not a directory"):
-        make_folder(config, 0)
 
 
 def test_offload():

@@ -32,10 +32,9 @@ def test_python_and_what_is_not_needed():
 def test_extensions(tmp_path):
     assert status(extensions.judge_compiler("g++ 12")) == "ok"
     assert status(extensions.judge_compiler(None)) == "fail"
-    assert status(extensions.judge_folder("deepspeed", tmp_path, True, False, [], [])) == "ok"
-    assert "TORCH_EXTENSIONS_DIR" in extensions.judge_folder("deepspeed", tmp_path, False, False, [], []).advice
-    assert "TRITON_CACHE_DIR" in extensions.judge_folder("triton", tmp_path, True, True, [], []).advice
-    assert "rm /x/lock" in extensions.judge_folder("deepspeed", tmp_path, True, False, [], ["/x/lock"]).advice
+    assert status(extensions.judge_kernel_folder(tmp_path, True, False, 0)) == "ok"
+    assert status(extensions.judge_kernel_folder(tmp_path, False, False, 0)) == "fail"
+    assert "TRITON_CACHE_DIR" in extensions.judge_kernel_folder(tmp_path, True, True, 3).advice
     assert status(extensions.judge_tokenizers({"nanotoken": "0.1"})) == "ok"
     assert extensions.judge_tokenizers({"nanotoken": None}).status == "skipped"
 
@@ -52,21 +51,9 @@ def names(config: Config | None) -> set[str]:
 
 
 def test_compilers_are_looked_for_only_where_the_run_uses_one(monkeypatch):
-    swaps = settings(zero={"stage": 3, "offload": "nvme", "nvme_path": "/disk"})
     compiles = settings(train={"steps": 1, "compile": True})
     monkeypatch.setattr(extensions, "gpu_count", lambda: 0)
     assert names(None) == names(settings()) == {"triton", "tokenizers"}
     assert names(compiles) == {"triton", "tokenizers", "compiler"}
-    assert names(swaps) == {"triton", "tokenizers", "deepspeed", "libaio"}
     monkeypatch.setattr(extensions, "gpu_count", lambda: 8)
     assert names(compiles) == {"triton", "tokenizers"}
-
-
-def test_libaio(tmp_path, monkeypatch):
-    monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
-    assert "no g++" in next(extensions._libaio()).value
-    for code, expected in ((0, "ok"), (1, "fail")):
-        (tmp_path / "c++").write_text(f"#!/bin/sh\nexit {code}\n")
-        (tmp_path / "c++").chmod(0o755)
-        monkeypatch.setenv("CXX", str(tmp_path / "c++"))
-        assert status(next(extensions._libaio())) == expected

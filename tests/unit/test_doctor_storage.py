@@ -1,8 +1,6 @@
 """What `maskwright doctor` thinks of disks: mounts, room, speed, and state that is swapped there."""
 
 from launchers.doctor import storage
-from launchers.doctor.subjects import machine_checks
-from pretrain.config import Config
 from tests.support.doctor import status
 
 MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
@@ -41,32 +39,5 @@ def test_storage(tmp_path):
     assert status(storage.judge_speed("x", "written at", 100e6, 50e6, "slow")) == "ok"
 
 
-def test_a_disk_that_state_is_swapped_to(tmp_path, monkeypatch):
-    disk, much = storage.Mount("/", "ext4"), storage.Held(100 << 30, None)
-    assert status(storage.judge_swap("x", tmp_path, disk, much)) == "ok"
-    assert status(storage.judge_swap("x", tmp_path, disk, storage.Held(5 << 30, None))) == "warn"
-    assert status(storage.judge_swap("x", tmp_path, disk, storage.Held(1 << 20, None))) == "fail"
-    assert "host itself" in storage.judge_swap("x", tmp_path, storage.Mount("/", "nfs4"), much).advice
-    assert "in memory" in storage.judge_swap("x", tmp_path, storage.Mount("/", "tmpfs"), much).advice
-    monkeypatch.setattr(storage, "SPEED_BYTES", 1 << 20)
-    (tmp_path / "made").mkdir()
-    assert [one.name for one in storage._swap_speed("x", tmp_path / "made" / "not yet")] == ["x: speed", "x: reads"]
-    assert not list((tmp_path / "made").iterdir())
-    monkeypatch.setattr(storage, "_timed_write", lambda path: (10**8, 1.0))
-    monkeypatch.setattr(storage, "_timed_read", lambda path: (10**9, 1.0))
-    assert [status(found) for found in storage._swap_speed("x", tmp_path)] == ["warn", "ok"]
-    monkeypatch.setattr(storage.tempfile, "mkdtemp", refuse)
-    (found,) = storage._swap_speed("x", tmp_path)
-    assert (found.status, found.value) == ("fail", f"{tmp_path}: Permission denied")
-
-
 def refuse(**_):
     raise PermissionError(13, "Permission denied")
-
-
-def test_a_run_that_swaps_has_its_disk_looked_at(tmp_path):
-    values = {"run": {"dir": str(tmp_path)}, "data": {"train": str(tmp_path)}, "train": {"steps": 1}}
-    zero = {"stage": 3, "offload": "nvme", "nvme_path": str(tmp_path / "swap")}
-    for more, there in (({}, False), ({"zero": zero}, True)):
-        names = [check.name for check in machine_checks(Config.model_validate(values | more))]
-        assert ("zero.nvme_path: room" in names) == ("zero.nvme_path: speed" in names) == ("libaio" in names) == there

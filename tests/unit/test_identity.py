@@ -101,7 +101,7 @@ FREE = {
     "train__profile": {"steps": [2, 3]},
     "zero__stage": 2,
     "zero__offload": "cpu",
-    "zero": {"stage": 3, "offload": "nvme", "nvme_path": "/disk"},
+    "zero": {"stage": 3, "offload": "cpu", "offload_parameters": True},
     "checkpoint__every_steps": 5,
     "checkpoint__every_minutes": 5,
     "checkpoint__asynchronous": False,

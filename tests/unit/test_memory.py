@@ -150,10 +150,9 @@ def test_the_peak_is_that_of_the_pass_or_of_the_step():
 def test_the_same_bytes_wherever_they_are_offloaded():
     shape = shape_of("bert", layers=2, hidden=24, heads=2, intermediate=40)
     found = {}
-    for offload in ("none", "cpu", "nvme"):
-        place = {"offload": offload, "nvme_path": "/nvme" if offload == "nvme" else None}
-        settings = config(3).model_copy(update={"zero": ZeroConfig(stage=3, **place)})
+    for offload in ("none", "cpu"):
+        settings = config(3).model_copy(update={"zero": ZeroConfig(stage=3, offload=offload)})
         items = {item.name: item for item in states(settings, parameter_sizes(shape), processes=2)}
         found[offload] = items["optimizer state"], items["fp32 weights"]
-    for none, cpu, nvme in zip(*found.values(), strict=True):
-        assert (none.device, 0, 0) == (cpu.host, cpu.device, cpu.disk) == (nvme.disk, nvme.device, nvme.host)
+    for none, cpu in zip(*found.values(), strict=True):
+        assert (none.device, 0) == (cpu.host, cpu.device)
