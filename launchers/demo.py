@@ -91,14 +91,14 @@ def _fill_masks(model: Path, console: Console) -> None:
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
     from data_prep.inspect import unigram_entropy
     from data_prep.reader import Dataset
-    from pretrain.curve import draw_curve
     from pretrain.measured import read_measured
     from pretrain.overview import page_of
+    from pretrain.png_charts import draw_run
 
     measured = read_measured(run / "journal.jsonl")
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     entropy = unigram_entropy(Dataset(data / "valid"))
-    draw_curve(measured, run / "curve.png", "demo", reference={"unigram entropy of the held-out text": entropy})
+    draw_run(measured, run / "curve.png", "demo", references={"unigram entropy of the held-out text": entropy})
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
     page = page_of(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
     for name, value in (

@@ -11,11 +11,11 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
 from pretrain.config import Config
-from pretrain.curve import draw_curve
 from pretrain.data.sources import Sources
 from pretrain.journal import Journal
 from pretrain.measured import read_measured
 from pretrain.model_logger import ModelLogger
+from pretrain.png_charts import draw_run
 from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
 from pretrain.system.exchange import SystemMetrics
@@ -135,7 +135,7 @@ class Reporting:
 
     def _draw_curve(self) -> None:
         try:
-            draw_curve(read_measured(self._folder.journal), self._folder.curve, title=self._folder.path.name)
+            draw_run(read_measured(self._folder.journal), self._folder.curve, title=self._folder.path.name)
         except (OSError, ValueError) as error:  # a picture is no reason to fail a run
             print(f"warning: {self._folder.curve} was not drawn: {error}", file=sys.stderr, flush=True)
         else:

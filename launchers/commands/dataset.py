@@ -40,7 +40,6 @@ def info(
     Example: `maskwright prep info data/books --seq-len 128 --seq-len 512 --png books.png`
     """
     from data_prep.inspect import SEQ_LENS, summary
-    from data_prep.picture import draw
     from data_prep.reader import Dataset
     from launchers.commands.facts import print_facts
 
@@ -52,7 +51,9 @@ def info(
     for row in facts["fill"]:
         row["packed"] = packed_fill(dataset, row["seq_len"])
     if png is not None:
-        draw(facts, png, _name(dataset))
+        from pretrain.png_charts import draw_data_set
+
+        draw_data_set(facts, png, _name(dataset))
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
     else:

@@ -10,6 +10,9 @@ from launchers.report.curves import rounded
 from launchers.report.events import seconds_of, tokens_of
 from launchers.study.definition import Budget, Study, child_at
 from pretrain.measured import Floats, Ints, Measured, last_of_each, read_measured
+from pretrain.png_charts import COLOURS, Line, Panel, draw_panels
+
+_DASHES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,22 @@ def _progress(run: Measured, steps: Ints) -> tuple[Floats, Floats]:
     at = np.searchsorted(run.steps[kept], steps, side="right")
     tokens, seconds = (np.concatenate([[0.0], np.cumsum(of(run)[kept])]) for of in (tokens_of, seconds_of))
     return tokens[at], seconds[at] / 3600
+
+
+def draw_losses(curves: list[Curve], arms: list[str], path: Path, title: str) -> None:
+    """Write a PNG: the held-out loss of each arm by step and by time, with a band from lowest to highest seed."""
+    by_step = [_png_line(curve, curve.steps, arms.index(curve.arm)) for curve in curves]
+    by_time = [_png_line(curve, 60 * curve.hours, arms.index(curve.arm)) for curve in curves]
+    left = Panel(by_step, title, axes={"xlabel": "step", "ylabel": "held-out loss, 15% token masks (nats)"})
+    right = Panel(by_time, axes={"xlabel": "minutes of training"})
+    draw_panels([[left, right]], path, (11, 4.4), legend_columns=5, sharey=True)
+
+
+def _png_line(curve: Curve, x: Ints | Floats, number: int) -> Line:
+    band = curve.losses.min(axis=0), curve.losses.max(axis=0)
+    style = _DASHES[number // len(COLOURS) % len(_DASHES)]
+    colour = COLOURS[number % len(COLOURS)]
+    return Line(x, curve.losses.mean(axis=0), colour, curve.arm, style, band=band)
 
 
 def chart(title: str, curves: list[Curve], arms: list[str]) -> dict[str, Any]:

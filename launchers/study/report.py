@@ -11,9 +11,8 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer, write_json
 from launchers.report.page import page
 from launchers.study import words
-from launchers.study.curves import Curve, chart, read_curves
+from launchers.study.curves import Curve, chart, draw_losses, read_curves
 from launchers.study.definition import Budget, Study, children
-from launchers.study.pictures import draw_differences, draw_losses
 from launchers.study.results import Comparisons, Results, compare, read_results
 from launchers.study.timing import read_rounds, read_timing, steps_in_time
 
@@ -33,10 +32,8 @@ def write_study_report(folder: Path, study: Study) -> Path:
         found[budget] = results, compare(study, results), read_curves(folder, study, budget)
     arms = [arm.name for arm in study.arms]
     try:
-        for budget, (_, comparisons, curves) in found.items():
-            title = words.BUDGET_TITLES[budget]
-            draw_losses(curves, arms, folder / f"loss-{budget}.png", title)
-            draw_differences(comparisons, folder / f"differences-{budget}.png", f"{title}: against {study.baseline}")
+        for budget, (_, _, curves) in found.items():
+            draw_losses(curves, arms, folder / f"loss-{budget}.png", words.BUDGET_TITLES[budget])
         write_json(folder / "report.json", as_json(folder, study, found))
         for name, text in (
             ("report.md", markdown(folder, study, found)),

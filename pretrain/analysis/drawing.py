@@ -1,36 +1,30 @@
-"""The measures of models as pictures."""
+"""Charts of layers as PNG files: how alike consecutive layers are, and what each tells of a token."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from data_prep.figures import new_figure, save_png
 from pretrain.analysis.jackknife import Estimate
-from pretrain.analysis.layers import Found, Information, Similarity
+from pretrain.analysis.layers import Found, Similarity
+from pretrain.png_charts import COLOURS, Line, Panel, draw_panels
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_INK, _GREY = "#222222", "#777777"
-_COLOURS = ("#1f6fb4", "#d9660d", "#2a8a4a", "#8a4fa8", "#b8323c", "#6b5b2a")
 _MEASURES = {"pwcca": "PWCCA", "cka": "linear CKA"}
-_MARKERS = {"all": "o", "predicted": "o", "unmasked": "s"}
-_LINES = {  # of what is told: colour, marker, what it is called
-    ("all", "seen"): ("#1f6fb4", "o", "the token itself"),
-    ("all", "target"): ("#d9660d", "o", "the next token"),
-    ("unmasked", "seen"): ("#1f6fb4", "o", "the token, at unmasked positions"),
-    ("kept", "seen"): ("#2a8a4a", "s", "the token, where it is kept and predicted"),
-    ("random", "seen"): ("#8a4fa8", "v", "the random token in its place"),
-    ("random", "target"): ("#b8323c", "^", "the target, under a random token"),
-    ("masked", "target"): ("#d9660d", "D", "the target, under [MASK]"),
+_LINES = {  # by kind of positions and token asked for: colour, marker, label
+    ("all", "seen"): (COLOURS[0], "o", "the token itself"),
+    ("all", "target"): (COLOURS[1], "o", "the next token"),
+    ("unmasked", "seen"): (COLOURS[0], "o", "the token, at unmasked positions"),
+    ("kept", "seen"): (COLOURS[2], "s", "the token, where it is kept and predicted"),
+    ("random", "seen"): (COLOURS[3], "v", "the random token in its place"),
+    ("random", "target"): (COLOURS[4], "^", "the target, under a random token"),
+    ("masked", "target"): (COLOURS[1], "D", "the target, under [MASK]"),
 }
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A model in a text, and what the picture calls it."""
+    """A model in a text, and the model's name in the chart."""
 
     model: str
     text: str
@@ -38,102 +32,72 @@ class Shown:
 
 
 def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
-    """Write a PNG: a panel for each measure, in which each model in each text has a line for each kind of positions."""
-    lines = sum(found.measure == "cka" for one in shown for found in one.found.similarities)
-    figure = new_figure(11, 4.2 + 0.1 * lines)
+    """Write a panel for each measure. Each model in each text has a line for each kind of positions."""
+    colours = dict(zip(dict.fromkeys(one.model for one in shown), itertools.cycle(COLOURS), strict=False))
+    depths = {one.found.layers for one in shown}
     several = len({one.text for one in shown}) > 1
-    models, depths = list(dict.fromkeys(one.model for one in shown)), {one.found.layers for one in shown}
-    for axes, (measure, name) in zip(figure.subplots(1, 2), _MEASURES.items(), strict=True):
-        for one in shown:
-            colour = _COLOURS[models.index(one.model) % len(_COLOURS)]
-            for found in one.found.similarities:
-                if found.measure == measure:
-                    _draw_line(axes, found, one, depths, colour, several)
-        _finish(axes, f"{name} of consecutive layers", depths, between=True)
-    handles, names = axes.get_legend_handles_labels()
-    _legend(figure, handles, names, 2)
-    save_png(figure, path)
+    panels = []
+    for measure, name in _MEASURES.items():
+        lines = [
+            line
+            for one in shown
+            for similarity in one.found.similarities
+            if similarity.measure == measure
+            for line in _similarity_lines(similarity, one, colours[one.model], several, by_depth=len(depths) > 1)
+        ]
+        panels.append(Panel(lines, f"{name} of consecutive layers", axes=_layer_axis(depths, between=True)))
+    draw_panels([panels], path, (11, 4.2), legend_columns=2)
 
 
 def draw_information(shown: Sequence[Shown], path: Path) -> None:
-    """Write a PNG: a panel for each model in each text, models beside each other, with a line for each measure."""
+    """Write a panel for each model in each text, with a line for each kind of positions and token asked for."""
     models, texts = (
         list(dict.fromkeys(names)) for names in zip(*((one.model, one.text) for one in shown), strict=True)
     )
-    figure = new_figure(max(4.2 * len(models), 6), 3.4 * len(texts) + 0.9)
-    panels = figure.subplots(len(texts), len(models), squeeze=False, sharey=True)
-    known: dict[str, Any] = {}
+    rows = [[Panel([])] * len(models) for _ in texts]
     for one in shown:
-        axes = panels[texts.index(one.text)][models.index(one.model)]
+        row, column = texts.index(one.text), models.index(one.model)
+        axes = _layer_axis({one.found.layers}, between=False)
+        if not column:
+            axes["ylabel"] = "share of the token's entropy\nthat the states tell"
+        lines = []
         for found in one.found.information:
-            known |= {name: line for line, name in [_draw_information(axes, found)]}
-        _finish(axes, one.model if len(texts) == 1 else f"{one.model}, {one.text}", {one.found.layers}, between=False)
-        axes.axhline(0, color=_GREY, linewidth=0.8)
-    for row in panels:
-        row[0].set_ylabel("share of the token's entropy\nthat the states tell")
-    _legend(figure, list(known.values()), list(known), 2 if len(models) < 3 else 4)
-    save_png(figure, path)
+            colour, marker, label = _LINES[found.kind, found.of]
+            lines.append(_line(range(len(found.at)), found.at, colour, label, marker=marker))
+        rows[row][column] = Panel(lines, one.model if len(texts) == 1 else f"{one.model}, {one.text}", axes=axes)
+    size = max(4.2 * len(models), 6), 3.4 * len(texts) + 0.5
+    draw_panels(rows, path, size, legend_columns=2 if len(models) < 3 else 4, sharey=True)
 
 
-def _draw_line(axes: "Axes", found: Similarity, one: Shown, depths: set[int], colour: str, several: bool) -> None:
-    number = range(len(found.between))
-    places = [(layer + 0.5) / (len(found.between) if len(depths) > 1 else 1) for layer in number]
-    style = "-" if one.text == "natural" else (0, (4, 2))
-    label = f"{one.model}{f', {one.text}' if several else ''}: {found.kind} positions"
-    marker = _MARKERS[found.kind]
-    strong = 0.9 if found.kind != "unmasked" else 0.45
-    _with_interval(
-        axes, places, found.between, colour=colour, marker=marker, linestyle=style, alpha=strong, label=label
-    )
-    axes.plot(places, found.chance, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
+def _similarity_lines(similarity: Similarity, one: Shown, colour: str, several: bool, by_depth: bool) -> list[Line]:
+    """The measure, and what it is by chance; over the share of the model's depth with `by_depth`."""
+    places = [layer + 0.5 for layer in range(len(similarity.between))]
+    if by_depth:
+        places = [place / len(places) for place in places]
+    style: dict[str, Any] = {
+        "marker": "s" if similarity.kind == "unmasked" else "o",
+        "style": "-" if one.text == "natural" else (0, (4, 2)),
+        "alpha": 0.45 if similarity.kind == "unmasked" else 0.9,
+    }
+    label = f"{one.model}{f', {one.text}' if several else ''}: {similarity.kind} positions"
+    chance = Line(places, similarity.chance, colour, style=":", width=0.8, alpha=0.7)
+    return [_line(places, similarity.between, colour, label, **style), chance]
 
 
-def _draw_information(axes: "Axes", found: Information) -> tuple[Any, str]:
-    colour, marker, name = _LINES[found.kind, found.of]
-    line = _with_interval(axes, list(range(len(found.at))), found.at, colour=colour, marker=marker)
-    return line, name
+def _line(places: Sequence[float], estimates: Sequence[Estimate], colour: str, label: str, **style: Any) -> Line:
+    band = [one.low for one in estimates], [one.high for one in estimates]
+    return Line(places, [one.value for one in estimates], colour, label, band=band, **style)
 
 
-def _with_interval(
-    axes: "Axes",
-    places: list[float] | list[int],
-    estimates: Sequence[Estimate],
-    colour: str,
-    marker: str,
-    linestyle: Any = "-",
-    alpha: float = 0.9,
-    label: str | None = None,
-) -> Any:
-    values = [one.value for one in estimates]
-    low, high = [one.low for one in estimates], [one.high for one in estimates]
-    axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
-    (line,) = axes.plot(
-        places, values, color=colour, marker=marker, markersize=4.5, linewidth=1.4, alpha=alpha, label=label
-    )
-    line.set_linestyle(linestyle)
-    return line
-
-
-def _finish(axes: "Axes", title: str, depths: set[int], between: bool) -> None:
-    axes.set_title(title, loc="left", color=_INK, fontsize=10, fontweight="bold")
-    axes.grid(color="#e5e5e5", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.set_ylim(-0.08, 1.05)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+def _layer_axis(depths: set[int], between: bool) -> dict[str, Any]:
+    axes: dict[str, Any] = {"ylim": (-0.08, 1.05)}
     if len(depths) > 1:
-        axes.set_xlabel("share of the model's depth (dotted: chance)")
-        return
+        return axes | {"xlabel": "share of the model's depth (dotted: chance)"}
     (layers,) = depths
     step = max(1, layers // 12)
-    if between:
-        axes.set_xlabel("between layers (dotted: chance)")
-        axes.set_xticks([layer + 0.5 for layer in range(0, layers, step)])
-        axes.set_xticklabels([f"{layer}–{layer + 1}" for layer in range(0, layers, step)])
-    else:
-        axes.set_xlabel("layer (0: embeddings)")
-        axes.set_xticks(range(0, layers + 1, step))
-
-
-def _legend(figure: "Figure", lines: Sequence[Any], names: Sequence[str], columns: int) -> None:
-    figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, handlelength=4)
+    if not between:
+        return axes | {"xlabel": "layer (0: embeddings)", "xticks": range(0, layers + 1, step)}
+    first = range(0, layers, step)
+    names = [f"{layer}–{layer + 1}" for layer in first]
+    ticks = [layer + 0.5 for layer in first]
+    return axes | {"xlabel": "between layers (dotted: chance)", "xticks": ticks, "xticklabels": names}

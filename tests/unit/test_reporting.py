@@ -11,7 +11,7 @@ def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch):
     """Checkpoints are told of later, rollbacks at the spike, and after these steps are lower again."""
     nothing = SimpleNamespace(start=lambda: None, close=lambda **_: None, log_artifact=lambda path: None)
     monkeypatch.setattr(reporting, "Tracker", lambda **_: nothing)
-    monkeypatch.setattr(reporting, "draw_curve", lambda *_, **__: None)
+    monkeypatch.setattr(reporting, "draw_run", lambda *_, **__: None)
     config = Config.model_validate({"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}})
     folder = RunFolder(tmp_path)
     environment = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": None}}

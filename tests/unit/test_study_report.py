@@ -36,7 +36,7 @@ def test_the_report_says_no_more_than_the_intervals(config):
     text = page.read_text()
     assert "Equal tokens" in text
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
-    assert {"loss-tokens.png", "differences-tokens.png", "report.md"} <= {path.name for path in folder.iterdir()}
+    assert {"loss-tokens.png", "report.md"} <= {path.name for path in folder.iterdir()}
 
 
 def compared(higher: bool, **values):
