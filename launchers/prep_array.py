@@ -11,7 +11,8 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from launchers.sbatch import Template, cancel, directives, log_pattern, recorded_jobs, still_queued, submit
+from launchers.slurm.client import cancel, recorded_jobs, still_queued, submit
+from launchers.slurm.script_template import Template, directives, log_pattern
 
 STAGES = ("scan", "resolve", "task", "merge")
 MOST_ELEMENTS = 1000

@@ -113,7 +113,7 @@ def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
 
 def _over(run: Path) -> bool:
     """Whether nothing more is to come: the run has ended, and no job of it waits or runs."""
-    from launchers.squeue import jobs_of, own_jobs
+    from launchers.slurm.client import jobs_of, own_jobs
     from pretrain.run_folder import RunFolder
 
     try:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from data_prep.errors import UserError
+from launchers.slurm.client import QueuedJob, jobs_of
 from launchers.slurm.record import read_saving
-from launchers.slurm.saving import Saving
-from launchers.squeue import QueuedJob, jobs_of
+from launchers.slurm.verdict import Saving
 from pretrain.progress import duration
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from data_prep.errors import UserError
 from launchers.runs import Seen
-from launchers.squeue import cancel_waiting, jobs_of, own_jobs
+from launchers.slurm.client import cancel_waiting, jobs_of, own_jobs
 from pretrain.run_folder import RunFolder
 
 

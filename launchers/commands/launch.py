@@ -7,10 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from launchers.commands.cluster_options import with_cluster_options
-from launchers.sbatch import max_array_size, submit
+from launchers.slurm.client import max_array_size, submit
 from launchers.slurm.script import render
-from launchers.slurm.seeds import Seeds
-from launchers.slurm.submission import Submission, prepare
+from launchers.slurm.submission import Seeds, Submission, prepare
 
 _HELP = """Submit a run to a cluster.
 

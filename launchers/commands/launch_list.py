@@ -12,7 +12,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError, working_directory
 from launchers.runs import Seen, age_cell, as_json, look, number, place, step_cell, wide_console
-from launchers.squeue import QueuedJob, own_jobs
+from launchers.slurm.client import QueuedJob, own_jobs
 
 
 def list_runs(
@@ -36,9 +36,9 @@ def list_runs(
     if missing is not None:
         raise UserError(f"No folder {missing}{working_directory(missing)}. Name a folder of runs.")
     if problem and not folders:
-        raise UserError(f"Slurm's queue is not known, as {problem}; name a folder to list the runs in it")
+        raise UserError(f"Cannot read Slurm's queue: {problem}. Name a folder to list the runs in it.")
     if problem:
-        print(f"warning: Slurm's queue is not known, as {problem}", file=sys.stderr)
+        print(f"warning: cannot read Slurm's queue: {problem}", file=sys.stderr)
     below = [path for folder in folders or [] for path in runs_below(folder)]
     queued = [job.run for job in jobs if job.run is not None]
     runs = list({path.resolve(): path for path in [*below, *queued]}.values())

@@ -23,7 +23,7 @@ from launchers.prep_array import (
     tasks_per_element,
     write_scripts,
 )
-from launchers.sbatch import check_available, max_array_size
+from launchers.slurm.client import check_available, max_array_size
 
 
 def prep(

@@ -23,7 +23,7 @@ from launchers.runs import (
     step_cell,
     wide_console,
 )
-from launchers.squeue import QueuedJob, own_jobs
+from launchers.slurm.client import QueuedJob, own_jobs
 from launchers.stop import stop_run
 
 _SHORT_JOURNAL = 50_000_000  # bytes, a second's reading

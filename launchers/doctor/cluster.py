@@ -2,16 +2,16 @@
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from data_prep.errors import UserError
 from launchers.doctor import judge_cluster as judge
-from launchers.doctor.commands import ask, one_line
+from launchers.doctor.commands import one_line
 from launchers.doctor.finding import Finding, presentable
 from launchers.doctor.wire import decode
+from launchers.slurm import client
 
 _NODE_SECONDS = 180.0
 _EXCHANGE_SECONDS = 600.0
@@ -30,14 +30,11 @@ def allocate(nodes: int, gpus_per_node: int | None, arguments: Sequence[str]) ->
     Raises:
         UserError: where there is no salloc.
     """
-    command = ["salloc", f"--nodes={nodes}", "--job-name=maskwright-doctor"]
+    options = ["--job-name=maskwright-doctor"]
     if gpus_per_node:
-        command += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
-    command += [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
-    try:
-        return subprocess.run(command).returncode
-    except FileNotFoundError:
-        raise UserError("salloc was not found: run this on a login node of a Slurm cluster") from None
+        options += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
+    command = [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
+    return client.allocate(nodes, options, command)
 
 
 def examine_cluster(arguments: Sequence[str]) -> Report:
@@ -52,8 +49,7 @@ def examine_cluster(arguments: Sequence[str]) -> Report:
     environment = os.environ
     if "SLURM_JOB_ID" not in environment:
         raise UserError("--cluster looks at the allocation of a Slurm job, and this is none: give --nodes N to get one")
-    listed = ask("scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", ""))
-    hosts = listed.text.split() if listed and listed.works else []
+    hosts = client.host_names(environment.get("SLURM_JOB_NODELIST", ""))
     if not hosts:
         raise UserError(f"scontrol does not name the nodes of job {environment['SLURM_JOB_ID']}: is it over?")
     _say(f"{len(hosts)} nodes look at themselves")
@@ -130,27 +126,7 @@ def _srun(
 ) -> tuple[dict[int, Any], str]:
     """Run a module in `each` processes on every host; what they print by rank, and srun's complaints on one line."""
     cores = least_cores(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    command = ["srun", "--overlap", f"--nodelist={','.join(hosts)}", f"--nodes={len(hosts)}"]
-    command += [
-        f"--ntasks={len(hosts) * each}",
-        f"--ntasks-per-node={each}",
-        f"--cpus-per-task={max(1, cores // each)}",
-    ]
-    command += ["--distribution=block", "--kill-on-bad-exit=0", sys.executable, "-m", module, *arguments]
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-    except FileNotFoundError:
-        raise UserError("srun was not found: run this inside an allocation of a Slurm cluster") from None
-    try:
-        output, complaints = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # srun ends the step
-        try:
-            output, complaints = process.communicate(timeout=30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, complaints = process.communicate()
-        complaints = f"not over after {seconds:g} s; {complaints}"
-    return decode(output), one_line(complaints[-400:] if process.returncode else "")
+    step = client.srun([sys.executable, "-m", module, *arguments], hosts, each, max(1, cores // each))
+    code, output, errors = client.step_output(step, seconds)
+    complaints = errors[-400:] if code else "" if code == 0 else f"not over after {seconds:g} s"
+    return decode(output), one_line(complaints)

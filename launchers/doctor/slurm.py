@@ -2,14 +2,13 @@
 
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from launchers.doctor.commands import ask, one_line
+from launchers.doctor.commands import one_line
 from launchers.doctor.finding import Check, Finding
+from launchers.slurm import client
 
-PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "sinfo", "squeue", "scancel")
 _LEAST_KILL_WAIT = 30
 _GONE = ("down", "drain", "fail", "unk", "no_respond", "inval", "maint")
 
@@ -33,7 +32,7 @@ def checks() -> list[Check]:
 
 def judge_programs(missing: Sequence[str]) -> Finding:
     """The programs that launching needs."""
-    if len(missing) == len(PROGRAMS):
+    if len(missing) == len(client.PROGRAMS):
         return Finding("programs", "skipped", "no Slurm on this machine")
     if missing:
         return Finding(
@@ -48,11 +47,6 @@ def judge_controller(works: bool, text: str) -> Finding:
         return Finding("controller", "ok", one_line(text))
     advice = "nothing can be submitted from here: ask for SLURM_CONF, or for the controller to be looked at"
     return Finding("controller", "warn", one_line(text) or "no answer", advice)
-
-
-def parse_config(text: str) -> dict[str, str]:
-    """The settings that `scontrol show config` prints."""
-    return dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", text, re.MULTILINE))
 
 
 def judge_config(config: dict[str, str]) -> Iterator[Finding]:
@@ -98,21 +92,20 @@ def judge_partition(groups: Sequence[Partition]) -> Finding:
 
 
 def _slurm() -> Iterator[Finding]:
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    missing = [program for program in client.PROGRAMS if not client.is_installed(program)]
     yield judge_programs(missing)
-    ping = ask("scontrol", "ping")
-    if ping is None:
+    if "scontrol" in missing:
         return
+    ping = client.scontrol("ping")
     if not ping.works and "SLURM_CONF" not in os.environ and "SLURM_JOB_ID" not in os.environ:
         yield Finding("controller", "skipped", f"this machine belongs to no cluster: {one_line(ping.text, 100)}")
         return
     yield judge_controller(*ping)
-    config = ask("scontrol", "show", "config")
-    if config is None or not config.works:
+    if not (settings := client.settings()):
         return
-    yield from judge_config(parse_config(config.text))
+    yield from judge_config(settings)
     partitions: dict[str, list[Partition]] = {}
-    answer = ask("sinfo", "--noheader", "--format=%P|%a|%l|%D|%T|%G")
-    for group in parse_partitions(answer.text if answer and answer.works else ""):
+    answer = client.sinfo("%P|%a|%l|%D|%T|%G")
+    for group in parse_partitions(answer.text if answer.works else ""):
         partitions.setdefault(group.name, []).append(group)
     yield from (judge_partition(groups) for groups in partitions.values())

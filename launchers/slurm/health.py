@@ -14,9 +14,9 @@ from pathlib import Path
 
 from data_prep.errors import UserError, one_line
 from data_prep.reading import parse_json
+from launchers.slurm import client
 from launchers.slurm.job import Job, read_job
-from launchers.slurm.step import on_nodes
-from pretrain.signals import die_with_parent
+from launchers.slurm.srun import on_nodes
 
 _LEAST_MEMORY = 0.02
 _LEAST_DISK_BYTES = 100 << 20
@@ -40,16 +40,10 @@ def ask(job: Job, hosts: Sequence[str]) -> dict[str, str]:
 
 
 def _ask_one(job: Job, host: str) -> str | None:
-    step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
-    step += on_nodes(job.model_copy(update={"container": None}), "launchers.slurm.health", Path.cwd())
-    process = subprocess.Popen(
-        step, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", preexec_fn=die_with_parent
-    )
-    try:
-        said, errors = process.communicate(timeout=job.health_seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()  # and not wait for its output: srun's helper may hold the pipe until the node answers
-        process.wait()
+    bare = job.model_copy(update={"container": None})
+    step = client.srun(on_nodes(bare, "launchers.slurm.health", Path.cwd()), [host])
+    code, said, errors = client.step_output(step, job.health_seconds)
+    if code is None:
         return f"gave no answer within {job.health_seconds:g} s"
     answers = [line for line in said.splitlines() if line.startswith('{"problem"')]
     if not answers:

@@ -8,8 +8,7 @@ from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
 from data_prep.reading import read_json, unusable
 from data_prep.typed import typed
-from launchers.slurm.saving import Saving
-from launchers.slurm.verdict import History
+from launchers.slurm.verdict import History, Saving
 
 _NEEDED = {"job_id", "checkpoint", "restarts", "requeues", "failure"}
 _MAX_RECORD_BYTES = 1 << 20

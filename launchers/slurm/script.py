@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from data_prep.errors import UserError
-from launchers.sbatch import Template, directives, sbatch_quote
+from launchers.slurm.script_template import Template, directives, sbatch_quote
 from launchers.slurm.submission import Submission
 from pretrain.config import ClusterConfig
 

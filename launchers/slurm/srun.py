@@ -1,24 +1,34 @@
 """One srun over the hosts of an attempt: started, watched, and ended when its ranks do not end by themselves."""
 
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from launchers.slurm import client
 from launchers.slurm.job import Job
-from launchers.slurm.step import on_nodes
-from pretrain.signals import die_with_parent
 
 _POLL_SECONDS = 0.5
-_END_SECONDS = 20.0  # for srun to end its tasks after SIGTERM
+
+
+def on_nodes(job: Job, module: str, working_dir: Path) -> list[str]:
+    """The end of an srun command that runs `python -m MODULE JOB_JSON`; the container's options are pyxis'.
+
+    --export=ALL: a job that was submitted with --export=NONE would else start its tasks without any environment.
+    """
+    words, python = ["--export=ALL"], str(job.python)
+    if job.container:
+        python = job.container.python
+        words += [f"--container-image={job.container.image}", f"--container-workdir={working_dir}"]
+        if job.container.mounts:
+            words.append(f"--container-mounts={','.join(job.container.mounts)}")
+    return [*words, python, "-m", module, str(job.path)]
 
 
 def command(job: Job, hosts: Sequence[str]) -> list[str]:
     """srun, once a node; `--wait`: when one node's task has ended, well or badly, the others are killed after 60 s."""
-    step = ["srun", "--overlap", f"--nodes={len(hosts)}", f"--ntasks={len(hosts)}", "--ntasks-per-node=1"]
-    step += [f"--nodelist={','.join(hosts)}", f"--cpus-per-task={os.environ['SLURM_CPUS_PER_TASK']}"]
-    return [*step, "--wait=60", "--kill-on-bad-exit=0", *on_nodes(job, "launchers.slurm.node", Path.cwd())]
+    node = on_nodes(job, "launchers.slurm.node", Path.cwd())
+    return client.srun(node, hosts, 1, int(os.environ["SLURM_CPUS_PER_TASK"]), ["--wait=60"])
 
 
 def run(
@@ -33,10 +43,7 @@ def run(
         is_overdue: whether srun should have ended; it is then ended.
         is_too_late: whether Slurm ends everything anyhow; srun is then left to it.
     """
-    # In a session of its own: what is sent to the supervisor's is not meant for srun, which would kill the ranks.
-    srun = subprocess.Popen(
-        words, env=environment, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGTERM)
-    )
+    srun = client.start_step(words, environment)
     while True:
         try:
             return srun.wait(_POLL_SECONDS)
@@ -44,15 +51,5 @@ def run(
             if is_too_late():
                 return None
             if is_overdue():
-                _end(srun)
+                client.end_step(srun)
                 return None
-
-
-def _end(srun: "subprocess.Popen[bytes]") -> None:
-    """Have srun kill its tasks, as far as their nodes answer."""
-    srun.terminate()
-    try:
-        srun.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        srun.kill()
-        srun.wait()

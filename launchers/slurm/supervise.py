@@ -14,11 +14,10 @@ from types import FrameType
 
 from data_prep.errors import UserError
 from launchers.hostfile import format_hostfile
-from launchers.slurm import health, queue, srun
+from launchers.slurm import client, health, srun
 from launchers.slurm.attempt import prepare
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.record import read_history, write_history
-from launchers.slurm.saving import Saving
 from launchers.slurm.verdict import (
     Complete,
     Decision,
@@ -28,6 +27,8 @@ from launchers.slurm.verdict import (
     Outcome,
     Requeue,
     Restart,
+    Saving,
+    ending_of,
     first_start,
     next_after,
 )
@@ -67,7 +68,7 @@ class Supervisor:
         """
         # DeepSpeed would train on fewer without a word.
         format_hostfile(list(self.hosts), self.job.nodes + self.job.spare_nodes, self.job.processes_per_node)
-        kill_wait = queue.kill_wait()
+        kill_wait = client.kill_wait()
         self.patience = max(kill_wait - _SPOKEN_SECONDS, kill_wait / 2)
         start = int(os.environ.get("SLURM_RESTART_COUNT", "0")) + 1
         self._say(f"start {start} on {' '.join(self.hosts)}")
@@ -153,7 +154,7 @@ class Supervisor:
         return replace(outcome, saving=saving)
 
     def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
-        ending = queue.ending_of(queue.own_fields())
+        ending = ending_of(client.own_fields())
         at, warned = last_step(self.run.journal), self.warned_at is not None
         return Outcome(
             state, reason, retry and not self.ended, at, self._checkpoint(), warned and not self.ended, ending
@@ -190,7 +191,7 @@ class Supervisor:
         for number in (signal.SIGUSR1, signal.SIGTERM):  # which Slurm sends for the requeue itself
             signal.signal(number, signal.SIG_IGN)
         self._say(f"{decision.reason}; requeued to go on{without}")
-        problem = queue.requeue(decision.exclude)
+        problem = client.requeue(decision.exclude)
         if problem:
             return self._conclude(Fail(f"{decision.reason}; it could not be requeued ({problem})"))
         if not self.run.is_asked_to_end():
@@ -249,7 +250,7 @@ class Supervisor:
         """Whether Slurm is about to kill this process."""
         if self.terminated_at is None or time.monotonic() - self.terminated_at < self.patience:
             return False
-        if queue.ending_of(queue.own_fields()) == "no":
+        if ending_of(client.own_fields()) == "no":
             self.terminated_at = None  # a signal, and nothing behind it
         return self.terminated_at is not None
 
@@ -273,7 +274,8 @@ def main(arguments: list[str]) -> int:
     """Supervise the job; 1 and one sentence when it cannot start."""
     try:
         job = read_job(Path(arguments[0]))
-        return Supervisor(job, int(os.environ["SLURM_JOB_ID"]), queue.granted_hosts()).supervise()
+        hosts = client.host_names(os.environ["SLURM_JOB_NODELIST"])
+        return Supervisor(job, int(os.environ["SLURM_JOB_ID"]), hosts).supervise()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

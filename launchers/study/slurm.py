@@ -8,20 +8,11 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from launchers.sbatch import (
-    Template,
-    cancel,
-    check_available,
-    directives,
-    log_pattern,
-    max_array_size,
-    recorded_jobs,
-    still_queued,
-    submit,
-)
-from launchers.slurm import queue
+from launchers.slurm import client
 from launchers.slurm.script import check_time_limit, environment_lines, own_options, queue_options, setup_lines
+from launchers.slurm.script_template import Template, directives, log_pattern
 from launchers.slurm.submission import cores_of
+from launchers.slurm.verdict import ending_of
 from launchers.study.child import is_done
 from launchers.study.definition import Study, children
 from launchers.study.run import needs_timing
@@ -37,7 +28,7 @@ def submit_study(folder: Path, study: Study, config: Config) -> str:
     Raises:
         UserError: if Slurm is not there or refuses a job, jobs of this study wait or run, or a run needs a container.
     """
-    check_available()
+    client.check_available()
     _check(folder, study, config)
     numbers = todo(folder, study)
     made = folder / "slurm"
@@ -48,9 +39,11 @@ def submit_study(folder: Path, study: Study, config: Config) -> str:
     ids: list[str] = []
     try:
         for part, options in plan(numbers, needs_timing(folder, study)):
-            ids.append(submit(made / f"{part}.sh", [option.format(before=ids[-1:] and ids[-1]) for option in options]))
+            ids.append(
+                client.submit(made / f"{part}.sh", [option.format(before=ids[-1:] and ids[-1]) for option in options])
+            )
     except BaseException:
-        cancel(ids)
+        client.cancel(ids)
         raise
     with atomic_writer(made / "jobs") as file:
         file.write(f"{' '.join(ids)}\n".encode())
@@ -116,9 +109,9 @@ def queue_again() -> None:
     """Have the job that this process is queued again, if it is one that Slurm has warned before its time limit."""
     if "SLURM_JOB_ID" not in os.environ:
         return
-    fields, name = queue.own_fields(), queue.own_name()
-    if queue.ending_of(fields) == "no" and fields.get("BatchFlag") == fields.get("Requeue") == "1":
-        problem = queue.requeue([])
+    fields, name = client.own_fields(), client.own_name()
+    if ending_of(fields) == "no" and fields.get("BatchFlag") == fields.get("Requeue") == "1":
+        problem = client.requeue([])
         print(f"job {name} cannot be queued again: {problem}" if problem else f"job {name} is queued again", flush=True)
 
 
@@ -127,9 +120,9 @@ def _check(folder: Path, study: Study, config: Config) -> None:
         raise UserError("cluster.container: a study's jobs run in no container yet; use cluster.setup")
     if config.cluster.template:
         raise UserError("cluster.template is for `maskwright launch slurm`; a study's jobs have a script of their own")
-    if len(children(study)) >= (most := max_array_size()):
+    if len(children(study)) >= (most := client.max_array_size()):
         raise UserError(f"the study has {len(children(study))} runs, and an array has {most - 1} elements at most here")
-    if queued := still_queued(recorded_jobs(folder / "slurm" / "jobs")):
+    if queued := client.still_queued(client.recorded_jobs(folder / "slurm" / "jobs")):
         raise UserError(f"jobs {' '.join(queued)} of {folder} wait or run; wait, or `scancel {' '.join(queued)}`")
 
 

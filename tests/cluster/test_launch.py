@@ -168,7 +168,7 @@ ARRAY = """\
 echo "start ${{SLURM_RESTART_COUNT:-0}}" >>"{folder}/starts-$SLURM_ARRAY_TASK_ID"
 cd {root}
 if [ "$SLURM_ARRAY_TASK_ID-${{SLURM_RESTART_COUNT:-0}}" = 3-0 ]; then
-    {python} -c 'from launchers.slurm import queue; print(queue.requeue([]))'
+    {python} -c 'from launchers.slurm import client; print(client.requeue([]))'
     sleep 60
 fi
 sleep 3

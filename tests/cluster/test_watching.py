@@ -130,4 +130,4 @@ def test_outside_of_a_cluster_there_is_one_sentence() -> None:
     command = [sys.executable, "-m", "launchers.cli", "launch", "list"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"PATH": "/nowhere"})
     assert result.returncode == 1
-    assert "there is no squeue here" in result.stderr
+    assert "squeue was not found" in result.stderr

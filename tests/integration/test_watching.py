@@ -60,7 +60,7 @@ def test_several_runs_and_folders_of_runs(done, tmp_path):
     assert shown.count("completed") == 2
     listed = runs.maskwright("launch", "list", tmp_path)
     assert listed.stdout.count("24 of 24") == 2
-    assert "queue is not known" in listed.stderr
+    assert "cannot read Slurm's queue" in listed.stderr
     assert runs.maskwright("status", tmp_path / "a", "--exit-code").returncode == 1
     assert runs.maskwright("status", tmp_path / "a" / "empty").returncode == 1
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from launchers.slurm.seeds import Seeds
-from launchers.slurm.submission import Submission
+from launchers.slurm.submission import Seeds, Submission
 from pretrain.config import Config
 
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100% é;'

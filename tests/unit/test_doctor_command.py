@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor import gpus, slurm, storage
+from launchers.doctor import gpus, storage
 from launchers.doctor.finding import Check, Finding, worst
 from launchers.doctor.report import as_json, line
 from launchers.doctor.run_checks import run_checks
 from launchers.doctor.subjects import all_checks
+from launchers.slurm.client import parse_settings
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
 
@@ -118,7 +119,7 @@ def test_random_output_of_programs_does_no_harm():
     draw = random.Random(0)
     for _ in range(200):
         text = "".join(draw.choice("ab01|=,*\n -.") for _ in range(80))
-        slurm.parse_config(text)
+        parse_settings(text)
         gpus.parse_gpus(text)
 
 

@@ -3,10 +3,11 @@
 import pytest
 
 from launchers.doctor import slurm
+from launchers.slurm import client
 from tests.support.doctor import status
 
 
-@pytest.mark.parametrize("missing,expected", [((), "ok"), (("salloc",), "warn"), (slurm.PROGRAMS, "skipped")])
+@pytest.mark.parametrize("missing,expected", [((), "ok"), (("salloc",), "warn"), (client.PROGRAMS, "skipped")])
 def test_slurm_programs(missing, expected):
     assert status(slurm.judge_programs(missing)) == expected
 
@@ -19,10 +20,10 @@ MaxArraySize            = 1001
 
 
 def test_slurm_settings():
-    found = {finding.name: finding for finding in slurm.judge_config(slurm.parse_config(CONFIG))}
+    found = {finding.name: finding for finding in slurm.judge_config(client.parse_settings(CONFIG))}
     assert status(found["requeue"]) == status(found["kill wait"]) == "warn"
     assert found["arrays"].value.startswith("up to 1,000 elements")
-    sound = slurm.parse_config(CONFIG.replace("= 0", "= 1").replace("10 sec", "30 sec"))
+    sound = client.parse_settings(CONFIG.replace("= 0", "= 1").replace("10 sec", "30 sec"))
     assert {finding.status for finding in slurm.judge_config(sound)} == {"ok"}
     assert status(slurm.judge_controller(True, "Slurmctld(primary) at ctl is UP")) == "ok"
     assert status(slurm.judge_controller(True, "Slurmctld(primary) at ctl is DOWN")) == "warn"

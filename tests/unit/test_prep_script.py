@@ -29,7 +29,7 @@ from launchers.prep_array import (
     tasks_per_element,
     write_scripts,
 )
-from launchers.sbatch import max_array_size
+from launchers.slurm.client import max_array_size
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'

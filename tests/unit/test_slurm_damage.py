@@ -9,12 +9,11 @@ import pytest
 
 from data_prep.errors import UserError
 from launchers.prep_array import STAGES
-from launchers.sbatch import recorded_jobs
+from launchers.slurm.client import recorded_jobs
 from launchers.slurm.health import read_answer
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.record import read_history, read_saving, write_history
-from launchers.slurm.saving import Saving
-from launchers.slurm.verdict import Failure, History
+from launchers.slurm.verdict import Failure, History, Saving
 from launchers.slurm.witness import Witness
 from pretrain.run_folder import RunFolder
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from launchers.sbatch import sbatch_quote
 from launchers.slurm.script import PLACEHOLDERS, check_time_limit, read_template, render
+from launchers.slurm.script_template import sbatch_quote
 from tests.support.slurm_jobs import NASTY, directives, submission
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from data_prep.errors import UserError
 from launchers.hostfile import format_hostfile
-from launchers.sbatch import sbatch_quote, submit
 from launchers.slurm.attempt import Attempt
+from launchers.slurm.client import submit
 from launchers.slurm.job import read_job
 from launchers.slurm.node import command, rank_of
 from launchers.slurm.script import render
-from launchers.slurm.seeds import Seeds
-from launchers.slurm.step import on_nodes
-from launchers.slurm.submission import check_mounts
+from launchers.slurm.script_template import sbatch_quote
+from launchers.slurm.srun import on_nodes
+from launchers.slurm.submission import Seeds, check_mounts
 from pretrain.config import ContainerConfig, load_config
 from pretrain.run_folder import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, submission

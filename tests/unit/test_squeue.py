@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers import squeue
 from launchers.run_logs import follow, last_lines, logs_of
+from launchers.slurm import client
 from pretrain.run_folder import RunFolder
 
 
 def line(**fields: str) -> str:
-    values = dict.fromkeys(squeue._FIELDS, "x") | {"task": "N/A", "comment": "(null)", "script": "/bin/sh"} | fields
-    return squeue._SEPARATOR.join(values.values())
+    values = dict.fromkeys(client._FIELDS, "x") | {"task": "N/A", "comment": "(null)", "script": "/bin/sh"} | fields
+    return client._SEPARATOR.join(values.values())
 
 
 def test_runs_are_found_by_comment_and_by_script(tmp_path):
-    named = squeue.parse(line(id="12", comment="maskwright:/runs/a | b", state="RUNNING"))
+    named = client.parse_job(line(id="12", comment="maskwright:/runs/a | b", state="RUNNING"))
     assert (named.id, named.run, named.waits) == ("12", Path("/runs/a | b"), False)
-    seed = squeue.parse(line(id="13_4", task="4", comment="maskwright:/runs/s/seed-%a", state="PENDING"))
+    seed = client.parse_job(line(id="13_4", task="4", comment="maskwright:/runs/s/seed-%a", state="PENDING"))
     assert (seed.run, seed.waits) == (Path("/runs/s/seed-4"), True)
-    assert squeue.parse(line(script="/runs/c/slurm/job.sh")).run == Path("/runs/c")
+    assert client.parse_job(line(script="/runs/c/slurm/job.sh")).run == Path("/runs/c")
     (tmp_path / "prep.sh").write_text("#!/bin/sh\n# A job array, written by `maskwright launch prep`: ...\n")
-    ours = squeue.parse(line(script=str(tmp_path / "prep.sh")))
+    ours = client.parse_job(line(script=str(tmp_path / "prep.sh")))
     assert ours is not None
     assert ours.run is None
 
@@ -35,7 +35,7 @@ def test_runs_are_found_by_comment_and_by_script(tmp_path):
     "text", ["", "slurm_load_jobs error", line(), line(script="/nowhere/else.sh"), line() + "\x1f"]
 )
 def test_other_jobs_are_left_out(text):
-    assert squeue.parse(text) is None
+    assert client.parse_job(text) is None
 
 
 def fake_squeue(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,12 +46,11 @@ def fake_squeue(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_controller_that_is_down_or_silent(tmp_path, monkeypatch):
     fake_squeue(tmp_path, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", monkeypatch)
-    assert squeue.own_jobs() == ([], "slurm_load_jobs error: Unable to contact slurm controller")
-    monkeypatch.setattr(squeue, "_SECONDS", 0.2)
+    assert client.own_jobs() == ([], "slurm_load_jobs error: Unable to contact slurm controller")
     fake_squeue(tmp_path, "exec sleep 5", monkeypatch)
-    assert "does not answer" in squeue.own_jobs()[1]
+    assert "did not answer" in client.own_jobs(seconds=0.2)[1]
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert squeue.own_jobs() == ([], "there is no squeue here")
+    assert client.own_jobs() == ([], "squeue was not found: run this on a login node of a Slurm cluster")
 
 
 def test_jobs_come_in_order(tmp_path, monkeypatch):
@@ -59,7 +58,7 @@ def test_jobs_come_in_order(tmp_path, monkeypatch):
         line(id=name, comment=f"maskwright:/{name}").replace("\x1f", "\\037") for name in ("10_2", "9", "10_1")
     )
     fake_squeue(tmp_path, f"printf '{rows}\\n'", monkeypatch)
-    assert [job.id for job in squeue.own_jobs()[0]] == ["9", "10_1", "10_2"]
+    assert [job.id for job in client.own_jobs()[0]] == ["9", "10_1", "10_2"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 9999, 10_000, 20_000, None])

@@ -7,12 +7,11 @@ import stat
 import pytest
 from typer.testing import CliRunner
 
-from launchers import squeue
 from launchers.app import app
 from launchers.commands import status
+from launchers.slurm import client
 from launchers.slurm.record import write_history
-from launchers.slurm.saving import Saving
-from launchers.slurm.verdict import History
+from launchers.slurm.verdict import History, Saving
 from pretrain.run_folder import RunFolder
 from tests.support.report_runs import eventful, write_run
 
@@ -57,8 +56,8 @@ def queue(folder, monkeypatch):
     """Sets the state of job 12 of the run, which scancel takes away, if it waits, as `taken` says."""
     programs = folder.path.parent / "bin"
     programs.mkdir()
-    state, values = programs / "state", dict.fromkeys(squeue._FIELDS, "x")
-    line = squeue._SEPARATOR.join(
+    state, values = programs / "state", dict.fromkeys(client._FIELDS, "x")
+    line = client._SEPARATOR.join(
         (values | {"id": "12", "comment": f"maskwright:{folder.path}", "state": "%s"}).values()
     )
     texts = {

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from launchers.slurm import health, queue, srun
+from launchers.slurm import client, health, srun
 from launchers.slurm.health import ask, problem_here
 from launchers.slurm.job import Job
 from launchers.slurm.record import read_history, read_saving, write_history
-from launchers.slurm.saving import Saving
 from launchers.slurm.supervise import Supervisor
-from launchers.slurm.verdict import Failure, History, Restart
+from launchers.slurm.verdict import Failure, History, Restart, Saving, ending_of
 from launchers.slurm.witness import Witness, host_of
 from pretrain.journal import Entry, format_entry, last_step
 from pretrain.run_folder import RunFolder, refuse
@@ -237,12 +236,12 @@ echo "$@" >> {said}
 case "$*" in *show*) echo 'JobId=5 JobState=RUNNING Reason=None ExcNodeList=n9';; esac
 case "$1" in update) [ $(grep -c update {said}) -gt 2 ];; esac"""
     program(programs, "scontrol", script)
-    assert queue.requeue(["n1", "n2"]) is None
+    assert client.requeue(["n1", "n2"]) is None
     shown, *changed = said.read_text().splitlines()
     assert shown == f"--oneliner show job {name}"
     assert changed == [f"requeue {name}"] + [f"update JobId={name} ExcNodeList=n9,n1,n2"] * 3
     program(programs, "scontrol", "echo 'Job is no longer pending' >&2; exit 1")
-    assert queue.requeue([]) == "Job is no longer pending"
+    assert client.requeue([]) == "Job is no longer pending"
 
 
 @pytest.mark.parametrize(
@@ -250,8 +249,8 @@ case "$1" in update) [ $(grep -c update {said}) -gt 2 ];; esac"""
     [("RUNNING", "None", "no"), ("COMPLETING", "TimeLimit", "limit"), ("COMPLETING", "None", "other")],
 )
 def test_how_slurm_ends_a_job(state: str, reason: str, ending: str) -> None:
-    assert queue.ending_of({"JobState": state, "Reason": reason}) == ending
-    assert queue.ending_of({}) == "no", "the controller does not answer"
+    assert ending_of({"JobState": state, "Reason": reason}) == ending
+    assert ending_of({}) == "no", "the controller does not answer"
 
 
 def test_an_srun_that_does_not_end_is_ended(programs: Path, tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""Batch scripts: the templates' language, sbatch's quoting, and the notation of log paths."""
+
+import string
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from data_prep.errors import UserError
+
+
+class Template(string.Template):
+    """`@{name}` is filled in and `@@` is an at sign, so that the shell keeps its dollars."""
+
+    delimiter = "@"
+
+    @classmethod
+    def load(cls, name: str) -> "Template":
+        """The template of that file name in launchers/templates."""
+        return cls(resources.files("launchers").joinpath(f"templates/{name}").read_text(encoding="utf-8"))
+
+
+def directives(options: Mapping[str, str | None]) -> str:
+    """One `#SBATCH` line for each option that has a value."""
+    return "\n".join(
+        f"#SBATCH --{name}={sbatch_quote(name, value)}" for name, value in options.items() if value is not None
+    )
+
+
+def sbatch_quote(name: str, value: str) -> str:
+    """Quote a value for an `#SBATCH` line by sbatch's rules: double quotes, and a backslash before `"` and `\\`.
+
+    Raises:
+        UserError: for characters that would end the line, and for a backslash in the log's path, which sbatch
+            takes as `leave %j as it is`.
+    """
+    if not value.isprintable() or not value:
+        raise UserError(
+            f"{name} {value!r} cannot be written in a Slurm script: it is empty or has unprintable characters"
+        )
+    if name == "output" and "\\" in value:
+        raise UserError(
+            f"output {value!r} has a backslash, which Slurm cannot have in a log's path: choose another path"
+        )
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def log_pattern(folder: Path, name: str) -> str:
+    """The path of a log in sbatch's notation: of `name` the patterns are kept (%j is the job id), of `folder` none."""
+    return f"{folder}/".replace("%", "%%") + name
