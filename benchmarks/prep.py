@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.cache import LocalCache  # noqa: E402
+from data_prep.cache import Cache  # noqa: E402
 from data_prep.encoding import Encoders  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
@@ -160,7 +160,7 @@ def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
     plain = folder / "stage.jsonl"
     plain.write_bytes(text)
     whole = Found("", str(plain), "jsonl")
-    parsed, rows = took(lambda: list(open_rows(whole, 0, len(text), Options(), LocalCache(folder, 1))))
+    parsed, rows = took(lambda: list(open_rows(whole, 0, len(text), Options(), Cache(folder, 1))))
     lines = [line for line in text.split(b"\n") if line]
     loads, _ = took(lambda: [orjson.loads(line) for line in lines])
     texts = [row.text for row in rows]

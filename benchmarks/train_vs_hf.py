@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.cache import CACHE, CACHE_BYTES, LocalCache  # noqa: E402
+from data_prep.cache import CACHE, CACHE_BYTES, Cache  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.reader import Dataset  # noqa: E402
@@ -99,7 +99,7 @@ def write_text(inputs: list[str], documents: int, out: Path) -> Path:
     """The first documents of the inputs as one .jsonl that both sides read."""
     written = 0
     with open(out, "w", encoding="utf-8") as file:
-        for text in Sample(find_inputs(inputs), Options(), 10**12, LocalCache(CACHE, CACHE_BYTES)):
+        for text in Sample(find_inputs(inputs), Options(), 10**12, Cache(CACHE, CACHE_BYTES)):
             if written == documents:
                 break
             file.write(json.dumps({"text": text}) + "\n")

@@ -15,11 +15,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from data_prep.errors import UserError
-from data_prep.file_errors import cannot_write
+from data_prep.errors import UserError, cannot_write
 from data_prep.reading import open_plain
 
+_POLL_SECONDS = 0.02  # between two attempts to take a lock
 ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
+
+
+class LockHeldError(Exception):
+    """Another process, or another thread, holds a lock."""
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, wait: bool = True, needed: bool = True) -> Iterator[bool]:
+    """Hold a lock on the file `path`, made if it is missing, while the block runs or until this process ends.
+
+    Gives whether it is locked.
+
+    Args:
+        wait: for another holder.
+        needed: else the block also runs where no such file can be made or locked, as on some network file systems.
+
+    Raises:
+        LockHeldError: if another one holds it, without `wait`. OSError: if it is `needed` and cannot be locked.
+    """
+    from filelock import FileLock, Timeout  # 50 ms, for what many commands do not need
+
+    lock = FileLock(path, -1 if wait else 0, poll_interval=_POLL_SECONDS)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise LockHeldError from None
+    except OSError:
+        if needed:
+            raise
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
 
 
 def fsync_path(path: Path) -> None:

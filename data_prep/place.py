@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from data_prep.cache import LocalCache
+from data_prep.cache import Cache
 from data_prep.files import write_json
 from data_prep.reading import read_json
 from data_prep.typed import PathText
@@ -21,8 +21,8 @@ class Place:
     cache: PathText
     cache_bytes: int
 
-    def open_cache(self) -> LocalCache:
-        return LocalCache(Path(self.cache), self.cache_bytes)
+    def open_cache(self) -> Cache:
+        return Cache(Path(self.cache), self.cache_bytes)
 
 
 def write_place(place: Place, out: Path) -> None:

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import deduplicate
-from data_prep.cache import CACHE, CACHE_BYTES, LocalCache
+from data_prep.cache import CACHE, CACHE_BYTES, Cache
 from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
 from data_prep.document_ids import id_note
-from data_prep.errors import UserError
-from data_prep.file_errors import interrupted
-from data_prep.files import fsync_path, make_folder, sha256_file
+from data_prep.errors import UserError, interrupted
+from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file
 from data_prep.format import Manifest, TokenizerInfo
 from data_prep.merge import NoDocuments, merge
 from data_prep.notes import notes_of
@@ -164,7 +162,7 @@ def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[s
 
     Raises UserError if an input cannot be read, or OUT was begun with other settings.
     """
-    out, cache = request.out, LocalCache(request.cache, request.cache_bytes)
+    out, cache = request.out, Cache(request.cache, request.cache_bytes)
     settings, notes = _with_evaluation(request)
     plan = open_plan(out, tokenizer, settings)
     inputs = _outside(request.inputs, out)
@@ -274,12 +272,11 @@ def _locked(out: Path, check: Callable[[Path], object]) -> Iterator[None]:
     """
     check(out)
     make_folder(out / "prep")
-    with open(out / "prep" / "lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"Another process is preparing {out} now; wait for it or stop it.") from None
-        yield
+    try:
+        with file_lock(out / "prep" / "lock", wait=False):
+            yield
+    except LockHeldError:
+        raise UserError(f"Another process is preparing {out} now; wait for it or stop it.") from None
 
 
 @contextlib.contextmanager

@@ -1,4 +1,7 @@
-"""Files behind fsspec URLs: what is there, how large, which version. Credentials are fsspec's own business."""
+"""Files behind fsspec URLs: existence, size, version; and secrets in URLs, hidden from messages, logs and MLflow.
+
+Credentials are fsspec's own business.
+"""
 
 import contextlib
 import os
@@ -8,8 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from data_prep.errors import UserError
-from data_prep.file_errors import NO_ROOM
+from data_prep.errors import NO_ROOM, UserError
 
 T = TypeVar("T")
 ATTEMPTS = 5
@@ -45,6 +47,26 @@ def without_query(url: str) -> str:
     """Other protocols than HTTP have ? in patterns; there a name and = must follow, as in `?versionId=1` of S3."""
     is_http = url.partition("://")[0].lower() in _HTTP
     return re.sub(r"[?#].*" if is_http else r"\?[\w-]+=.*", "", url, flags=re.DOTALL)
+
+
+def redact(text: str) -> str:
+    """`text` without what stands for a secret in addresses: `user:password@`, `?password=...`, `&signature=...`."""
+    text = re.sub(r"(?<!sqlite)://\S*@", "://***@", text)
+    return re.sub(r"(?i)([?&][^=&\s]*(?:pass|pwd|token|secret|key|sig|cred|auth)[^=&\s]*=)[^&\s]+", r"\1***", text)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether an environment variable holds a secret, by its name (`HF_TOKEN`) or by an address in it."""
+    words = r"pass|pwd|token(?!iz)|secret|credential|(?:^|_)(?:api)?keys?(?:_|$)"
+    return bool(re.search(words, name, re.IGNORECASE)) or redact(value) != value
+
+
+def assigned_secret(shell: str) -> str | None:
+    """The variable that lines of shell give a secret in plain text; `TOKEN=$(cat ~/.token)` and `TOKEN=$1` do not."""
+    for name, value in re.findall(r"""(\w+)=['"]?(?=([^\s'"]*))""", shell):
+        if value and not value.startswith(("$", "`")) and is_secret(name, value):
+            return str(name)
+    return None
 
 
 class Identity(NamedTuple):
@@ -121,6 +143,8 @@ def remote_errors(url: str) -> Iterator[None]:
         raise
     except Exception as raised:
         error = true_error(raised)
+        if getattr(error, "errno", None) in NO_ROOM:  # of this machine's disk
+            raise
         if isinstance(error, FileNotFoundError):
             message = f"{shown(url)} does not exist, or is not visible with your credentials."
         elif isinstance(error, PermissionError):

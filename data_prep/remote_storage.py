@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,16 @@ from typing import Any
 import xxhash
 
 from data_prep import format
-from data_prep.cache import make_folder
+from data_prep.cache import Cache
 from data_prep.errors import DamagedData, UserError
 from data_prep.files import atomic_writer, read_into
 from data_prep.format import Manifest, ShardInfo, TokenizerInfo, parse_manifest, xxh3
-from data_prep.pieces import PieceCache
 from data_prep.remote import BACKOFF_SECONDS, Remote, identity, open_remote, remote_errors, retried, shown, true_error
 from data_prep.storage import RESTORE, STAT_THREADS, Span, check_span, index_problem
 
 
 class RemoteStorage:
-    """Indexes and blocks are pieces of the cache, named by what the manifest says of their content.
+    """Indexes and blocks are entries of the cache, named by what the manifest says of their content.
 
     So they stay good when the data set is moved, copied or grown. Each is checked before it is kept, a block also each
     time that it is read, an index the first time that a process reads it.
@@ -37,7 +36,7 @@ class RemoteStorage:
         self.folder = None
         self._url = url
         self._opened: tuple[int, Remote] | None = None
-        self._cache = PieceCache(cache_dir / "datasets", cache_bytes)
+        self._cache = Cache(cache_dir, cache_bytes)
         self._tokenizer_lock = threading.Lock()
 
     def place(self, name: str) -> str:
@@ -62,7 +61,7 @@ class RemoteStorage:
     def tokenizer(self, info: TokenizerInfo) -> Path:
         folder = self._cache.folder / "tokenizers" / info.sha256
         with self._tokenizer_lock:
-            make_folder(folder)
+            folder.mkdir(parents=True, exist_ok=True)
             for name, digest in info.files.items():
                 if not (folder / name).is_file() or _sha256((folder / name).read_bytes()) != digest:
                     data = self._fetch(f"tokenizer/{name}")
@@ -78,10 +77,10 @@ class RemoteStorage:
         key = _key("index", shard.index_sha256)
         fetch = functools.partial(self._fetch_index, shard)
         with contextlib.ExitStack() as stack:
-            descriptor = stack.enter_context(self._piece(key, fetch))
+            descriptor = stack.enter_context(self._cache.open(key, fetch))
             if index_problem(descriptor, shard, trusted):
                 self._cache.drop(key)
-                descriptor = stack.enter_context(self._piece(key, fetch))
+                descriptor = stack.enter_context(self._cache.open(key, fetch))
                 if problem := index_problem(descriptor, shard, trusted):
                     raise self._worn(f"{shard.index_name} {problem}")
             yield descriptor
@@ -89,7 +88,7 @@ class RemoteStorage:
     def read(self, span: Span, out: memoryview) -> None:
         key = _key("span", span.shard.sha256, span.offset, span.size, span.xxh3)
         for _ in range(2):
-            with self._piece(key, functools.partial(self._fetch_span, span)) as descriptor:
+            with self._cache.open(key, functools.partial(self._fetch_span, span)) as descriptor:
                 if read_into(descriptor, out, 0) == span.size and xxh3(out) == span.xxh3:
                     return
             self._cache.drop(key)
@@ -127,14 +126,6 @@ class RemoteStorage:
                 if _is_absent(error):
                     return False, None
                 raise
-
-    @contextlib.contextmanager
-    def _piece(self, key: str, fetch: Callable[[], bytes]) -> Iterator[int]:
-        try:
-            with self._cache.open(key, fetch) as descriptor:
-                yield descriptor
-        except OSError as error:
-            raise UserError(f"The cache folder {self._cache.folder} cannot be used: {error.strerror}.") from error
 
     def _worn(self, what: str) -> UserError:
         return UserError(f"The cache folder {self._cache.folder} damages what is put there ({what}); use another disk.")

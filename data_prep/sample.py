@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from data_prep.cache import LocalCache
+from data_prep.cache import Cache
 from data_prep.remote import shown
 from data_prep.sources import Examined, Found, Options, examine, open_rows
 
@@ -18,7 +18,7 @@ class Sample:
     `rejected` rows could not be read, the first for `first_reason`.
     """
 
-    def __init__(self, inputs: Sequence[Found], options: Options, sample_bytes: int, cache: LocalCache) -> None:
+    def __init__(self, inputs: Sequence[Found], options: Options, sample_bytes: int, cache: Cache) -> None:
         self.options, self.sample_bytes, self.cache = options, sample_bytes, cache
         # Multiples of the golden ratio modulo 1 are evenly spread, wherever one stops.
         order = sorted(range(len(inputs)), key=lambda number: number * 0.618033988749895 % 1)

@@ -20,8 +20,7 @@ def _main() -> None:
     # Imported here, since each worker process that a command spawns imports this module anew.
     import typer
 
-    from data_prep.errors import UserError
-    from data_prep.file_errors import unforeseen
+    from data_prep.errors import UserError, unforeseen
     from launchers import usage
     from launchers.app import app
     from pretrain.threads import waiting

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.file_errors import cannot_write
+from data_prep.errors import UserError, cannot_write
 from data_prep.files import check_writable, write_json
 
 

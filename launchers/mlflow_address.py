@@ -46,7 +46,7 @@ def _experiment_of(model: Path) -> str | None:
 
 def refuse_password(uri: str | None) -> None:
     """Raise UserError if the address that an option gives holds a password."""
-    from pretrain.redact import redact
+    from data_prep.remote import redact
 
     if uri and redact(uri) != uri:
         raise UserError("Do not write a password on a command line, which others can read. Set MLFLOW_TRACKING_URI.")

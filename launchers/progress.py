@@ -1,4 +1,4 @@
-"""What the commands that take long show while they work, and how many cores they have."""
+"""The progress display of commands that take long."""
 
 import sys
 import time
@@ -9,14 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pretrain.threads import usable_cores
-
 PLAIN_SECONDS = 10  # between lines where there is no terminal
-
-
-def cores() -> int:
-    """Cores that this process may use: what a scheduler or a container grants can be fewer than the machine has."""
-    return usable_cores().number
 
 
 class ProgressLine:

@@ -18,10 +18,10 @@ import torch.distributed as dist
 from data_prep.errors import UserError
 from data_prep.files import write_json
 from data_prep.reading import read_json
+from data_prep.remote import redact
 from data_prep.typed import typed
 from pretrain.agree import all_gather_json
 from pretrain.environment_file import MAX_ENVIRONMENT_BYTES
-from pretrain.redact import redact
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
 _SLURM = (

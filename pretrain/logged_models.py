@@ -5,7 +5,6 @@ killed is taken up where it stopped: a model is whole when MLflow calls it READY
 """
 
 import contextlib
-import fcntl
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.files import no_link
+from data_prep.files import file_lock
 from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
@@ -246,7 +245,5 @@ def _link(tracked: TrackedRun, config: Config, one: Candidate, model_id: str) ->
 def _one_at_a_time(folder: RunFolder) -> Iterator[None]:
     """The training's own pass and a person's command would log the same model twice."""
     folder.exports.mkdir(exist_ok=True)
-    with open(folder.exports / ".lock", "a", opener=no_link) as file:
-        with contextlib.suppress(OSError):  # a network file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
+    with file_lock(folder.exports / ".lock", needed=False):
         yield

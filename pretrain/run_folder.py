@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
-from data_prep.errors import MissingFile, UserError
-from data_prep.file_errors import NO_ROOM
-from data_prep.files import atomic_writer, make_folder, no_link, write_json
+from data_prep.errors import NO_ROOM, MissingFile, UserError
+from data_prep.files import atomic_writer, file_lock, make_folder, no_link, write_json
 from data_prep.folders import require_run
 from data_prep.reading import read_json
 
@@ -113,6 +112,9 @@ class RunFolder:
 
     def lock(self) -> IO[str]:
         """Hold the folder while the returned file is open, here or in a process that inherits it.
+
+        That the processes of the run inherit the lock is why this is flock itself: the lock of the filelock package
+        belongs to one process, and ends with it.
 
         Raises:
             UserError: naming the holder, if another process holds it.
@@ -283,9 +285,7 @@ class RunFolder:
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         """One rank after the other: they often fail in the same instant."""
-        with contextlib.ExitStack() as held:
-            with contextlib.suppress(OSError):  # no room for the file, or a network file system without locks
-                fcntl.flock(held.enter_context(open(self.path / ".failure", "a", opener=no_link)), fcntl.LOCK_EX)
+        with file_lock(self.path / ".failure", needed=False):
             yield
 
     def recorded_status(self) -> Status:

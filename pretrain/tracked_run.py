@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
+from data_prep.remote import redact
 from pretrain.config import Config
-from pretrain.redact import redact
 from pretrain.tracking import load_record
 from pretrain.tracking.destination import destination
 from pretrain.tracking.inputs import describe_input, send_inputs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import xxhash
 
-from data_prep.cache import LocalCache
+from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.reading import open_regular
 from data_prep.remote import Remote, identity, is_url, open_remote, remote_errors, shown
@@ -25,7 +25,7 @@ class Examined:
     unit_bytes: tuple[int, ...] | None
 
 
-def examine(found: Found, cache: LocalCache, options: Options | None = None) -> Examined:
+def examine(found: Found, cache: Cache, options: Options | None = None) -> Examined:
     """Size, digest and units of an input; big files are sampled, not read.
 
     Units: bytes of uncompressed text files; row groups of parquet and record batches of arrow files, in bytes of
@@ -75,7 +75,7 @@ def _units(found: Found, path: Path, size: int, options: Options) -> tuple[int, 
     return (parquet_units if found.kind == "parquet" else arrow_units)(str(path), options, found.location)
 
 
-def _examine_remote(found: Found, cache: LocalCache, options: Options) -> Examined:
+def _examine_remote(found: Found, cache: Cache, options: Options) -> Examined:
     remote = open_remote(found.location)
     with remote_errors(found.location):
         known = identity(remote)
@@ -87,9 +87,7 @@ def _examine_remote(found: Found, cache: LocalCache, options: Options) -> Examin
     return Examined(known.size, digest, _remote_units(found, remote, known.size, cache, options))
 
 
-def _remote_units(
-    found: Found, remote: Remote, size: int, cache: LocalCache, options: Options
-) -> tuple[int, ...] | None:
+def _remote_units(found: Found, remote: Remote, size: int, cache: Cache, options: Options) -> tuple[int, ...] | None:
     if found.kind == "arrow":  # has no table of contents, and a download of everything is too much for a plan
         return (size,)
     if found.kind != "parquet":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from data_prep.cache import LocalCache
+from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.remote import is_url, shown
 from data_prep.sources.base import Counts, Found, Options, Row
@@ -19,9 +19,7 @@ class Rows(Counts):
     earlier ranges. Raises UserError for an input that cannot be opened.
     """
 
-    def __init__(
-        self, found: Found, first: int, last: int, options: Options, cache: LocalCache, max_bytes: int
-    ) -> None:
+    def __init__(self, found: Found, first: int, last: int, options: Options, cache: Cache, max_bytes: int) -> None:
         super().__init__()
         self._found, self._first, self._last = found, first, last
         self._options, self._cache, self._max_bytes = options, cache, max_bytes
@@ -56,7 +54,7 @@ def open_rows(
     first: int,
     last: int,
     options: Options,
-    cache: LocalCache,
+    cache: Cache,
     max_bytes: int = MAX_DOCUMENT_BYTES,
 ) -> Rows:
     """Rows of units [first, last) of an input, which are bytes where `examine` tells no units. A document of more than

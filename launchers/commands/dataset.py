@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from data_prep.errors import UserError
-from launchers.progress import ProgressLine, cores
+from launchers.progress import ProgressLine
 from launchers.spelling import printable
+from pretrain.threads import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,7 +158,7 @@ def verify(
     folder = Path(location)
     problems = 0
     with ProgressLine() as line:
-        for problem in problems_of(folder, workers or cores(), _shown(line, "bytes")):
+        for problem in problems_of(folder, workers or usable_cores().number, _shown(line, "bytes")):
             typer.echo(printable(problem))
             problems += 1
     if problems:

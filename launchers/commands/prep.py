@@ -8,7 +8,8 @@ import typer
 
 from data_prep.pool import Workers
 from launchers.commands.prep_options import with_request
-from launchers.progress import ProgressLine, cores
+from launchers.progress import ProgressLine
+from pretrain.threads import usable_cores
 
 if TYPE_CHECKING:
     from data_prep.prepare import Prepared, Request
@@ -42,7 +43,7 @@ def prep_run(ask: "Callable[[], Request]", *, workers: WorkerCount = None) -> No
 
     Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
     """
-    with Workers(workers or cores()) as processes, ProgressLine() as line:
+    with Workers(workers or usable_cores().number) as processes, ProgressLine() as line:
         from data_prep.prepare import prepare  # takes time, in which the processes start
 
         asked = ask()
@@ -118,7 +119,7 @@ def prep_merge(out: Out, workers: WorkerCount = None) -> None:
     """
     from data_prep.prepare import merge_tasks
 
-    with Workers(workers or cores()) as processes:
+    with Workers(workers or usable_cores().number) as processes:
         _tell(merge_tasks(out, processes), out)
 
 
@@ -140,7 +141,7 @@ def _tell(prepared: "Prepared", out: Path, already_finished: bool = False) -> No
 
 
 def _count(workers: int | None, tasks: list[int]) -> int:
-    return min(workers or cores(), len(tasks))
+    return min(workers or usable_cores().number, len(tasks))
 
 
 def _shown(line: ProgressLine) -> Callable[[str, "Totals", int], None]:

@@ -45,7 +45,7 @@ def train(
 
     Example: `maskwright tokenizer train --input 'text/*.jsonl.zst' --kind wordpiece --vocab-size 30522 --out tok`
     """
-    from data_prep.cache import CACHE, LocalCache
+    from data_prep.cache import CACHE, Cache
     from data_prep.files import check_writable, refuse_file
     from data_prep.sample import Sample
     from data_prep.sources import Options, find_inputs
@@ -55,7 +55,7 @@ def train(
     check_writable(out)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
-    inputs, local = find_inputs([*input, *(more or [])]), LocalCache(cache or CACHE, int(cache_gb * 1e9))
+    inputs, local = find_inputs([*input, *(more or [])]), Cache(cache or CACHE, int(cache_gb * 1e9))
     texts = Sample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
     try:
         size = train(texts, kind.value, vocab_size, out, lowercase)

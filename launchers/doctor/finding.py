@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from data_prep.remote import redact
 from launchers.spelling import printable
-from pretrain.redact import redact
 
 Status = Literal["ok", "warn", "fail", "skipped"]
 STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skipped")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+from data_prep.remote import redact
 from launchers.doctor.finding import Check, Finding
 from launchers.doctor.network import outside_address
 from launchers.doctor.storage import Mount, existing, mount_of
 from pretrain.config.run import TrackConfig
-from pretrain.redact import redact
 from pretrain.tracking.address import address_problem, missing_driver
 
 SECONDS = 5.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pretrain.redact import is_secret
+from data_prep.remote import is_secret
 
 FORWARDED = (
     *("MLFLOW_", "NCCL_", "GLOO_", "TORCH", "CUDA_", "TRITON_", "DS_", "OMP_", "UCX_"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from data_prep.file_errors import cannot_write
+from data_prep.errors import cannot_write
 from data_prep.files import atomic_writer
 from launchers.report.collect import collect
 

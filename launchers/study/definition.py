@@ -12,10 +12,10 @@ from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
 from data_prep.folders import not_a
 from data_prep.reading import parse_json, read_bytes
+from data_prep.remote import redact
 from launchers.study.arms import Arm
 from pretrain.config import Config, save_config
 from pretrain.identity import differences
-from pretrain.redact import redact
 
 Budget = Literal["tokens", "time"]
 Measure = Literal["held_out", "pairs", "downstream"]

@@ -1,7 +1,6 @@
 """How long a step of each arm takes, and how many steps of it fit into the baseline's time."""
 
 import contextlib
-import fcntl
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.files import no_link, write_json
+from data_prep.files import LockHeldError, file_lock, write_json
 from data_prep.reading import read_json
 from launchers.study.arms import Arm
 from launchers.study.child import overrides, said_last
@@ -103,17 +102,10 @@ def measure(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[
 def _alone(folder: Path) -> Iterator[None]:
     """Two that measure at once would train in the same folder, and take each other's time."""
     try:
-        file = open(folder / ".timing.lock", "ab", opener=no_link)  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise UserError(f"{folder / '.timing.lock'} cannot be opened: {error.strerror}") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
-        except OSError:  # a network file system without locks
-            pass
-        yield
+        with file_lock(folder / ".timing.lock", wait=False, needed=False):
+            yield
+    except LockHeldError:
+        raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
 
 
 def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:

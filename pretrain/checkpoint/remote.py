@@ -14,11 +14,10 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import fsync_path, fsync_tree
-from data_prep.remote import Remote, open_remote, shown
+from data_prep.remote import Remote, open_remote, redact, shown
 from pretrain.checkpoint.folder import name_of, retained, step_of
 from pretrain.checkpoint.manifest import MAX_MANIFEST_BYTES, NAME, Checkpoint, parse, read, verify
 from pretrain.config.run import CheckpointConfig
-from pretrain.redact import redact
 
 _PARTIAL = "manifest.partial.json"
 _ASIDE = "manifest.aside.json"

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from data_prep.remote import assigned_secret, is_secret
 from pretrain.config.section import Section
-from pretrain.redact import assigned_secret, is_secret
 
 _OWN_OPTIONS = (
     ("array", "--seeds"),

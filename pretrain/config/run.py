@@ -5,9 +5,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from data_prep.remote import is_url
+from data_prep.remote import is_url, redact
 from pretrain.config.section import Section
-from pretrain.redact import redact
 from pretrain.tracking.address import DEFAULT_ADDRESS, address_problem
 
 _SHORTEST_SECONDS = 0.1

@@ -10,6 +10,7 @@ from typing import Any
 from data_prep.errors import DamagedData, MissingDataSet, UserError
 from data_prep.format import TokenizerInfo
 from data_prep.reader import Dataset
+from data_prep.remote import redact
 from data_prep.storage import no_data_set
 from pretrain.config import Config, DataConfig, MaskingConfig
 from pretrain.curriculum import Stage, stages_of
@@ -24,7 +25,6 @@ from pretrain.masking.objective import objective_of, rate_at
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
-from pretrain.redact import redact
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 

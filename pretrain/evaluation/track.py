@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pretrain.redact import redact
+from data_prep.remote import redact
 from pretrain.tracking import OFFLINE, RunRecord
 from pretrain.tracking.bulk import Point, log_points
 from pretrain.tracking.points import metric_name

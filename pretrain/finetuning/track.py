@@ -6,8 +6,8 @@ All that is sent is in the report, so that it may be sent again: MLflow keeps on
 import logging
 from typing import TYPE_CHECKING
 
+from data_prep.remote import redact
 from pretrain.finetuning.report import Report, SeedResult
-from pretrain.redact import redact
 from pretrain.tracking import OFFLINE, RunRecord
 from pretrain.tracking.points import metric_name
 from pretrain.tracking.runs import open_run

@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
 from data_prep.errors import UserError
-from pretrain.redact import redact
+from data_prep.remote import redact
 
 DEFAULT_ADDRESS = "sqlite:///mlflow.db"
 """The default of track.uri: a file in the working folder."""

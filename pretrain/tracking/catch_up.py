@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.redact import redact
+from data_prep.remote import redact
 from pretrain.tracking.destination import destination
 from pretrain.tracking.record import RECORD_NAME, load_record, new_key
 from pretrain.tracking.sender import Sender, short_reason

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.redact import redact
+from data_prep.remote import redact
 from pretrain.tracking.address import DEFAULT_ADDRESS, OFFLINE, address_problem
 from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
 from pretrain.tracking.target import absolute

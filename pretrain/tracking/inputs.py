@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from data_prep.reader import Dataset
-from pretrain.redact import redact
+from data_prep.remote import redact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_prep.files import write_json
-from pretrain.redact import redact
+from data_prep.remote import redact
 from pretrain.tracking.artifacts import open_inside, private_copy
 from pretrain.tracking.bulk import Point, log_points
 from pretrain.tracking.points import SentSteps, lines, metric_name, over_nodes

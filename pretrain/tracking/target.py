@@ -1,7 +1,6 @@
 """Where a run is tracked: the address, the experiment, and the client that reaches them."""
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from data_prep.files import file_lock
 from pretrain.tracking.address import OFFLINE
 
 if TYPE_CHECKING:
@@ -78,9 +78,6 @@ def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
 @contextlib.contextmanager
 def alone(path: Path | None) -> Iterator[None]:
     """Wait until no other run is here: two that make the tables of a SQLite file at once spoil it for good."""
-    with contextlib.ExitStack() as stack:
-        if path is not None:
-            with contextlib.suppress(OSError):  # where no file can be made or locked, MLflow has the word
-                file = stack.enter_context(open(f"{path}.lock", "a"))
-                fcntl.flock(file, fcntl.LOCK_EX)
+    # Where no file can be made or locked, MLflow reports it.
+    with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
         yield

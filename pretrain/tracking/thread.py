@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.redact import redact
+from data_prep.remote import redact
 from pretrain.tracking.destination import sync_command
 from pretrain.tracking.page import run_page
 from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord, load_record

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from data_prep.cache import LocalCache
+from data_prep.cache import Cache
 from data_prep.files import atomic_folder, atomic_writer, write_json
 from data_prep.plan import Settings, plan_path
 from data_prep.prepare import plan_only
@@ -98,7 +98,7 @@ def test_a_cached_input_is_on_disk_before_it_has_its_name(tmp_path):
     """The name alone says that the file is complete."""
     with zipfile.ZipFile(tmp_path / "text.zip", "w") as archive:
         archive.writestr("a.jsonl", jsonl(texts(0, 20)))
-    cache = LocalCache(tmp_path / "cache", 1 << 20)
+    cache = Cache(tmp_path / "cache", 1 << 20)
     with recorded(tmp_path / "cache") as writes, cache.local(f"zip://a.jsonl::{tmp_path}/text.zip") as path:
         assert path.read_bytes() == jsonl(texts(0, 20))
     assert [problem for problem in writes.problems() if f"{path.name}: no fsync of all its bytes" in problem] == []

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
+from data_prep.remote import is_secret
 from launchers.hostfile import read_hostfile
 from launchers.hosts.check import disagreement, master_address
 from launchers.hosts.job import HostsJob, exposed, forwarded
 from launchers.hosts.remote import ssh_command
 from launchers.hosts.start import requests, runner_command
-from pretrain.redact import is_secret
 from pretrain.rendezvous import complete, local_processes
 from tests.support.secrets import SECRETS, URI
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from data_prep.cache import Cache
 from data_prep.errors import DamagedData, UserError
 from data_prep.inspect import summary
-from data_prep.pieces import PieceCache
 from data_prep.reader import Dataset
 from data_prep.remote_storage import RemoteStorage
 from data_prep.show import document
@@ -61,7 +61,7 @@ def remote(web, tmp_path) -> Dataset:
 
 
 def pieces(tmp_path) -> list[Path]:
-    return sorted(path for path in (tmp_path / "cache" / "datasets" / "pieces").iterdir())
+    return sorted(path for path in (tmp_path / "cache" / "entries").iterdir())
 
 
 def served(web, dataset, block) -> Path:
@@ -188,7 +188,7 @@ def test_damage_at_the_server_is_named_and_not_kept(local, remote, web, tmp_path
     other = Dataset(f"{web.url}/set", tmp_path / "other")
     with pytest.raises(DamagedData, match=rf"{index.name} is damaged: its SHA-256 is"):
         other.tokens(0)
-    assert not list((tmp_path / "other" / "datasets" / "pieces").iterdir())
+    assert not list((tmp_path / "other" / "entries").iterdir())
     assert remote.tokens(0).tolist() == local.tokens(0).tolist()
 
 
@@ -226,8 +226,8 @@ def test_damaged_pieces_are_fetched_once_more(local, remote, web, tmp_path):
 
 
 def test_a_cache_that_damages_what_it_is_given(remote, monkeypatch):
-    pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, b"\xff" * len(data), at))
+    write_bytes = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, data: write_bytes(path, b"\xff" * len(data)))
     with pytest.raises(UserError, match="damages what is put there"):
         remote.n_tokens(0)
 
@@ -241,7 +241,7 @@ def test_the_cache_stays_within_its_bound(local, web, tmp_path):
         assert sum(path.stat().st_size for path in pieces(tmp_path)) <= bound
     assert len(web.gets) > local.n_blocks + len(local.manifest.shards) + 1  # some went and came again
     small = Dataset(f"{web.url}/set", tmp_path / "small", 50)
-    with pytest.raises(UserError, match=r"of \d+ bytes is to be kept in the cache .*, which may hold 50; raise"):
+    with pytest.raises(UserError, match=r"has \d+ bytes or more, and the cache .* may hold 50; raise"):
         small.tokens(0)
 
 
@@ -249,7 +249,7 @@ def key(name: str) -> str:
     return name * 32
 
 
-def use(cache: PieceCache, name: str, size: int, fetched: list[str]) -> bytes:
+def use(cache: Cache, name: str, size: int, fetched: list[str]) -> bytes:
     def fetch() -> bytes:
         fetched.append(name)
         return name.encode() * size
@@ -259,51 +259,46 @@ def use(cache: PieceCache, name: str, size: int, fetched: list[str]) -> bytes:
 
 
 def test_the_least_recently_used_pieces_make_room(tmp_path):
-    cache, fetched = PieceCache(tmp_path, 2500), []
+    cache, fetched = Cache(tmp_path, 2500), []
     for name in "abacacb":
         assert use(cache, name, 1000, fetched) == name.encode() * 1000
         time.sleep(0.01)
     assert "".join(fetched) == "abcb"
-    left_over = tmp_path / "pieces" / f".x.{os.uname().nodename}.{2**22 + 1}.tmp"  # of a process that is no more
+    left_over = tmp_path / "entries" / f".x.{os.uname().nodename}.{2**22 + 1}.tmp"  # of a process that is no more
     left_over.write_bytes(b"x" * 700)
-    (tmp_path / "room").write_text("nonsense")
+    (tmp_path / "locks" / "bytes").write_text("nonsense")
     assert use(cache, "d", 1500, fetched) == b"d" * 1500
     assert not left_over.exists()
-    assert {path.name[0] for path in (tmp_path / "pieces").iterdir()} == {"b", "d"}
-    assert sum(path.stat().st_size for path in (tmp_path / "pieces").iterdir()) <= 2500
+    assert {path.name[0] for path in (tmp_path / "entries").iterdir()} == {"b", "d"}
+    assert sum(path.stat().st_size for path in (tmp_path / "entries").iterdir()) <= 2500
 
 
 def test_a_removed_piece_can_still_be_read(tmp_path):
-    cache = PieceCache(tmp_path, 1000)
+    cache = Cache(tmp_path, 1000)
     with cache.open(key("a"), lambda: b"a" * 900) as descriptor:
         use(cache, "b", 900, [])
-        assert not (tmp_path / "pieces" / key("a")).exists()
+        assert not (tmp_path / "entries" / key("a")).exists()
         assert os.pread(descriptor, 1000, 0) == b"a" * 900
 
 
 def test_a_full_disk_makes_the_cache_give_way(tmp_path, monkeypatch):
-    cache, fetched, pwrite = PieceCache(tmp_path, 10_000), [], os.pwrite
+    cache, fetched, write_bytes = Cache(tmp_path, 10_000), [], Path.write_bytes
     for name in "abcd":
         use(cache, name, 1000, fetched)
+    most = 2
 
-    def full(descriptor, data, offset):
-        if len(data) > 100 and len(list((tmp_path / "pieces").glob("[!.]*"))) > 2:
+    def full(path, data):
+        if len(list((tmp_path / "entries").glob("[!.]*"))) > most:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return pwrite(descriptor, data, offset)
+        return write_bytes(path, data)
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     assert use(cache, "e", 1000, fetched) == b"e" * 1000
-    assert len(list((tmp_path / "pieces").iterdir())) == 3
-
-    def always(descriptor, data, offset):
-        if len(data) > 100:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return pwrite(descriptor, data, offset)
-
-    monkeypatch.setattr(os, "pwrite", always)
-    with pytest.raises(UserError, match=r"The disk of the cache folder .* is full"):
+    assert len(list((tmp_path / "entries").iterdir())) == 3
+    most = 0
+    with pytest.raises(UserError, match=r"The cache folder .* cannot be used: its disk is full"):
         use(cache, "f", 1000, fetched)
-    assert not list((tmp_path / "pieces").glob(".*"))
+    assert not list((tmp_path / "entries").glob(".*"))
 
 
 def test_a_cache_folder_that_cannot_be(local, web, tmp_path):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.cache import LocalCache
+from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, Row, examine, find_inputs, open_rows
 from tests.support.forked import ROOT
@@ -20,7 +20,7 @@ TEXTS = [f"document {index} é " * (index % 7) for index in range(100)]
 
 def read(value, options=None, cuts=None, cache=None, **more):
     """Rows of an input read unit by unit, with lines counted through, after checking each range's counts."""
-    options, cache = options or Options(), cache or LocalCache("/nonexistent", 0)
+    options, cache = options or Options(), cache or Cache("/nonexistent", 0)
     (found,) = find_inputs([value])
     units = examine(found, cache, options).unit_bytes
     rows, lines = [], 0
@@ -54,10 +54,10 @@ def test_units_together_are_the_whole(tmp_path, kind):
         write_arrow(path, table, file_format="file" in kind)
     assert read(path) == read(path, cuts=[0, 0, 3, 4]) == read(path, cuts=[0, 4]) == EXPECTED
     (found,) = find_inputs([path])
-    examined = examine(found, LocalCache(tmp_path, 0))
+    examined = examine(found, Cache(tmp_path, 0))
     assert len(examined.unit_bytes) == 4
     assert examined.bytes == path.stat().st_size
-    rows = open_rows(found, 1, 4, Options(), LocalCache(tmp_path, 0))
+    rows = open_rows(found, 1, 4, Options(), Cache(tmp_path, 0))
     assert list(rows) == [row._replace(line=row.line - 30) for row in EXPECTED[30:]]
     assert rows.text_bytes == len("".join(TEXTS[30:]).encode())
 
@@ -107,7 +107,7 @@ def test_unfit_columns_are_refused_with_a_sentence(tmp_path, suffix):
             read(path, options)
         (found,) = find_inputs([path])
         with pytest.raises(UserError, match=words):
-            list(open_rows(found, 0, 1, options, LocalCache(tmp_path, 0)))
+            list(open_rows(found, 0, 1, options, Cache(tmp_path, 0)))
     assert [row.id for row in read(path, Options("body", "text"))] == [1, 2]
 
 
@@ -237,10 +237,10 @@ def test_hub(hub, more, units):
     (found,) = find_inputs([f"web={value}"])
     assert (found.source, found.kind) == ("web", "hub")
     assert find_inputs([found.location])[0].location == found.location
-    examined = examine(found, LocalCache(hub, 0))
+    examined = examine(found, Cache(hub, 0))
     assert len(examined.unit_bytes) == units
     assert sum(examined.unit_bytes) > 0
-    assert examine(found, LocalCache(hub, 0)) == examined
+    assert examine(found, Cache(hub, 0)) == examined
     expected = [f"{index} {row}" for index in range(3) for row in range(700)]
     assert read(value) == [Row(line, text) for line, text in enumerate(expected, 1)]
     assert read(value, Options("meta.k", "id"))[701] == Row(702, "m1", "", 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.cache import LocalCache
+from data_prep.cache import Cache
 from data_prep.encoding import Encoders
 from data_prep.encoding.huggingface import HuggingFaceEncoder
 from data_prep.errors import UserError
@@ -209,7 +209,7 @@ def test_an_unknown_hub_tokenizer_is_refused(tmp_path, monkeypatch):
 
 def sample_of(paths: list[Path], sample_bytes: int) -> Sample:
     inputs = find_inputs(list(map(str, paths)))
-    return Sample(inputs, Options(), sample_bytes, LocalCache(paths[0].parent / "cache", 1000))
+    return Sample(inputs, Options(), sample_bytes, Cache(paths[0].parent / "cache", 1000))
 
 
 def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypatch):

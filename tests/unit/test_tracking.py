@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
+from data_prep.remote import redact
 from launchers.commands.track import track_app
 from pretrain.journal import Entry, Journal
-from pretrain.redact import redact
 from pretrain.tracking import (
     OFFLINE,
     RECORD_NAME,
