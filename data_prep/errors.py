@@ -54,12 +54,13 @@ def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
 
 
 def concise(text: str) -> str:
-    """`text` as one line of at most MAX_MESSAGE characters.
+    """`text` as one line of at most MAX_MESSAGE characters, with control characters as escapes such as `\\n`.
 
     The longest words of a longer text, which are paths and values, lose their middles, so that the advice at the end
     remains.
     """
-    words = one_line(text, MAX_TEXT).split(" ")
+    shown = _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text[:MAX_TEXT])
+    words = shown.split(" ")
     while (excess := sum(map(len, words)) + len(words) - 1 - MAX_MESSAGE) > 0:
         longest = max(range(len(words)), key=lambda number: len(words[number]))
         word = words[longest]

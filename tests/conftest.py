@@ -1,5 +1,6 @@
-"""What holds for all tests: no deadlines, and no process is left."""
+"""Settings of all tests: no deadlines, Ctrl-C works in every process, and no process is left."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import settings
 pytest.register_assert_rewrite("tests.support")  # what its asserts compared is told, too
 
 from tests.support import forked  # noqa: E402
+
+# A shell starts background jobs with SIGINT ignored, and each process that the tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("no deadline")
