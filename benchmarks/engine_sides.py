@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.engine_saves import saves_of
 from benchmarks.step_work import Weights
+from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data.batch import Batch
 from pretrain.data.feed import DeviceBatch, DeviceFeed
@@ -27,7 +28,6 @@ from pretrain.engine import Engine, init_distributed
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
 from pretrain.optim.groups import parameter_groups
-from pretrain.signals import leave
 
 SEED, LR, RATE = 7, 1e-4, 0.15
 FIRST_ID = 5  # of ordinary tokens

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.engine_sides import LR, batch_of, config_of, model_of
+from data_prep.processes import leave
 from pretrain.data.feed import DeviceFeed
 from pretrain.engine import Engine, init_distributed
-from pretrain.signals import leave
 from pretrain.system.exchange import SystemMetrics
 
 SIDES = ("nothing", "group norms", "system")

@@ -1,16 +1,17 @@
-"""Work shared out to processes that never outlive the one that started them."""
+"""Worker processes, and processes that end with the one that started them."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, parent_process
 from types import FrameType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from data_prep.errors import UserError
 
@@ -68,11 +69,32 @@ def uninterrupted() -> Iterator[None]:
 def start_worker() -> None:
     """Prepare a process of a pool: Ctrl-C, which reaches the whole group, is left to the parent to decide upon."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-
-
-def _die_with_parent() -> None:
-    parent = parent_process()
+    parent = multiprocessing.parent_process()
     assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
+    die_with_parent(parent=parent.pid)
+
+
+def die_with_parent(number: signal.Signals = signal.SIGKILL, parent: int | None = None) -> None:
+    """Ask Linux to send this process a signal when its parent dies, so that a killed launcher leaves no orphan.
+
+    `parent` is the process that started this one, where that is known: if it has died before, this process ends.
+    """
+    set_parent_death_signal = 1
+    parent = parent or os.getppid()
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, number)
+    except (OSError, AttributeError):
+        return  # not Linux
+    if os.getppid() != parent:  # it died before the request
+        os._exit(1)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once, its output flushed.
+
+    The process group has threads of its own; taking the interpreter down around them now and then aborts it ("terminate
+    called without an active exception"), and a finished run would end with the exit code of a crash.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

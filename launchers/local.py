@@ -14,6 +14,7 @@ from typing import IO
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
+from data_prep.processes import die_with_parent
 from data_prep.reading import read_bytes
 from launchers.ranks import command_of
 from launchers.stopping import StopSignals, on_stop_signals
@@ -21,7 +22,6 @@ from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
 from pretrain.preflight import check_resume
 from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, MAX_STATUS_BYTES, RunFolder, Status
-from pretrain.signals import die_with_parent
 from pretrain.starting import LIBRARIES, begin, say_phase
 from pretrain.threads import threads_of
 

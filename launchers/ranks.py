@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from data_prep.processes import die_with_parent
 from pretrain.run_folder import LOCK_VARIABLE
-from pretrain.signals import die_with_parent
 
 _SAVE_SECONDS = 30.0
 """How long processes that were asked to end may write a checkpoint."""

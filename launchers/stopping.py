@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from data_prep.errors import UserError
+from data_prep.processes import leave
 from pretrain.run_folder import EXIT_CODES, RunFolder
-from pretrain.signals import leave
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 

@@ -1,6 +1,6 @@
-"""DeepSpeed behind a small surface: one optimizer step over a global batch.
+"""The engine: a model, its optimizer and their distributed state, trained by DeepSpeed.
 
-With deepspeed_config.py, extensions.py and layout.py the only importer of deepspeed.
+Only this module, deepspeed_config.py, layout.py and lean_imports.py import DeepSpeed.
 """
 
 import functools

@@ -1,39 +1,14 @@
 """Rules for resuming a run from a checkpoint, without torch and process group."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from data_prep.errors import UserError
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
-from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
-from pretrain.guards.history import History
 from pretrain.identity import completed, differences, identity_of
 from pretrain.model.description import describe, in_full
 from pretrain.model.weights_file import digest_of, weights_file
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run has come: optimizer steps, where its stream stands, and tokens that stood in for damaged ones.
-
-    `init` is the digest of the weights that it began with, None if they were random; `history` what its guards know.
-    """
-
-    steps_done: int
-    position: MixturePosition
-    replaced_tokens: int = 0
-    init: str | None = None
-    history: History = field(default_factory=History)
-
-
-def progress_of(found: Checkpoint) -> Progress:
-    """How far the run had come that wrote a checkpoint."""
-    state = found.state
-    position = MixturePosition.from_json(state["position"])
-    init, history = state["identity"].get("model.init (weights)"), History.from_json(state["guards"])
-    return Progress(found.step, position, state["replaced_tokens"], init, history)
 
 
 def _init_now(config: Config, found: Checkpoint) -> str | None:
@@ -41,7 +16,7 @@ def _init_now(config: Config, found: Checkpoint) -> str | None:
     init = config.model.init
     if init is None:
         return None
-    return digest_of(init) if weights_file(init).is_file() else progress_of(found).init
+    return digest_of(init) if weights_file(init).is_file() else found.state["identity"].get("model.init (weights)")
 
 
 def identity_then(found: Checkpoint) -> dict[str, Any]:

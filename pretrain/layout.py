@@ -5,8 +5,8 @@ which parts depends on the layout. Its own converter (`ds_to_universal`) changes
 changes the stage nor knows stage 0. Here every layout, saved or live, is described in the same terms, as flat tensors
 and their pieces, and each rank copies from the saved ones what its own are to hold. Nothing is converted on disk.
 
-This module knows what DeepSpeed's files and optimizers look like inside (as of 0.19); beside it, only pretrain/live.py
-does.
+This module reads DeepSpeed's checkpoint files and changes the tensors of its optimizers, both as of DeepSpeed 0.19. It
+imports DeepSpeed only to name the classes that those files may hold.
 """
 
 import contextlib
@@ -27,18 +27,9 @@ from torch import Tensor
 from data_prep.errors import UserError, one_line
 from data_prep.reading import open_regular, shown_path
 from pretrain.config import Config
+from pretrain.optim.shares import Piece
 
 Layout = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Elements [start, start + numel) of the flattened parameter `name`, from `offset` on in a flat tensor."""
-
-    name: str
-    start: int
-    numel: int
-    offset: int
 
 
 @dataclass(frozen=True)

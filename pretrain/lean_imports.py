@@ -4,27 +4,29 @@ A run whose DeepSpeed or PyTorch differs imports the parts as ever: nothing depe
 """
 
 import contextlib
-import importlib
 import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 
-def import_deepspeed() -> None:
+def import_deepspeed() -> ModuleType:
     """Import DeepSpeed, but not MLflow for its autotuner, nor PyTorch's compiler for its own Muon.
 
     MLflow takes 1.3 s: the tracker imports it after the first step. The compiler takes 2.5 s: DeepSpeed compiles Muon's
     functions where it only asks whether an optimizer is its Muon, and never calls them here.
     """
     with _missing("mlflow"):
-        compiler: Any = importlib.import_module("deepspeed.runtime.compiler")
+        import deepspeed.runtime.compiler
+
+        compiler: Any = deepspeed.runtime.compiler
     decorator = compiler.compile
     compiler.compile = lambda: lambda function: function  # what it is where PyTorch has no compiler
     try:
-        importlib.import_module("deepspeed.runtime.zero.muon.muon_optimizer")
+        import deepspeed.runtime.zero.muon.muon_optimizer
     finally:
         compiler.compile = decorator
+    return deepspeed
 
 
 @contextlib.contextmanager

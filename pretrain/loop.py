@@ -30,12 +30,13 @@ from pretrain.faults import Faults
 from pretrain.guards.history import History, Place
 from pretrain.guards.judge import Judge, Measured
 from pretrain.guards.replicas import check_replicas
+from pretrain.guards.resume_state import ResumeState
 from pretrain.identity import batch_settings
 from pretrain.late import LateReader
 from pretrain.masking.deferred import device_masking
 from pretrain.model.flops import peak_tflops
 from pretrain.profiling import Profile
-from pretrain.resume import Progress, checkpoint_state
+from pretrain.resume import checkpoint_state
 from pretrain.run_folder import RunFolder, State
 from pretrain.samples import Samples
 from pretrain.schedule import lr_factor
@@ -120,7 +121,7 @@ class Loop:
         self._unwritable: str | None = None  # what rank 0 cannot write though it must
         self._last_end: float | None = None  # of the last step, None after something else took time
 
-    def run(self, progress: Progress) -> Outcome:
+    def run(self, progress: ResumeState) -> Outcome:
         """Train on from `progress` to the end; "completed", "stopped", or "spike": the run should go back.
 
         Raises:
@@ -326,7 +327,7 @@ class Loop:
         self._last_end, self.save_due = None, False
         self.engine.pulse.enter("checkpoint", step)
         self._check_weights(step)
-        progress = Progress(step, position, self.replaced_tokens, self._init, self.judge.history)
+        progress = ResumeState(step, position, self.replaced_tokens, self._init, self.judge.history)
         self.saver.begin(step, checkpoint_state(self.config, self.data, progress))
 
     def _save_last(self, step: int, position: MixturePosition) -> None:

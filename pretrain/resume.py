@@ -16,7 +16,8 @@ from pretrain.config import Config
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
-from pretrain.fits import Progress, check_fits, identity_then, progress_of
+from pretrain.fits import check_fits, identity_then
+from pretrain.guards.resume_state import ResumeState
 from pretrain.identity import differences, identity_of
 from pretrain.layout import layout_of
 from pretrain.model.description import describe
@@ -36,7 +37,7 @@ _ROW_SETTINGS = {
 }
 
 
-def checkpoint_state(config: Config, data: Sources, progress: Progress) -> dict[str, Any]:
+def checkpoint_state(config: Config, data: Sources, progress: ResumeState) -> dict[str, Any]:
     """What a checkpoint stores beside weights and optimizer, as JSON values."""
     totals = [dataset.manifest.totals for dataset in data.datasets]
     return {
@@ -76,9 +77,9 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
     return found
 
 
-def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) -> Progress:
+def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) -> ResumeState:
     """How far a run has come; its stream goes on where it stood, or at the next epoch if its rows are others now."""
-    progress = progress_of(start)
+    progress = ResumeState.of(start)
     changed = differences(identity_then(start), identity_of(config, data, start.step, progress.init))
     if not _ROW_SETTINGS & changed.keys():
         return progress

@@ -1,8 +1,8 @@
-"""Schedules of the learning rate and of the mask rate: pure functions of the step."""
+"""Schedule of the learning rate: a pure function of the step."""
 
 import math
 
-from pretrain.config import MaskingConfig, ScheduleConfig
+from pretrain.config import ScheduleConfig
 
 
 def lr_factor(schedule: ScheduleConfig, step: int, total_steps: int) -> float:
@@ -44,27 +44,3 @@ def _falling(shape: str, left: float) -> float:
     if shape == "cosine":
         return (1 - math.cos(math.pi * left)) / 2
     return 1 - math.sqrt(1 - left) if shape == "1-sqrt" else left
-
-
-def mask_rate(masking: MaskingConfig, step: int, total_steps: int) -> float:
-    """The share of a row's ordinary tokens that are predicted at a step.
-
-    Args:
-        step: 0 for the first optimizer step.
-        total_steps: train.steps.
-
-    From `start` at the first step to `end` at the last, along a line or half a cosine. Falling rates train faster than
-    constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
-    """
-    rate = masking.rate
-    if isinstance(rate, float):
-        return rate
-    done = min(1.0, step / max(total_steps - 1, 1))
-    if rate.schedule == "cosine":
-        done = (1 - math.cos(math.pi * done)) / 2
-    return rate.start + (rate.end - rate.start) * done
-
-
-def largest_mask_rate(masking: MaskingConfig) -> float:
-    """The most that `mask_rate` is at any step: arrays have room for it."""
-    return masking.rate if isinstance(masking.rate, float) else max(masking.rate.start, masking.rate.end)

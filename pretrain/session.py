@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch.distributed as dist
-from deepspeed.accelerator import get_accelerator
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
@@ -34,6 +33,7 @@ from pretrain.environment import gather_environment, record_environment
 from pretrain.guards.dry_run import dry_run
 from pretrain.guards.history import History
 from pretrain.guards.pulse import Pulse
+from pretrain.guards.resume_state import ResumeState
 from pretrain.guards.rollback import checkpoint_before, go_back, tell
 from pretrain.guards.watchdog import Watchdog
 from pretrain.identity import batch_settings
@@ -46,7 +46,7 @@ from pretrain.model.head import LossOptions
 from pretrain.model.initial import initial_state
 from pretrain.model.weights_file import digest_of
 from pretrain.reporting import Reporting
-from pretrain.resume import Progress, find_start, progress_of, start_progress
+from pretrain.resume import find_start, start_progress
 from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, refuse
 from pretrain.signals import StopRequest
 from pretrain.starting import DATA, FIRST_STEP, MODEL, say_phase
@@ -98,9 +98,9 @@ def train(config: Config, folder: RunFolder) -> State:
     start = find_start(config, folder, data)
     session = _Session(config, folder, data, valid, stages, description, host_names(), Pulse())
     loader = session.loader()
-    if warning := slow_precision(config.train.precision, get_accelerator().device_name()):
-        _say_once(warning)
-    progress = start_progress(start, config, data) if start else Progress(0, loader.mixture.start(), init=_init(config))
+    progress = (
+        start_progress(start, config, data) if start else ResumeState(0, loader.mixture.start(), init=_init(config))
+    )
     done, total = progress.steps_done, config.train.steps
     on_main(lambda: folder.write_status("starting", done, total, MODEL, "none"))
     folder.claimed = True
@@ -124,13 +124,15 @@ class _Session:
     hosts: list[str]
     pulse: Pulse
 
-    def train(self, start: Checkpoint | None, progress: Progress, loader: Loader) -> State:
+    def train(self, start: Checkpoint | None, progress: ResumeState, loader: Loader) -> State:
         """From a checkpoint, or the beginning, to the end of the run or a request to stop."""
         config, folder, rank = self.config, self.folder, dist.get_rank()
         watchdog = Watchdog(folder, self.pulse, rank, self.hosts, config.guard.hang_seconds)
         watchdog.start()
         stop = StopRequest(folder.stop)
         engine = self.engine(start)
+        if warning := slow_precision(config.train.precision, engine.device.type):
+            _say_once(warning)
         _enter(folder, FIRST_STEP)
         if config.guard.dry_run:
             dry_run(engine, loader, progress, config.longest_row)
@@ -189,10 +191,10 @@ class _Session:
 
     def before_spike(
         self, start: Checkpoint | None, history: History, loader: Loader
-    ) -> tuple[Checkpoint | None, Progress]:
+    ) -> tuple[Checkpoint | None, ResumeState]:
         """The place to resume from after a spike: the checkpoint before it, or the start of this process."""
         found = checkpoint_before(self.folder.checkpoints, history) or start
-        then = progress_of(found) if found else Progress(0, loader.mixture.start(), init=_init(self.config))
+        then = ResumeState.of(found) if found else ResumeState(0, loader.mixture.start(), init=_init(self.config))
         on_main(lambda: checkpoint.set_aside(self.folder.checkpoints, then.steps_done))
         return found, together(lambda: go_back(then, history, loader, self.config.guard.skip_steps))
 

@@ -1,13 +1,9 @@
 """Requests to stop: SIGTERM, SIGUSR1, or a file named STOP in the run folder."""
 
-import ctypes
-import os
 import signal
-import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 _POLL_SECONDS = 0.5
 _LONGEST_REASON = 200  # characters
@@ -39,26 +35,3 @@ class StopRequest:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.reason = f"received {signal.Signals(number).name}"
-
-
-def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Ask Linux to send this process a signal when its parent dies, so that a killed launcher leaves no orphan."""
-    set_parent_death_signal = 1
-    parent = os.getppid()
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, number)
-    except (OSError, AttributeError):
-        return  # not Linux
-    if os.getppid() != parent:  # it died before the request
-        os._exit(1)
-
-
-def leave(code: int) -> NoReturn:
-    """End this process at once, its output flushed.
-
-    The process group has threads of its own; taking the interpreter down around them now and then aborts it ("terminate
-    called without an active exception"), and a finished run would end with the exit code of a crash.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

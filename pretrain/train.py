@@ -8,10 +8,10 @@ import os
 import sys
 from pathlib import Path
 
+from data_prep.processes import die_with_parent, leave
 from pretrain import rendezvous
 from pretrain.progress import AboveLiveLine
 from pretrain.run_folder import LOCK_VARIABLE
-from pretrain.signals import die_with_parent, leave
 from pretrain.starting import LIBRARIES, begin, say_phase
 from pretrain.threads import settings, threads_of
 

@@ -94,8 +94,9 @@ def _deepspeed() -> Iterator[Finding]:
     if not gpu_count():
         os.environ["DS_ACCELERATOR"] = "cpu"
     begin = time.perf_counter()
-    import deepspeed
+    from pretrain.lean_imports import import_deepspeed
 
+    deepspeed = import_deepspeed()
     value = f"deepspeed {deepspeed.__version__} imported in {time.perf_counter() - begin:.1f} s"
     yield Finding("deepspeed imports", "ok", value)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
 
 from data_prep.errors import UserError
+from data_prep.processes import die_with_parent
 from launchers.doctor.finding import Check, Finding, presentable
-from pretrain.signals import die_with_parent
 
 AT_ONCE = 4
 Progress = Callable[[int, Sequence[str]], None]

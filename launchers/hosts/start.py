@@ -10,12 +10,12 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
+from data_prep.processes import die_with_parent
 from launchers.hostfile import format_hostfile
 from launchers.hosts.job import HostsJob, exposed, forwarded
 from launchers.hosts.remote import ssh_command
 from launchers.ranks import command_of
 from launchers.stopping import StopSignals, on_stop_signals
-from pretrain.signals import die_with_parent
 
 _GRACE_SECONDS = 60.0
 """How long the other hosts may go on when one host's processes have ended."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from data_prep.processes import die_with_parent
 from launchers.stopping import on_stop_signals
-from pretrain.signals import die_with_parent
 
 POLL_SECONDS = 1.0
 

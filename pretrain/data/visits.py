@@ -15,11 +15,11 @@ from pretrain.data.batch import lay_out
 from pretrain.data.inspect import RowArrays
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
+from pretrain.masking.mask_rate import mask_rate
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.rows import IGNORED, WORD_START, Rows
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.ramp import ramp
-from pretrain.schedule import mask_rate
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pretrain.agree import together
 from pretrain.data.feed import DeviceFeed
 from pretrain.data.loader import Loader
 from pretrain.engine import Engine
+from pretrain.guards.resume_state import ResumeState
 from pretrain.masking.deferred import device_masking
-from pretrain.resume import Progress
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 
@@ -27,7 +27,7 @@ def explain(error: Exception, rows: int, seq_len: int) -> str | None:
     return None
 
 
-def dry_run(engine: Engine, loader: Loader, progress: Progress, longest_row: int) -> None:
+def dry_run(engine: Engine, loader: Loader, progress: ResumeState, longest_row: int) -> None:
     """Try the step out and leave no trace of it; a collective.
 
     Raises:

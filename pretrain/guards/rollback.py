@@ -17,7 +17,7 @@ from pretrain import checkpoint
 from pretrain.checkpoint.choose import committed_on_rank_zero, verify_together
 from pretrain.data.loader import Loader
 from pretrain.guards.history import History, Rollback
-from pretrain.resume import Progress
+from pretrain.guards.resume_state import ResumeState
 from pretrain.saved_state import state_problem
 
 
@@ -35,7 +35,7 @@ def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint |
     return None
 
 
-def go_back(then: Progress, history: History, loader: Loader, steps: int) -> Progress:
+def go_back(then: ResumeState, history: History, loader: Loader, steps: int) -> ResumeState:
     """How the run goes on.
 
     Args:
@@ -53,7 +53,7 @@ def go_back(then: Progress, history: History, loader: Loader, steps: int) -> Pro
     return replace(then, position=position, history=replace(then.history, rollbacks=(*history.rollbacks, made)))
 
 
-def tell(progress: Progress, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
+def tell(progress: ResumeState, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
     """Say that a run has gone back, in the log and, at the step of the spike, in the journal."""
     made = progress.history.rollbacks[-1]
     if dist.get_rank() == 0:

@@ -3,13 +3,13 @@
 from pretrain.config import Config, MaskingConfig, StrategyName
 from pretrain.masking.causal import CausalTokens
 from pretrain.masking.collocations import collocations_of
+from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.repair import Repair
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import Objective
 from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.schedule import largest_mask_rate, mask_rate
 
 
 def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:

@@ -7,8 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pretrain.layout import Piece
-from pretrain.optim.shares import Share, group_device, view
+from pretrain.optim.shares import Piece, Share, group_device, view
 
 Place = tuple[int, Piece]  # a piece, and the number of the tensor that holds it
 

@@ -17,9 +17,8 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from pretrain.config import OptimConfig
-from pretrain.layout import Piece
 from pretrain.optim.groups import Described, groups_of
-from pretrain.optim.shares import Segments, Share, shares_of
+from pretrain.optim.shares import Piece, Segments, Share, shares_of
 
 AVERAGE: Final = "ema"  # the averaged weights in a tensor's state
 

@@ -8,9 +8,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pretrain.agree import all_gather_json
-from pretrain.layout import Piece
 
 _RUN = 1 << 18  # elements that fp32 sums at once: over millions, a CPU loses three digits
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements [start, start + numel) of the flattened parameter `name`, from `offset` on in a flat tensor."""
+
+    name: str
+    start: int
+    numel: int
+    offset: int
 
 
 @dataclass(frozen=True)

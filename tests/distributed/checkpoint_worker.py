@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError
+from data_prep.processes import leave
 from pretrain.checkpoint.choose import newest_verified, verify_together
 from pretrain.checkpoint.saver import Saver, Snapshot
 from pretrain.checkpoint.write import Parts, Sink
-from pretrain.signals import leave
 from tests.support import checkpoints
 from tests.support.disks import fill
 

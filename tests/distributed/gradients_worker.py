@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
 
+from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.curriculum import BatchShape
 from pretrain.data.batch import Batch
@@ -18,7 +19,6 @@ from pretrain.engine import Engine, init_distributed
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
-from pretrain.signals import leave
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
 

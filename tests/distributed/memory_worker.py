@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data.feed import DeviceFeed
 from pretrain.engine import Engine, init_distributed
@@ -16,7 +17,6 @@ from pretrain.memory import Item, states
 from pretrain.model.encoder import Encoder
 from pretrain.model.memory import parameter_sizes
 from pretrain.model.shape import EncoderShape
-from pretrain.signals import leave
 from tests.distributed.varying_worker import global_batches
 
 # Odd sizes, so that what fills partitions up is seen, and parameters on either side of stage 3's threshold.

@@ -18,16 +18,17 @@ import torch.distributed as dist
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 from torch import Tensor
 
+from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.write import write_parts
 from pretrain.config import Config, OptimConfig
 from pretrain.engine import Engine, init_distributed
-from pretrain.layout import Piece, exchange_weights, layout_of, live_pieces
+from pretrain.layout import exchange_weights, layout_of, live_pieces
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
 from pretrain.optim import Described, build_optimizer, described
 from pretrain.optim.muon import Muon
-from pretrain.signals import leave
+from pretrain.optim.shares import Piece
 from tests.distributed.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.distributed.varying_worker import global_batches
 from tests.support.optimizers import LR, MATRIX, NAMES, settings

@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
+from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.write import write_parts
 from pretrain.config import Config
 from pretrain.data.feed import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.layout import layout_of
-from pretrain.signals import leave
 from tests.distributed import varying_worker as varying
 from tests.distributed.gradients_worker import model, step_gradients
 from tests.distributed.layout_worker import record

@@ -13,8 +13,9 @@ from pretrain.config import Config, MaskingConfig
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
+from pretrain.guards.resume_state import ResumeState
 from pretrain.model.weights_file import digest_of
-from pretrain.resume import Progress, checkpoint_state, find_start, start_progress
+from pretrain.resume import checkpoint_state, find_start, start_progress
 from pretrain.run_folder import RunFolder
 from tests.datasets import make_dataset
 from tests.support.checkpoints import commit
@@ -63,7 +64,7 @@ def run(tmp_path, data) -> Path:
     folder = RunFolder(tmp_path / "run")
     folder.create()
     for step in (4, 8):
-        state = checkpoint_state(config_of(folder.path), data, Progress(step, AT, replaced_tokens=7))
+        state = checkpoint_state(config_of(folder.path), data, ResumeState(step, AT, replaced_tokens=7))
         commit(folder.checkpoints, step, state)
     return folder.path
 
@@ -133,7 +134,7 @@ def test_a_named_checkpoint_of_this_run(run, start, refusal):
 def test_a_run_that_went_back_goes_on_from_its_own_checkpoints(run, data, start):
     four = run / "checkpoints/step-00000004"
     checkpoint.set_aside(run / "checkpoints", 4)
-    state = checkpoint_state(config_of(run, resume=str(four)), data, Progress(6, AT))
+    state = checkpoint_state(config_of(run, resume=str(four)), data, ResumeState(6, AT))
     commit(run / "checkpoints", 6, state)
     assert start(run, resume=str(four)) == 6
 
@@ -205,7 +206,7 @@ def test_a_run_on_a_data_set_of_an_earlier_version_is_resumed(tmp_path, data):
     folder = RunFolder(tmp_path / "run")
     folder.create()
     config = config_of(folder.path)
-    commit(folder.checkpoints, 8, checkpoint_state(config, with_indexes(data, None), Progress(8, AT)))
+    commit(folder.checkpoints, 8, checkpoint_state(config, with_indexes(data, None), ResumeState(8, AT)))
     found = find_start(config, folder, data)
     assert found is not None
     assert start_progress(found, config, data).position == AT
@@ -250,7 +251,7 @@ def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, dat
     else:
         (before, init), named = begun_from(run, tmp_path / "bert", b"one"), "model.init (weights) was "
         now, _ = begun_from(run, tmp_path / "bert", b"another")
-    commit(folder.checkpoints, 8, checkpoint_state(before, data, Progress(8, AT, init=init)))
+    commit(folder.checkpoints, 8, checkpoint_state(before, data, ResumeState(8, AT, init=init)))
     if kind == "collocation list":  # another one in its place
         now = masked_by(run, tmp_path / "list", 10)
     with pytest.raises(UserError) as caught:
@@ -287,19 +288,19 @@ def test_a_run_can_be_longer_but_not_shorter_than_its_checkpoint(run, start, ref
 
 def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data):
     found = checkpoint.read(run / "checkpoints/step-00000008")
-    assert start_progress(found, config_of(run), data) == Progress(8, AT, 7)
-    assert start_progress(found, config_of(run, rate=0.3), data) == Progress(8, AT, 7)
-    next_epoch = Progress(8, MixturePosition(24, (Position(2),)), 7)
+    assert start_progress(found, config_of(run), data) == ResumeState(8, AT, 7)
+    assert start_progress(found, config_of(run, rate=0.3), data) == ResumeState(8, AT, 7)
+    next_epoch = ResumeState(8, MixturePosition(24, (Position(2),)), 7)
     for change in ({"seq_len": 64}, {"packing": "concat"}, {"window_blocks": 3}):
         assert start_progress(found, config_of(run, data=change), data) == next_epoch
-    assert start_progress(found, config_of(run, data={"shuffled_ngrams": 1}), data) == Progress(8, AT, 7)
+    assert start_progress(found, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
     assert start_progress(found, config_of(run, seed=3), data) == next_epoch
     static = config_of(run).model_copy(update={"masking": MaskingConfig(static_epochs=1)})
     assert start_progress(found, static, data) == next_epoch
     begun = [{"after_step": 7, "seq_len": 256}]
     assert start_progress(found, config_of(run, curriculum=begun), data) == next_epoch
     later = [{"after_step": 8, "seq_len": 256}]
-    assert start_progress(found, config_of(run, curriculum=later), data) == Progress(8, AT, 7)
+    assert start_progress(found, config_of(run, curriculum=later), data) == ResumeState(8, AT, 7)
     two = Sources(("a", "b"), data.datasets * 2, (1.0, 1.0))
     assert start_progress(found, config_of(run), two).position == MixturePosition(24, (Position(2), Position(2)))
 

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_fp32_param
 
+from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data.batch import Batch
 from pretrain.engine import Engine, init_distributed
 from pretrain.model.encoder import Encoder
-from pretrain.signals import leave
 from tests.distributed.gradients_worker import VOCABULARY, model, step_gradients
 
 LR = 1e-2

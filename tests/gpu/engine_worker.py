@@ -5,9 +5,9 @@
 
 import torch
 
+from data_prep.processes import leave
 from pretrain.engine import Engine, init_distributed
 from pretrain.layout import live_pieces
-from pretrain.signals import leave
 from tests.distributed import varying_worker as varying
 from tests.distributed.gradients_worker import model
 from tests.distributed.guards_worker import faulty, step

@@ -25,7 +25,7 @@ from select import select
 from types import SimpleNamespace
 from typing import NoReturn
 
-from pretrain.signals import die_with_parent
+from data_prep.processes import die_with_parent
 
 # What a training run imports, much of it late: in DeepSpeed's initialize, in MLflow's first store, for the loss curve.
 MODULES = (

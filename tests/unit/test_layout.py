@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from data_prep.errors import UserError
-from pretrain.layout import Piece, gather
+from pretrain.layout import gather
+from pretrain.optim.shares import Piece
 
 SIZES = {"a": (4, 3), "b": (5,), "c": (1,)}
 LAYOUT = {"zero.stage": 0, "processes": 1}

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.config import MaskingConfig, ScheduleConfig
-from pretrain.schedule import largest_mask_rate, lr_factor, mask_rate
+from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
+from pretrain.schedule import lr_factor
 
 
 def factors(total: int, **settings) -> list[float]:
