@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.errors import MissingFile, UserError
+from data_prep.processes import die_with_parent
 from data_prep.reading import open_plain, read_text, unusable
-from pretrain.signals import die_with_parent
 
 PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "sinfo", "squeue", "scancel")
 

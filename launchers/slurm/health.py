@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError, one_line
-from data_prep.processes import die_with_parent
 from data_prep.reading import parse_json
 from launchers.slurm import client
 from launchers.slurm.job import Job, read_job
