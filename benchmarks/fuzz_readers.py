@@ -39,7 +39,6 @@ from data_prep.sources.lines import read_lines  # noqa: E402
 from data_prep.sources.tables import arrow_units, parquet_units, read_arrow, read_parquet  # noqa: E402
 from data_prep.tokenizer import describe  # noqa: E402
 from data_prep.worker import TaskRecord, read_record, record_path  # noqa: E402
-from launchers.report.predictions import predictions_of  # noqa: E402
 from pretrain.checkpoint import read, write_manifest  # noqa: E402
 from pretrain.config import Config, load_config  # noqa: E402
 from pretrain.data.mixture import MixturePosition  # noqa: E402
@@ -58,6 +57,7 @@ from pretrain.layout import load_file  # noqa: E402
 from pretrain.measured import read_measured  # noqa: E402
 from pretrain.model.shape import EncoderShape  # noqa: E402
 from pretrain.model_folder import is_causal  # noqa: E402
+from pretrain.report_page.predictions import predictions_of  # noqa: E402
 from pretrain.run_folder import RunFolder, Status  # noqa: E402
 from pretrain.saved_state import state_problem  # noqa: E402
 from pretrain.tracking.record import RunRecord, load_record  # noqa: E402

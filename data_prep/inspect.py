@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.errors import UserError
 from data_prep.format import SourceInfo
 from data_prep.reader import Dataset
+from data_prep.unigrams import entropy, token_counts
 from data_prep.vocabulary import Vocabulary, open_vocabulary
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -105,14 +106,6 @@ class _Group:
         )
 
 
-def unigram_entropy(dataset: Dataset) -> float:
-    """Entropy of the token distribution, in nats a token: the loss of the best prediction that ignores context."""
-    counts = np.zeros(dataset.manifest.tokenizer.vocab_size, dtype=np.int64)
-    for block in range(dataset.n_blocks):
-        counts += _token_counts(dataset, block)
-    return _entropy(counts)
-
-
 def summary(
     dataset: Dataset, seq_lens: Sequence[int] = SEQ_LENS, top: int = 20, progress: Progress | None = None
 ) -> dict[str, Any]:
@@ -165,7 +158,7 @@ def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_Group], L
     groups, group_of_block = _groups(dataset, table["task"])
     lengths, gathered, n_gathered, tokens = Lengths(), [], 0, 0
     for block, group in enumerate(groups[number] for number in group_of_block):
-        group.token_counts += _token_counts(dataset, block)
+        group.token_counts += token_counts(dataset, block)
         if (starts := dataset.word_starts(block)) is not None:
             group.words = (group.words or 0) + int(np.count_nonzero(starts))
         if (targets := dataset.targets(block)) is not None:
@@ -200,15 +193,6 @@ def _groups(dataset: Dataset, tasks: np.ndarray) -> tuple[list[_Group], np.ndarr
     return groups, np.where((found >= 0) & (tasks < end[found]), number[found], len(names))
 
 
-def _token_counts(dataset: Dataset, block: int) -> np.ndarray:
-    """How often each id occurs in a block, int64 [vocabulary]."""
-    tokens, vocab_size = dataset.tokens(block), dataset.manifest.tokenizer.vocab_size
-    if (largest := int(tokens.max())) >= vocab_size:
-        name = dataset.shard(block).name
-        raise DamagedData(f"{name} block {dataset.key(block)}: id {largest} is not in the vocabulary of {vocab_size}.")
-    return np.bincount(tokens, minlength=vocab_size)
-
-
 def _group_facts(group: _Group, vocabulary: Vocabulary | None, unk: int | None) -> dict[str, Any]:
     """Counts and rates of a group of inputs; None where it cannot be known."""
     counts, tokens = group.token_counts, int(group.token_counts.sum())
@@ -226,7 +210,7 @@ def _group_facts(group: _Group, vocabulary: Vocabulary | None, unk: int | None) 
         "bytes_per_token": text_bytes / tokens if text_bytes and tokens else None,
         "unknown": unknown,
         "unknown_rate": unknown / tokens if tokens else None,
-        "unigram_entropy": _entropy(counts) if tokens else None,
+        "unigram_entropy": entropy(counts) if tokens else None,
         "inputs": len(group.inputs),
         "left_out": _left_out(group.inputs),
     }
@@ -235,11 +219,6 @@ def _group_facts(group: _Group, vocabulary: Vocabulary | None, unk: int | None) 
 def _left_out(sources: Sequence[SourceInfo]) -> dict[str, int]:
     reasons = sorted({reason for source in sources for reason in source.left_out})
     return {reason: sum(source.left_out.get(reason, 0) for source in sources) for reason in reasons}
-
-
-def _entropy(counts: np.ndarray) -> float:
-    p = counts[counts > 0] / counts.sum()
-    return float(-(p * np.log(p)).sum())
 
 
 def _most_frequent(counts: np.ndarray, vocabulary: Vocabulary | None, top: int) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def _fail(message: str, code: int) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from launchers.spelling import printable
+    from data_prep.spelling import printable
 
     console = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
     console.print(f"[bold red]error:[/] {escape(printable(message))}")

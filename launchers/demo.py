@@ -89,8 +89,8 @@ def _fill_masks(model: Path, console: Console) -> None:
 
 
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
-    from data_prep.inspect import unigram_entropy
     from data_prep.reader import Dataset
+    from data_prep.unigrams import unigram_entropy
     from pretrain.measured import read_measured
     from pretrain.overview import page_of
     from pretrain.png_charts import draw_run

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from data_prep.spelling import printable
 from launchers.commands.facts import PIPE_WIDTH
-from launchers.spelling import printable
 
 _HELD_OUT = {
     "by_frequency": "by how often the token is in the counted text",

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from launchers.spelling import Spelling, printable
+from data_prep.spelling import Spelling, printable
 from pretrain.data.inspect import Document, Kind
 
 Segment = tuple[str, Kind | None]

@@ -12,9 +12,9 @@ import numpy as np
 from data_prep.encoding import Encoders
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo, begins_word
+from data_prep.spelling import Spelling, open_spelling
 from data_prep.tokenizer import describe, fetch, load
 from launchers.marked_text import Segment, marked, plain_text
-from launchers.spelling import Spelling, open_spelling
 from pretrain.config import Config
 from pretrain.data.inspect import Document, Kind, documents_of
 from pretrain.data.sources import open_sources, training_loader

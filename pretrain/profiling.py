@@ -1,4 +1,4 @@
-"""Profile of chosen steps by torch.profiler: a trace for each rank, for https://ui.perfetto.dev, and a table of times."""
+"""Profile of chosen steps by torch.profiler: a trace of each rank for https://ui.perfetto.dev, and a table of times."""
 
 import os
 import sys
@@ -15,8 +15,8 @@ _ROWS = 30  # of the table
 _NAME_WIDTH = 40
 _NOTE = (
     "Parts of a step: data (waiting for the batch), counts (the first collective, in which fast ranks wait for slow\n"
-    "ones), forward, backward, reduction (gradients over all ranks; with zero.stage 0, 2, 3 and offloading it is a part\n"
-    "of backward), optimizer, journal (reading values back, on a GPU waiting for it). The profiler itself takes time."
+    "ones), forward, backward, reduction (gradients over all ranks; with zero.stage 0, 2, 3 and offloading it is\n"
+    "in backward), optimizer, journal (reading values back, on a GPU waiting for it). Profiling itself takes time."
 )
 
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import itertools
-import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -25,7 +23,6 @@ from pretrain.tracking.tags import run_tags
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _COMMITTED = "checkpoint/write_seconds"  # in the metrics of a checkpoint that is there
-_REPORT_SECONDS = 60.0  # how long the end of a run waits for its page
 _TRACKER_SECONDS = 20.0  # how long the end of a run waits for MLflow
 
 
@@ -107,10 +104,9 @@ class Reporting:
                 self._record_end()
         self._progress.close()
         self._journal.close()
-        page = _ReportPage(self._folder) if state != "failed" else None  # of a failed run, status.json follows later
         self._draw_curve()
-        if page and page.is_written():
-            self._tracker.log_artifact(self._folder.report)
+        if state != "failed":  # of a failed run, status.json follows later
+            self._write_page()
         self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
         self._models.close(completed=state == "completed")
 
@@ -141,29 +137,15 @@ class Reporting:
         else:
             self._tracker.log_artifact(self._folder.curve)
 
+    def _write_page(self) -> None:
+        from pretrain.report_page.page import write_report  # not before: no step needs it
 
-class _ReportPage:
-    """The page of `maskwright report`, written by that command in a separate process."""
-
-    def __init__(self, folder: RunFolder):
-        command = [sys.executable, "-m", "launchers.cli", "report", str(folder.path.absolute())]
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        self._process: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(OSError):  # no memory for a process; the page can be written later
-            self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-
-    def is_written(self) -> bool:
-        """Wait for the page, for a bounded time."""
-        if self._process is None:
-            return False
         try:
-            return self._process.wait(_REPORT_SECONDS) == 0
-        except subprocess.TimeoutExpired:  # a journal of gigabytes
-            self._process.kill()
-            self._process.wait()
-            return False
+            write_report(self._folder.path, self._folder.report)
+        except Exception as error:  # `maskwright report` can write it later
+            print(f"warning: {self._folder.report} was not written: {error}", file=sys.stderr, flush=True)
+        else:
+            self._tracker.log_artifact(self._folder.report)
 
 
 def _by_stage(values: Iterable[int]) -> str:

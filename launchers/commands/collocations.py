@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from data_prep.errors import UserError
+from data_prep.spelling import printable
 from launchers.commands.dataset import DataSet
 from launchers.commands.places import local
 from launchers.progress import ProgressLine
-from launchers.spelling import printable
 
 if TYPE_CHECKING:
     from data_prep.collocations import Found

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from data_prep.errors import UserError
+from data_prep.spelling import printable
 from launchers.progress import ProgressLine
-from launchers.spelling import printable
 from pretrain.threads import usable_cores
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def show(
 
 def _with_targets(ids: "np.ndarray", targets: "np.ndarray", tokenizer: Path) -> str:
     """The text, with a mark around each run of targets."""
-    from launchers.spelling import open_spelling
+    from data_prep.spelling import open_spelling
 
     spelling, text = open_spelling(tokenizer), ""
     for target, group in groupby(zip(ids.tolist(), targets.tolist(), strict=True), lambda one: one[1]):

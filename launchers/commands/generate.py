@@ -14,7 +14,7 @@ from launchers.commands.inputs import check_inputs
 if TYPE_CHECKING:
     from rich.text import Text as Line
 
-    from launchers.spelling import Spelling
+    from data_prep.spelling import Spelling
     from pretrain.generation.write import Text
 
 
@@ -59,7 +59,7 @@ def generate(
     check_inputs([model])
     from rich.console import Console
 
-    from launchers.spelling import open_spelling
+    from data_prep.spelling import open_spelling
     from pretrain.generation.write import Request, Writer
     from pretrain.model_folder import model_folder
 
@@ -83,7 +83,7 @@ def _written(steps: "list[Text]", spelling: "Spelling", outside: frozenset[int])
     """The result; what was written, rather than given, has a colour."""
     from rich.text import Text as Line
 
-    from launchers.spelling import printable
+    from data_prep.spelling import printable
 
     new = {place for step in steps for place, drawn in enumerate(step.drawn) if drawn}
     ids = steps[-1].ids

@@ -13,8 +13,8 @@ from rich.text import Text
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
+    from data_prep.spelling import Spelling
     from launchers.marked_text import Segment
-    from launchers.spelling import Spelling
     from pretrain.data.inspect import Document
     from pretrain.replay import Replayed
 
@@ -96,8 +96,8 @@ def _segments(found: "Replayed", document: "Document", spelling: "Spelling") -> 
 
 
 def _print_json(found: "Replayed", rows: int) -> None:
+    from data_prep.spelling import open_spelling
     from launchers.marked_text import plain_text
-    from launchers.spelling import open_spelling
 
     spelling = open_spelling(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
     for number, documents in enumerate(_documents(found, rows), found.first_row):
@@ -109,8 +109,8 @@ def _print_json(found: "Replayed", rows: int) -> None:
 
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
+    from data_prep.spelling import open_spelling
     from launchers.marked_text import CAUSAL_LEGEND, LEGEND, coloured, listed
-    from launchers.spelling import open_spelling
 
     if not (found.tokenizer / "tokenizer.json").is_file():
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")

@@ -29,11 +29,11 @@ def report(
     """
     place = out or run / "report.html"
     if as_json:
-        from launchers.report.collect import collect
+        from pretrain.report_page.collect import collect
 
         print(json.dumps(collect(run, place)))
         return
-    from launchers.report.page import write_report
+    from pretrain.report_page.page import write_report
 
     write_report(run, place)
     print(place)

@@ -101,7 +101,7 @@ def _print(found: list[Seen]) -> None:
 
 
 def _goodput(run: Path) -> dict[str, float | None]:
-    from launchers.report.collect import goodput_of
+    from pretrain.report_page.collect import goodput_of
     from pretrain.run_folder import RunFolder
 
     return {"goodput": goodput_of(RunFolder(run), _SHORT_JOURNAL)}

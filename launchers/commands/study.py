@@ -88,7 +88,7 @@ def masking(
     settings = load_config(config, changes)
     processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
     words = _words(finetune)
-    finetuning = parse_options("finetune", words) if words else {}
+    finetuning = finetune_parameters(words) if words else {}
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
     folder = settings.run.dir
     study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
@@ -132,6 +132,7 @@ def time_command(study: StudyArgument) -> None:
 
         maskwright study time runs/study
     """
+    from launchers.stopping import on_stop_signals
     from launchers.study.commands import Commands, Stopped
     from launchers.study.define import open_unchanged
     from launchers.study.run import needs_timing
@@ -142,7 +143,7 @@ def time_command(study: StudyArgument) -> None:
         print("nothing to measure")
         return
     try:
-        with Commands() as maskwright:
+        with Commands(on_stop_signals) as maskwright:
             measure(study, found, maskwright, _say)
     except Stopped as stopped:
         _stopped(study, stopped.run)
@@ -168,28 +169,31 @@ def _words(finetune: str) -> list[str]:
         raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
 
 
-def parse_options(command: str, options: list[str]) -> dict[str, Any]:
-    """The parameters of another command by name; refuses what that would refuse, and what the study sets itself."""
-    from launchers.app import app
+def finetune_parameters(options: list[str]) -> dict[str, Any]:
+    """The parameters of `maskwright finetune` by name; refuses what it would refuse, and what the study sets itself."""
+    from launchers.commands.finetune import finetune
     from launchers.usage import UsageError, explain
 
-    commands: Any = typer.main.get_command(app)
     if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
-        raise UserError(f"--{command}: {min(own)} is set by the study; leave it out")
+        raise UserError(f"--finetune: {min(own)} is set by the study; leave it out")
+    app = typer.Typer()
+    app.command()(finetune)
+    command: Any = typer.main.get_command(app)
     try:
-        found: dict[str, Any] = commands.commands[command].make_context(command, ["MODEL", *options]).params
+        found: dict[str, Any] = command.make_context("finetune", ["MODEL", *options]).params
     except UsageError as error:
-        raise UserError(f"--{command}: {explain(error)}") from None
+        raise UserError(f"--finetune: {explain(error)}") from None
     return found
 
 
 def _run(folder: Path, study: "Study", only: list[int] | None) -> None:
     from launchers.progress import ProgressLine
+    from launchers.stopping import on_stop_signals
     from launchers.study.commands import Commands, Stopped
     from launchers.study.run import run_study
 
     try:
-        with Commands() as maskwright, ProgressLine() as line:
+        with Commands(on_stop_signals) as maskwright, ProgressLine() as line:
             failed = run_study(folder, study, maskwright, _say, line.show, only)
     except Stopped as stopped:
         _stopped(folder, stopped.run)

@@ -44,8 +44,8 @@ def _opens(config: Config, name: str, location: str) -> Iterator[Finding]:
 
 
 def _deep(name: str, location: str) -> Iterator[Finding]:
+    from data_prep.spelling import printable
     from data_prep.verify import verify
-    from launchers.spelling import printable
 
     if is_url(location):
         yield Finding(name, "skipped", f"{shown(location)} is not on this machine")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from data_prep.remote import redact
-from launchers.spelling import printable
+from data_prep.spelling import printable
 
 Status = Literal["ok", "warn", "fail", "skipped"]
 STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skipped")

@@ -4,13 +4,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from data_prep.processes import die_with_parent
-from launchers.stopping import on_stop_signals
 
 POLL_SECONDS = 1.0
+PROGRAM = (sys.executable, "-m", "launchers.cli")
 
 
 class Stopped(Exception):
@@ -32,20 +33,26 @@ class Maskwright(Protocol):
 
 
 class Commands:
-    """The real ones. Within `with`, Ctrl-C, SIGTERM and SIGUSR1 are handed to the one that runs, and none is begun."""
+    """The real ones. Within `with`, a request to stop is handed to the one that runs, and none is begun.
 
-    def __init__(self, program: Sequence[str] = (sys.executable, "-m", "launchers.cli")) -> None:
+    Args:
+        on_stop: the context in which a function is called with the number of each signal that asks to stop.
+    """
+
+    def __init__(
+        self, on_stop: Callable[[Callable[[int], None]], AbstractContextManager[None]], program: Sequence[str] = PROGRAM
+    ) -> None:
         self._program = program
         self._child: subprocess.Popen[bytes] | None = None
         self._stopping = False
-        self._signals = on_stop_signals(self._stop)
+        self._signals = on_stop(self._stop)
 
     def __enter__(self) -> "Commands":
         self._signals.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._signals.__exit__(*error)  # type: ignore[arg-type]
+    def __exit__(self, *error: Any) -> None:
+        self._signals.__exit__(*error)
 
     def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
         """The exit code.

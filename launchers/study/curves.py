@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from launchers.report.curves import rounded
-from launchers.report.events import seconds_of, tokens_of
 from launchers.study.definition import Budget, Study, child_at
 from pretrain.measured import Floats, Ints, Measured, last_of_each, read_measured
 from pretrain.png_charts import COLOURS, Line, Panel, draw_panels
+from pretrain.report_page.curves import rounded
+from pretrain.report_page.events import seconds_of, tokens_of
 
 _DASHES = ("-", "--", ":", "-.")
 

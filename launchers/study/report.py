@@ -9,12 +9,12 @@ import yaml
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, write_json
-from launchers.report.page import page
 from launchers.study import words
 from launchers.study.curves import Curve, chart, draw_losses, read_curves
 from launchers.study.definition import Budget, Study, children
 from launchers.study.results import Comparisons, Results, compare, read_results
 from launchers.study.timing import read_rounds, read_timing, steps_in_time
+from pretrain.report_page.page import page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
 Found = dict[Budget, tuple[Results, list[Comparisons], list[Curve]]]

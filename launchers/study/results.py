@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data_prep.typed import MAX_FLOAT
-from launchers.report.events import seconds_of, tokens_of
 from launchers.study.child import Place, is_done, read_result
 from launchers.study.definition import Budget, Study, child_at
 from launchers.study.statistics import Difference, Mean, Seeds, mean_of
 from launchers.study.timing import steps_of
 from launchers.study.verdict import Verdict, verdict_of
 from pretrain.measured import Measured, last_of_each, read_measured
+from pretrain.report_page.events import seconds_of, tokens_of
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
 

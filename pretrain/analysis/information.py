@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.unigrams import entropy
+
 _BATCH = 2048  # states of a step of mini-batch k-means
 
 
@@ -57,9 +59,3 @@ def share_told(counts: NDArray[np.int64]) -> float:
     by_chance = expected_mutual_information(counts, total)
     room = whole - by_chance
     return float((found - by_chance) / room) if room > 1e-9 else 0.0
-
-
-def entropy(counts: NDArray[np.int64]) -> float:
-    """The entropy of a distribution that is given by counts, in nats."""
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())

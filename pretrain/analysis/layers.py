@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
-from pretrain.analysis.information import cluster, counts_of, entropy, share_told
+from data_prep.unigrams import entropy
+from pretrain.analysis.information import cluster, counts_of, share_told
 from pretrain.analysis.jackknife import GROUPS, Estimate, estimate
 from pretrain.analysis.sample import Indices, Places, Sample, Settings
 from pretrain.analysis.similarity import Products, linear_cka, pwcca

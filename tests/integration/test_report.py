@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, BertLMHeadModel
 
-from launchers.report.collect import collect
 from pretrain.data.inspect import Document
 from pretrain.export import export_run
+from pretrain.report_page.collect import collect
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium, opened
 from tests.support.report_runs import eventful, prediction_lines, write_run

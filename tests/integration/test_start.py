@@ -15,8 +15,11 @@ from tests.support import runs
 from tests.support.forked import ROOT
 
 PHASES = ("loading libraries", "reading the data set", "building the model", "first step")
-# Packages that take a second or so to import and that no step needs.
-LATE = ("mlflow.tracking", "torch._dynamo", "torch._inductor", "transformers", "matplotlib", "scipy", "pandas")
+# Packages that no step needs, most of which take a second or so to import.
+LATE = (
+    *("mlflow.tracking", "torch._dynamo", "torch._inductor", "transformers", "matplotlib", "scipy", "pandas"),
+    "pretrain.report_page",
+)
 
 
 @pytest.fixture(scope="module")

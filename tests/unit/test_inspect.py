@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from data_prep import inspect
 from data_prep.errors import DamagedData, UserError
-from data_prep.inspect import Lengths, summary, unigram_entropy
+from data_prep.inspect import Lengths, summary
 from data_prep.merge import write_manifest
 from data_prep.reader import Dataset
 from data_prep.show import document
+from data_prep.unigrams import unigram_entropy
 from launchers.app import app
 from launchers.commands.dataset import packed_fill
 from tests.datasets import make_dataset

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
-from pretrain.analysis.information import cluster, counts_of, entropy, share_told
+from data_prep.unigrams import entropy
+from pretrain.analysis.information import cluster, counts_of, share_told
 from pretrain.analysis.jackknife import GROUPS, estimate
 
 

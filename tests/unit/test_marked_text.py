@@ -9,9 +9,9 @@ from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.errors import UserError
+from data_prep.spelling import Spelling, open_spelling, printable
 from data_prep.tokenizer import train
 from launchers.marked_text import coloured, listed, marked, plain_text
-from launchers.spelling import Spelling, open_spelling, printable
 from pretrain.data.inspect import Document, Kind, Prediction
 
 CLS, SEP, MASK = 2, 3, 4

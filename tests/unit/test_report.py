@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.report.collect import collect
-from launchers.report.curves import BUCKETS, axes_of, charts_of
-from launchers.report.events import Start, breaks_of, speeds, time_spent
-from launchers.report.facts import config_rows, read_config, stage_rows
-from launchers.report.page import embedded, page
-from launchers.report.predictions import predictions_of
 from pretrain.journal import parse_entry
 from pretrain.measured import measured_of
+from pretrain.report_page.collect import collect
+from pretrain.report_page.curves import BUCKETS, axes_of, charts_of
+from pretrain.report_page.events import Start, breaks_of, speeds, time_spent
+from pretrain.report_page.facts import config_rows, read_config, stage_rows
+from pretrain.report_page.page import embedded, page
+from pretrain.report_page.predictions import predictions_of
 from tests.datasets import make_dataset
 from tests.support.report_runs import SECONDS, START, TOKENS, eventful, line, prediction_lines, step_line, write_run
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from launchers.report.collect import collect
-from launchers.report.facts import read_config
-from launchers.report.predictions import predictions_of
+from pretrain.report_page.collect import collect
+from pretrain.report_page.facts import read_config
+from pretrain.report_page.predictions import predictions_of
 from tests.support.report_runs import eventful, prediction_lines, write_run
 
 DEEP = "[" * 100_000 + "]" * 100_000

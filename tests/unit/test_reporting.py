@@ -7,7 +7,7 @@ from pretrain.config import Config
 from pretrain.run_folder import RunFolder
 
 
-def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch):
+def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch, capsys):
     """Checkpoints are told of later, rollbacks at the spike, and after these steps are lower again."""
     nothing = SimpleNamespace(start=lambda: None, close=lambda **_: None, log_artifact=lambda path: None)
     monkeypatch.setattr(reporting, "Tracker", lambda **_: nothing)
@@ -29,5 +29,7 @@ def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch):
         (16, {"checkpoint/seconds": 1.0}, None),
     ):
         told.report(step, metrics, of)
+    folder.report.mkdir()  # so that the page cannot be written, which must not fail the run
     told.close("stopped", None, retry=False)
     assert folder.read_status().step == 17
+    assert "report.html was not written" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.commands.study import parse_options
+from launchers.commands.study import finetune_parameters
 from launchers.study.definition import open_study
 from launchers.study.dry_run import describe
 from pretrain.config import load_config
@@ -91,12 +91,13 @@ def test_the_command_goes_on_with_a_study_of_a_version_with_fewer_settings(confi
     assert "6 runs, 4 of them done" in asked(config, "--seeds", "3").output
 
 
-def test_options_for_another_command_are_checked_before_anything_is_trained():
-    assert parse_options("export", ["--step", "3"])["step"] == 3
-    with pytest.raises(UserError, match=r"--export: Unknown option .--stp. of maskwright export\. Did you mean --step"):
-        parse_options("export", ["--stp", "3"])
-    with pytest.raises(UserError, match="--export: --out is set by the study; leave it out"):
-        parse_options("export", ["--out=there"])
+def test_options_of_a_fine_tuning_are_checked_before_anything_is_trained():
+    options = ["--task", "classification", "--train", "a.tsv", "--valid", "b.tsv"]
+    assert finetune_parameters([*options, "--limit", "3"])["limit"] == 3
+    with pytest.raises(UserError, match=r"--finetune: Unknown option .--limt. of maskwright finetune\. Did you mean"):
+        finetune_parameters([*options, "--limt", "3"])
+    with pytest.raises(UserError, match="--finetune: --out is set by the study; leave it out"):
+        finetune_parameters([*options, "--out=there"])
 
 
 @pytest.mark.parametrize(

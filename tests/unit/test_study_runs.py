@@ -185,9 +185,10 @@ def test_only_some_runs(config):
 STOPPED_STUDY = """
 import sys
 from pathlib import Path
+from launchers.stopping import on_stop_signals
 from launchers.study.commands import Commands, Stopped
 said = Path(sys.argv[1])
-with Commands(["bash", "-c"]) as run:
+with Commands(on_stop_signals, ["bash", "-c"]) as run:
     assert run(["echo begun; exit 3"], said) == 3
     try:
         run(["trap 'echo saved; kill $!; exit 75' TERM; echo waits; sleep 60 & wait $!"], said)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from launchers.report.events import seconds_of, tokens_of
 from pretrain.measured import Floats, Measured, Series, last_of_each, smooth, thinned
+from pretrain.report_page.events import seconds_of, tokens_of
 
 BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: a single batch says little

@@ -12,8 +12,8 @@ import yaml
 from data_prep.errors import UserError
 from data_prep.reading import MAX_DEPTH, read_text
 from data_prep.typed import MAX_NUMBER
-from launchers.report.events import Start
 from pretrain.config import Config
+from pretrain.report_page.events import Start
 from pretrain.run_folder import RunFolder
 
 _MAX_CONFIG_BYTES = 1 << 20

@@ -9,8 +9,8 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.reading import open_plain, parse_json
+from data_prep.spelling import Spelling, open_spelling, printable
 from data_prep.typed import UnixTime
-from launchers.spelling import Spelling, open_spelling, printable
 
 MOST_ANSWERS = 12_000  # on a page: evaluations times predictions
 _MAX_LINE_BYTES = 64 << 20

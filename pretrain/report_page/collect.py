@@ -10,12 +10,15 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.folders import require_run
-from data_prep.inspect import unigram_entropy
 from data_prep.reader import Dataset
 from data_prep.remote import is_url
-from launchers.report.curves import averaged, axes_of, charts_of
-from launchers.report.events import breaks_of, marks_of, speeds, time_spent
-from launchers.report.facts import (
+from data_prep.unigrams import unigram_entropy
+from pretrain.environment_file import read_environment
+from pretrain.measured import Measured, measured_of, read_measured
+from pretrain.overview import page_of
+from pretrain.report_page.curves import averaged, axes_of, charts_of
+from pretrain.report_page.events import breaks_of, marks_of, speeds, time_spent
+from pretrain.report_page.facts import (
     config_rows,
     fact_rows,
     read_config,
@@ -23,10 +26,7 @@ from launchers.report.facts import (
     starts_of,
     status_of,
 )
-from launchers.report.predictions import predictions_of, shown
-from pretrain.environment_file import read_environment
-from pretrain.measured import Measured, measured_of, read_measured
-from pretrain.overview import page_of
+from pretrain.report_page.predictions import predictions_of, shown
 from pretrain.run_folder import RunFolder
 
 _MOST_TOKENS = 50_000_000  # that are counted for a page: seconds

@@ -13,7 +13,7 @@ import orjson
 
 from data_prep.errors import cannot_write
 from data_prep.files import atomic_writer
-from launchers.report.collect import collect
+from pretrain.report_page.collect import collect
 
 SCRIPTS = ("page.js", "chart.js", "predictions.js", "main.js")
 
@@ -59,4 +59,4 @@ def embedded(value: Any) -> str:
 
 
 def _template(name: str) -> str:
-    return (files("launchers.report") / "templates" / name).read_text(encoding="utf-8")
+    return (files("pretrain.report_page") / "templates" / name).read_text(encoding="utf-8")
