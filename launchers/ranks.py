@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 
 from data_prep.processes import die_with_parent
@@ -57,12 +57,13 @@ def main(words: Sequence[str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    ranks = [
-        _start(environment, options.arguments)
-        for environment in environments(
-            options.devices.split(","), options.node_rank, options.nodes, options.master_addr, options.master_port
+    processes = len(options.devices.split(","))
+    ranks = []
+    for local_rank in range(processes):
+        variables = rank_variables(
+            local_rank, processes, options.node_rank, options.nodes, options.master_addr, options.master_port
         )
-    ]
+        ranks.append(_start(variables | {"CUDA_VISIBLE_DEVICES": options.devices}, options.arguments))
     while not ended and not any(rank.poll() for rank in ranks) and any(rank.poll() is None for rank in ranks):
         time.sleep(_POLL_SECONDS)
     code = next((rank.returncode for rank in ranks if rank.returncode), 1 if ended else 0)
@@ -71,20 +72,20 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
-def environments(devices: Sequence[str], node: int, nodes: int, address: str, port: str) -> Iterator[dict[str, str]]:
-    """The variables of each process that DeepSpeed and PyTorch read, in addition to this process's environment."""
-    for local_rank in range(len(devices)):
-        yield {
-            "CUDA_VISIBLE_DEVICES": ",".join(devices),
-            "MASTER_ADDR": address,
-            "MASTER_PORT": port,
-            "RANK": str(node * len(devices) + local_rank),
-            "LOCAL_RANK": str(local_rank),
-            "WORLD_SIZE": str(nodes * len(devices)),
-            "LOCAL_SIZE": str(len(devices)),
-            "CROSS_RANK": str(node),
-            "CROSS_SIZE": str(nodes),
-        }
+def rank_variables(
+    local_rank: int, processes: int, node: int, nodes: int, address: str, port: int | str
+) -> dict[str, str]:
+    """The variables of a process that DeepSpeed and PyTorch read, on one of `nodes` nodes of `processes` each."""
+    return {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+        "RANK": str(node * processes + local_rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(nodes * processes),
+        "LOCAL_SIZE": str(processes),
+        "CROSS_RANK": str(node),
+        "CROSS_SIZE": str(nodes),
+    }
 
 
 def _start(environment: dict[str, str], arguments: Sequence[str]) -> "subprocess.Popen[bytes]":

@@ -1,4 +1,4 @@
-"""The commands, configs and the template of docs/slurm.md, as files and scripts."""
+"""The commands and configs of docs/slurm.md, as files and scripts."""
 
 import re
 from pathlib import Path
@@ -34,6 +34,4 @@ def lay_out(shared: Path) -> list[Path]:
     for path, text in zip(configs, blocks("yaml"), strict=True):
         path.write_text(text.replace(SHARED, str(shared)).replace("/scratch", str(shared)))
     (shared / "site.yaml").write_text((ROOT / "configs" / "cluster" / "example.yaml").read_text())
-    (template,) = blocks("sh")
-    (shared / "ours.sh").write_text(template)
     return configs

@@ -3,19 +3,10 @@
 import os
 import shlex
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-
-class Launcher(str, Enum):
-    """What starts the processes on the hosts."""
-
-    ssh = "ssh"
-    pdsh = "pdsh"
-    openmpi = "openmpi"
 
 
 def hosts(
@@ -29,7 +20,6 @@ def hosts(
     nodes: Annotated[int, typer.Option(min=1, help="Hosts to train on, the first of the file.")] = ...,  # type: ignore[assignment]
     gpus_per_node: Annotated[int, typer.Option(min=1, help="Training processes on each host, one a GPU.")] = 1,
     cpu: Annotated[bool, typer.Option("--cpu", help="Train on CPU, over gloo.")] = False,
-    launcher: Annotated[Launcher, typer.Option(help="pdsh, openmpi: through DeepSpeed's runner.")] = Launcher.ssh,
     check: Annotated[bool, typer.Option("--check", help="Ask the hosts, and start nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; reach no host.")] = False,
 ) -> None:
@@ -47,16 +37,13 @@ def hosts(
       maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 --check
 
       maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 train.steps=2000
-
-      maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 --launcher pdsh
     """
     from launchers.hostfile import read_hostfile
-    from launchers.hosts import start
     from launchers.hosts.check import check_hosts
     from launchers.hosts.job import HostsJob
     from launchers.hosts.remote import ssh_command
+    from launchers.hosts.start import start_over_ssh
     from launchers.local import supervise
-    from launchers.stopping import StopSignals
     from pretrain.config import load_config
     from pretrain.preflight import check_start
     from pretrain.run_folder import RunFolder
@@ -75,25 +62,12 @@ def hosts(
         python=Path(os.path.abspath(sys.executable)),
         python_path=os.environ.get("PYTHONPATH", ""),
     )
-    by_ssh = launcher is Launcher.ssh
-    if not by_ssh:
-        start.refuse_exposure(launcher.value)
     if dry_run:
-        commands = [ssh_command(job, host, "launchers.hosts.node") for host in chosen]
-        if not by_ssh:
-            commands = [start.runner_command(job, launcher.value, job.run_dir / "hostfile", chosen[0], 29500)]
-        print("\n".join(shlex.join(command) for command in commands))
+        print("\n".join(shlex.join(ssh_command(job, host, "launchers.hosts.node")) for host in chosen))
         return
     address, port = check_hosts(job)
     processes = nodes * gpus_per_node
     print(f"{nodes} hosts agree ({', '.join(chosen)}): {processes} processes, rank 0 at {address}", flush=True)
     if check:
         return
-
-    def run(stop: StopSignals) -> int:
-        if by_ssh:
-            return start.start_over_ssh(job, address, port, stop)
-        command = start.runner_command(job, launcher.value, start.write_hostfile(job), address, port)
-        return start.start_runner(command, stop)
-
-    sys.exit(supervise(RunFolder(job.run_dir), run))
+    sys.exit(supervise(RunFolder(job.run_dir), lambda stop: start_over_ssh(job, address, port, stop)))

@@ -1,18 +1,13 @@
-"""A run's processes on its hosts: over ssh, or through DeepSpeed's runner and pdsh or mpirun."""
+"""Start a run's processes on its hosts over ssh, and wait for their end."""
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import time
-from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import atomic_writer
 from data_prep.processes import die_with_parent
-from launchers.hostfile import format_hostfile
-from launchers.hosts.job import HostsJob, exposed, forwarded
+from launchers.hosts.job import HostsJob, forwarded
 from launchers.hosts.remote import ssh_command
 from launchers.ranks import command_of
 from launchers.stopping import StopSignals, on_stop_signals
@@ -68,56 +63,3 @@ def _wait(nodes: list["subprocess.Popen[bytes]"]) -> int:
                     node.stdin.close()
         time.sleep(0.2)
     return next((node.returncode for node in nodes if node.returncode), 0)
-
-
-def runner_command(job: HostsJob, launcher: str, hostfile: Path, address: str, port: int) -> list[str]:
-    """DeepSpeed's own command line for pdsh or openmpi.
-
-    Raises:
-        UserError: for text that pdsh would hand to a shell which reads something else.
-    """
-    command = [str(job.python), "-m", "deepspeed.launcher.runner", "--hostfile", str(hostfile)]
-    command += ["--master_addr", address, "--master_port", str(port)]
-    if launcher == "pdsh":
-        for text in (str(job.working_dir), str(job.python), str(job.config), *job.overrides):
-            if shlex.quote(text) != text:
-                raise UserError(f"pdsh cannot hand on {text!r} as it is: use --launcher ssh, or the config file")
-        command += ["--num_nodes", str(len(job.hosts)), "--num_gpus", str(job.processes)]
-    else:  # it takes all of the hostfile; each process would be bound to one core
-        mpirun = f"--bind-to none -x MASTER_ADDR={address} -x MASTER_PORT={port}"
-        command += ["--launcher", "openmpi", "--launcher_args", mpirun]
-    return [*command, "--no_local_rank", "--module", "pretrain.train", "--config", str(job.config), *job.overrides]
-
-
-def refuse_exposure(launcher: str) -> None:
-    """Refuse to start DeepSpeed's runner with secrets in the environment that it would write on command lines.
-
-    Raises:
-        UserError: naming them.
-    """
-    if names := exposed(os.environ):
-        raise UserError(
-            f"{', '.join(names)} would stand on {launcher}'s command line, for everybody on the hosts to read: "
-            "use --launcher ssh, or unset them and keep them in files such as ~/.mlflow/credentials"
-        )
-
-
-def write_hostfile(job: HostsJob) -> Path:
-    """Write RUN/hostfile: the chosen hosts alone, each with as many slots as processes."""
-    path = job.run_dir / "hostfile"
-    with atomic_writer(path) as file:
-        file.write(format_hostfile(job.hosts, len(job.hosts), job.processes).encode())
-    return path
-
-
-def start_runner(command: list[str], stop: StopSignals) -> int:
-    """Run DeepSpeed's runner to its end."""
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
-    )
-    stop.kill = child.kill
-    with on_stop_signals(stop):
-        return child.wait()

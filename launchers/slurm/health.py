@@ -16,7 +16,7 @@ from data_prep.errors import UserError, one_line
 from data_prep.reading import parse_json
 from launchers.slurm import client
 from launchers.slurm.job import Job, read_job
-from launchers.slurm.srun import on_nodes
+from launchers.slurm.srun import python_command
 
 _LEAST_MEMORY = 0.02
 _LEAST_DISK_BYTES = 100 << 20
@@ -41,7 +41,7 @@ def ask(job: Job, hosts: Sequence[str]) -> dict[str, str]:
 
 def _ask_one(job: Job, host: str) -> str | None:
     bare = job.model_copy(update={"container": None})
-    step = client.srun(on_nodes(bare, "launchers.slurm.health", Path.cwd()), [host])
+    step = client.srun(python_command(bare, "launchers.slurm.health", Path.cwd()), [host])
     code, said, errors = client.step_output(step, job.health_seconds)
     if code is None:
         return f"gave no answer within {job.health_seconds:g} s"

@@ -1,7 +1,7 @@
 """What a Slurm job trains and how, as the login node decided it: RUN/slurm/job.json, read by the job itself."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -30,7 +30,6 @@ class Job(BaseModel):
     """Train on CPU, over gloo."""
     container: ContainerConfig | None = None
     """Where each node's part runs, with a Python of its own; the supervisor is outside."""
-    bind: Literal["none", "cores"] = "none"
     interface: str | None = None
     """For gloo and NCCL; None: the one that leads to the other nodes."""
     spare_nodes: int = 0

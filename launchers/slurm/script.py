@@ -1,4 +1,4 @@
-"""The batch script of a submission, as a pure function of it and of a template."""
+"""The batch script of a submission, as a pure function of it."""
 
 import re
 import shlex
@@ -11,56 +11,24 @@ from pretrain.config import ClusterConfig
 
 START_SECONDS = 180
 """Slurm may warn a job 60 s early, and training needs a while to begin: what is told to stop before that loops."""
-PLACEHOLDERS = ("directives", "setup", "working_dir", "environment", "supervisor")
 
 
 def render(submission: Submission) -> str:
     """The text of the batch script; every value in it is quoted for the reader of its line, sbatch or bash.
 
     Raises:
-        UserError: when a value cannot stand in an `#SBATCH` line, the time limit is malformed or too short, or the
-            user's own template is not one.
+        UserError: when a value cannot stand in an `#SBATCH` line, or the time limit is malformed or too short.
     """
     cluster = submission.cluster
     if cluster.time is not None:
         check_time_limit(cluster.time, cluster.signal_seconds)
-    return read_template(cluster.template).substitute(
+    return Template.load("slurm.sh").substitute(
         directives=_directives(submission),
         setup=setup_lines(cluster),
         working_dir=shlex.quote(str(submission.working_dir)),
         environment=environment_lines(cluster, submission.python, submission.jobs[0].cpus_per_process),
         supervisor=f"{shlex.quote(str(submission.python))} -m launchers.slurm.supervise {_job_path(submission)}",
     )
-
-
-def read_template(path: Path | None) -> Template:
-    """The user's own template, or Maskwright's.
-
-    Raises:
-        UserError: when it cannot be read, has other placeholders, lacks one, or has a command before the directives.
-    """
-    if path is None:
-        return Template.load("slurm.sh")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the template cannot be read ({error})") from None
-    template, list_of_all = Template(text), ", ".join(f"@{{{name}}}" for name in PLACEHOLDERS)
-    matches = list(template.pattern.finditer(text))
-    if any(match["invalid"] is not None for match in matches):
-        raise UserError(f"{path}: an @ of a template that begins no placeholder is written @@")
-    found = {match["named"] or match["braced"] for match in matches} - {None}
-    if wrong := sorted(found - set(PLACEHOLDERS)):
-        raise UserError(f"{path}: @{{{wrong[0]}}} is no placeholder of a template; they are {list_of_all}")
-    if missing := [name for name in PLACEHOLDERS if name not in found]:
-        raise UserError(f"{path}: the template lacks @{{{missing[0]}}}; it needs {list_of_all}")
-    before = re.split(r"@\{?directives", text)[0].splitlines()
-    if not before or not before[0].startswith("#!") or any(line.strip() and line[0] != "#" for line in before):
-        raise UserError(
-            f"{path}: sbatch reads the directives between #! in the first line and the first command; put "
-            "@{directives} there"
-        )
-    return template
 
 
 def _directives(submission: Submission) -> str:
@@ -72,8 +40,8 @@ def _directives(submission: Submission) -> str:
         "output": submission.log,
         "array": submission.seeds.text if submission.seeds else None,
         "nodes": str(job.nodes + job.spare_nodes),
-        "ntasks-per-node": "1",
-        "cpus-per-task": str(job.processes_per_node * job.cpus_per_process),
+        "ntasks-per-node": str(job.processes_per_node),
+        "cpus-per-task": str(job.cpus_per_process),
         "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
         **queue_options(cluster),
         "signal": f"B:USR1@{cluster.signal_seconds}",

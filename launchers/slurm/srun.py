@@ -1,6 +1,8 @@
-"""One srun over the hosts of an attempt: started, watched, and ended when its ranks do not end by themselves."""
+"""The job step that trains: one srun that starts every rank, watched until its end."""
 
+import contextlib
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,10 +10,14 @@ from pathlib import Path
 from launchers.slurm import client
 from launchers.slurm.job import Job
 
+HOSTS_VARIABLE, PORT_VARIABLE = "MASKWRIGHT_HOSTS", "MASKWRIGHT_PORT"
+"""Environment variables of the ranks: the hosts in rank order, and the port of rank 0 on the first."""
+
+_PORTS = range(12000, 32000)
 _POLL_SECONDS = 0.5
 
 
-def on_nodes(job: Job, module: str, working_dir: Path) -> list[str]:
+def python_command(job: Job, module: str, working_dir: Path) -> list[str]:
     """The end of an srun command that runs `python -m MODULE JOB_JSON`; the container's options are pyxis'.
 
     --export=ALL: a job that was submitted with --export=NONE would else start its tasks without any environment.
@@ -25,25 +31,44 @@ def on_nodes(job: Job, module: str, working_dir: Path) -> list[str]:
     return [*words, python, "-m", module, str(job.path)]
 
 
-def command(job: Job, hosts: Sequence[str]) -> list[str]:
-    """srun, once a node; `--wait`: when one node's task has ended, well or badly, the others are killed after 60 s."""
-    node = on_nodes(job, "launchers.slurm.node", Path.cwd())
-    return client.srun(node, hosts, 1, int(os.environ["SLURM_CPUS_PER_TASK"]), ["--wait=60"])
+def train_command(job: Job, hosts: Sequence[str]) -> list[str]:
+    """The step of one task a rank. When a rank has ended, well or badly, the others are killed after 60 s (--wait)."""
+    node = python_command(job, "launchers.slurm.node", Path.cwd())
+    return client.srun(node, hosts, job.processes_per_node, job.cpus_per_process, ["--wait=60"])
+
+
+def free_port(job_id: int) -> int:
+    """A port that follows from the job's id, or the next one that nobody listens on, on any address of this host.
+
+    This host is mostly the first of the step, where rank 0 listens.
+    """
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    for offset in range(len(_PORTS)):
+        port = _PORTS[(job_id + offset) % len(_PORTS)]
+        with contextlib.suppress(OSError), socket.socket(family) as probe:  # which does not listen
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if both:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            probe.bind(("", port))
+            return port
+    raise RuntimeError("no free port")  # 20,000 listeners on one host
 
 
 def run(
-    words: Sequence[str],
-    environment: Mapping[str, str],
+    step: Sequence[str],
+    variables: Mapping[str, str],
     is_overdue: Callable[[], bool],
     is_too_late: Callable[[], bool],
 ) -> int | None:
     """srun's exit code; None if it was still running.
 
     Args:
+        variables: environment variables of the ranks, in addition to those of this process.
         is_overdue: whether srun should have ended; it is then ended.
         is_too_late: whether Slurm ends everything anyhow; srun is then left to it.
     """
-    srun = client.start_step(words, environment)
+    srun = client.start_step(step, os.environ | variables)
     while True:
         try:
             return srun.wait(_POLL_SECONDS)

@@ -13,9 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from data_prep.errors import UserError
-from launchers.hostfile import format_hostfile
 from launchers.slurm import client, health, srun
-from launchers.slurm.attempt import prepare
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.record import read_history, write_history
 from launchers.slurm.verdict import (
@@ -66,8 +64,7 @@ class Supervisor:
         Raises:
             UserError: if another job holds the run folder, or this one has other nodes than it asked for.
         """
-        # DeepSpeed would train on fewer without a word.
-        format_hostfile(list(self.hosts), self.job.nodes + self.job.spare_nodes, self.job.processes_per_node)
+        self._check_hosts()
         kill_wait = client.kill_wait()
         self.patience = max(kill_wait - _SPOKEN_SECONDS, kill_wait / 2)
         start = int(os.environ.get("SLURM_RESTART_COUNT", "0")) + 1
@@ -88,6 +85,15 @@ class Supervisor:
             decision, history = next_after(outcome, self.hosts, problems, history, self.limits)
         self._remember(history)
         return self._conclude(decision)
+
+    def _check_hosts(self) -> None:
+        """Raise UserError if Slurm granted another number of nodes, as when the script is submitted with --nodes."""
+        nodes, hosts = self.job.nodes + self.job.spare_nodes, self.hosts
+        if len(hosts) != nodes:
+            raise UserError(
+                f"This job needs {nodes} nodes, and Slurm granted {len(hosts)} ({', '.join(hosts) or 'none'}). Submit "
+                f"it with --nodes={nodes}."
+            )
 
     def _wait(self, restart: Restart) -> Outcome | None:
         """Pause before a restart; an outcome if the job is to end instead of starting.
@@ -111,13 +117,13 @@ class Supervisor:
     def _train(self, hosts: tuple[str, ...]) -> Outcome:
         """One attempt, to the end of its ranks."""
         self._take_folder()
-        attempt = prepare(self.job, self.job_id, list(hosts))
+        port = srun.free_port(self.job_id)
         refusal = self.job.folder / f"refusal-{self.job_id}.json"
         witness = Witness(self.run, refusal)
-        self._say(f"trains on {' '.join(hosts)}, rank 0 at {hosts[0]}:{attempt.port}")
+        self._say(f"trains on {' '.join(hosts)}, rank 0 at {hosts[0]}:{port}")
         code = srun.run(
-            srun.command(self.job, hosts),
-            os.environ | attempt.environment | {REFUSAL_VARIABLE: str(refusal)},
+            srun.train_command(self.job, hosts),
+            {srun.HOSTS_VARIABLE: " ".join(hosts), srun.PORT_VARIABLE: str(port), REFUSAL_VARIABLE: str(refusal)},
             is_overdue=lambda: self._is_overdue(witness),
             is_too_late=self._is_too_late,
         )

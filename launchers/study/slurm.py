@@ -118,8 +118,6 @@ def queue_again() -> None:
 def _check(folder: Path, study: Study, config: Config) -> None:
     if config.cluster.container:
         raise UserError("cluster.container: a study's jobs run in no container yet; use cluster.setup")
-    if config.cluster.template:
-        raise UserError("cluster.template is for `maskwright launch slurm`; a study's jobs have a script of their own")
     if len(children(study)) >= (most := client.max_array_size()):
         raise UserError(f"the study has {len(children(study))} runs, and an array has {most - 1} elements at most here")
     if queued := client.still_queued(client.recorded_jobs(folder / "slurm" / "jobs")):

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A training run on Slurm, written by `maskwright launch slurm`. It may be read, edited and submitted again with sbatch.
-# This script prepares the environment and becomes the supervisor (launchers/slurm/supervise.py), which runs DeepSpeed's
-# launcher on each node through srun, watches the run's status, and has the job queued again when it is to go on.
+# This script prepares the environment and becomes the supervisor (launchers/slurm/supervise.py). The supervisor starts
+# the training processes with srun, watches the run's status, and queues the job again if it must continue.
 
-# One task a node, which starts that node's processes. Slurm may start the job again, and its log goes on. Before the
-# time limit Slurm tells the supervisor (B:), and nothing else, to save and stop.
+# One task is one training process. Slurm may start the job again; it then appends to the log. Before the time limit
+# Slurm signals the supervisor only (B:), which tells the run to save and stop.
 @{directives}
 
 set -e

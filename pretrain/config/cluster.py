@@ -1,8 +1,7 @@
 """How `maskwright launch slurm` starts a run: nodes, queue, environment. Nothing here decides the result of a step."""
 
 import re
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -49,6 +48,7 @@ class ContainerConfig(Section):
 
 
 class ClusterConfig(Section):
+    retired: ClassVar[dict[str, Any]] = {"bind": "none", "template": None}
     nodes: int = Field(1, ge=1, description="nodes to train on")
     gpus_per_node: int = Field(1, ge=1, description="training processes on each node, one a GPU")
     cpu: bool = Field(False, description="ask for no GPUs: the processes train on CPU, over gloo")
@@ -76,11 +76,17 @@ class ClusterConfig(Section):
         default_factory=dict, description="environment variables, none of them secret"
     )
     container: ContainerConfig | None = Field(None, description="run each node's part in a container")
-    bind: Literal["none", "cores"] = Field("none", description="cores: each process keeps to cores of its own")
     interface: Word | None = Field(
         None, description="network interface of gloo and NCCL; by default the one that leads to the others"
     )
-    template: Path | None = Field(None, description="a job script of your own, in place of the one that is written")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_deleted_keys(cls, values: Any) -> Any:
+        for key, advice in _DELETED.items():
+            if isinstance(values, dict) and values.get(key, cls.retired[key]) != cls.retired[key]:
+                raise ValueError(f"the key {key} was removed: {advice}")
+        return values
 
     @field_validator("options")
     @classmethod
@@ -120,4 +126,8 @@ class ClusterConfig(Section):
         return self
 
 
+_DELETED = {
+    "bind": "delete it; srun gives each process its own cores, and environment.SLURM_CPU_BIND changes that",
+    "template": "delete it, and put your lines of bash into setup, and your #SBATCH options into options",
+}
 _NO_SECRETS = "{} looks like a secret, and the job script is kept; export it where you submit, and sbatch hands it on"

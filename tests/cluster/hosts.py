@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.cluster.cluster import NAMESPACES, namespaces
 
-PROGRAMS = ["sshd", "ssh", "ssh-keygen", "pdsh", "mpirun", "ip", "unshare", "nsenter", "setpriv"]
+PROGRAMS = ["sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "setpriv"]
 
 
 def why_unavailable() -> str | None:
@@ -18,7 +18,7 @@ def why_unavailable() -> str | None:
         return "test hosts need root"
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
-        return f"test hosts need {', '.join(missing)} (openssh-server openssh-client pdsh openmpi-bin iproute2)"
+        return f"test hosts need {', '.join(missing)} (openssh-server openssh-client iproute2)"
     probe = ["unshare", *NAMESPACES, "--fork", "ip", "link", "add", "br0", "type", "bridge"]
     result = subprocess.run(probe, capture_output=True, text=True)
     if result.returncode != 0:

@@ -178,44 +178,6 @@ def test_a_short_hostfile_is_refused(hosts: Hosts, folder: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["pdsh", "openmpi"])
-def test_deepspeeds_own_launchers(
-    hosts: Hosts, folder: Path, reference: dict[int, float], launcher: str, tmp_path: Path
-) -> None:
-    """Their hosts find MLflow's secrets in a file; all others may be in the environment."""
-    run = tmp_path / "run"
-    options = ["--launcher", launcher, f"track.uri=sqlite:///{tmp_path}/mlflow.db"]
-    code, log = launch(hosts, folder, run, *options, **SECRETS)
-    assert code == 1
-    assert f"MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN would stand on {launcher}'s command line" in log
-    others = {name: value for name, value in SECRETS.items() if not name.startswith("MLFLOW")}
-    with CommandLines() as seen:
-        code, log = launch(hosts, folder, run, *options, **others)
-    assert code == 0, log
-    assert losses(run) == reference
-    assert len(seen.ranks) >= 2  # and their forks, for a moment
-    assert not seen.leaked
-    (run / "log").write_text(log)
-    assert not leaks(tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["pdsh", "openmpi"])
-def test_deepspeeds_own_launchers_by_hand(
-    hosts: Hosts, folder: Path, reference: dict[int, float], launcher: str, tmp_path: Path
-) -> None:
-    command = ["timeout", SECONDS, str(BIN / "deepspeed"), "--hostfile", str(folder / "hostfile")]
-    if launcher == "pdsh":
-        command += ["--num_nodes", "2", "--num_gpus", "1"]
-    else:
-        command += ["--launcher", "openmpi", "--launcher_args", "--bind-to none -x MASTER_ADDR=10.78.0.11"]
-    command += ["--module", "pretrain.train", "--config", str(folder / "config.yaml"), f"run.dir={tmp_path}"]
-    code, log = hosts.run(*command, cwd=ROOT, **ENVIRONMENT)
-    assert code == 0, log
-    assert losses(tmp_path) == reference
-
-
-@pytest.mark.slow
 def test_deepspeed_started_by_hand_on_each_host(hosts: Hosts, folder: Path, reference: dict[int, float]) -> None:
     run = folder / "by_hand"
     words = f"cd {ROOT} && PATH={BIN}:$PATH deepspeed --hostfile {folder}/hostfile --num_nodes 2 --num_gpus 1"

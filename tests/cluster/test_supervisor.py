@@ -79,7 +79,7 @@ def test_a_stopped_node_is_replaced_by_a_spare(
     run = folder / f"stopped-{whole_node}"
     job_id = submit(cluster, folder, run, "cluster.spare_nodes=1", "train.steps=60")
     wait_for(has_trained(run, 15), START_SECONDS)
-    stopped = on_node(cluster, "n2", "slurmd|slurmstepd|deepspeed|pretrain" if whole_node else "pretrain.train")
+    stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain" if whole_node else "pretrain.train")
     cluster.run("kill", "-STOP", *stopped)
     try:
         state = cluster.wait(job_id, START_SECONDS)
@@ -99,7 +99,7 @@ def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
     run = folder / "excluded"
     job_id = submit(cluster, folder, run, "train.steps=60")
     wait_for(has_trained(run, 15), START_SECONDS)
-    stopped = on_node(cluster, "n2", "slurmd|slurmstepd|deepspeed|pretrain")
+    stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain")
     cluster.run("kill", "-STOP", *stopped)
     try:
         wait_for(lambda: "requeued to go on without n2" in job_log(run, job_id), 120)

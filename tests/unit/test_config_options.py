@@ -138,9 +138,7 @@ OPTIONS = {
     "cluster.setup": None,
     "cluster.environment": {},
     "cluster.container": None,
-    "cluster.bind": "none",
     "cluster.interface": None,
-    "cluster.template": None,
     "deepspeed": {},
 }
 

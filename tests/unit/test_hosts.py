@@ -11,11 +11,11 @@ from data_prep.errors import UserError
 from data_prep.remote import is_secret
 from launchers.hostfile import read_hostfile
 from launchers.hosts.check import disagreement, master_address
-from launchers.hosts.job import HostsJob, exposed, forwarded
+from launchers.hosts.job import HostsJob, forwarded
 from launchers.hosts.remote import ssh_command
-from launchers.hosts.start import requests, runner_command
+from launchers.hosts.start import requests
 from pretrain.rendezvous import complete, local_processes
-from tests.support.secrets import SECRETS, URI
+from tests.support.secrets import SECRETS
 
 JOB = HostsJob(
     config=Path("/shared/run.yaml"),
@@ -97,13 +97,6 @@ def test_secrets_are_known_by_their_names(name: str) -> None:
     assert is_secret(name, "x")
 
 
-def test_what_deepspeeds_runner_would_expose() -> None:
-    environment = SECRETS | {"MLFLOW_TRACKING_URI": URI, "MLFLOW_EXPERIMENT_NAME": "x", "PYTHONPATH": "/x"}
-    assert set(exposed(environment)) == {"MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_URI"}
-    environment["MLFLOW_TRACKING_URI"] = "http://tracking:5000"
-    assert "MLFLOW_TRACKING_URI" not in exposed(environment)
-
-
 def test_variables_of_one_host_stay_there() -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "3", "PATH": "/bin", "HOME": "/root", "SSH_AUTH_SOCK": "/x"}
     assert forwarded(environment | SECRETS | {"NCCL_DEBUG": "INFO"}) == SECRETS | {"NCCL_DEBUG": "INFO"}
@@ -116,15 +109,6 @@ def test_secrets_go_to_the_hosts_beside_the_command_line(monkeypatch: pytest.Mon
         line = " ".join([*ssh_command(JOB, host, "launchers.hosts.node"), *map(str, request.pop("command"))])  # type: ignore[call-overload]
         assert not [value for value in SECRETS.values() if value in line]
         assert all(value in json.dumps(request) for value in SECRETS.values())
-
-
-def test_pdsh_gets_no_text_that_a_shell_reads_otherwise() -> None:
-    hostfile = Path("/shared/run/hostfile")
-    assert "train.steps=7" in runner_command(JOB, "pdsh", hostfile, "10.0.0.2", 1)
-    nasty = HostsJob(**{**vars(JOB), "overrides": ["track.experiment=$(reboot)"]})
-    with pytest.raises(UserError, match="pdsh cannot hand on"):
-        runner_command(nasty, "pdsh", hostfile, "10.0.0.2", 1)
-    runner_command(nasty, "openmpi", hostfile, "10.0.0.2", 1)
 
 
 def of_openmpi(**more: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm.attempt import free_port
+from launchers.slurm.srun import free_port
 from pretrain import interfaces
 from pretrain.interfaces import interface_to, listen, listening_address
 

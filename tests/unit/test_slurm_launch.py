@@ -39,7 +39,7 @@ def test_dry_run_prints_what_would_be_submitted_and_writes_nothing(config: Path)
     printed = launch(config, "--nodes", "2", "--gpus-per-node", "8", "--seeds", "4,9", "--dry-run", "run.seed=3")
     script, *jobs = re.split(r"\n# (?=/.*/job.json\n)", printed)
     assert '#SBATCH --nodes="2"' in script
-    assert '#SBATCH --cpus-per-task="32"' in script
+    assert '#SBATCH --ntasks-per-node="8"' in script
     assert '#SBATCH --array="4,9"' in script
     for seed, text in zip((4, 9), jobs, strict=True):
         path, _, described = text.partition("\n")
@@ -48,6 +48,10 @@ def test_dry_run_prints_what_would_be_submitted_and_writes_nothing(config: Path)
         assert job["run_dir"] == str(config.parent / "run" / f"seed-{seed}")
         assert (job["nodes"], job["processes_per_node"]) == (2, 8)
     assert sorted(path.name for path in config.parent.iterdir()) == ["data", "run.yaml"]
+
+
+def test_stored_configs_with_removed_keys_load(config: Path) -> None:
+    assert launch(config, "--dry-run", "cluster.bind=none", "cluster.template=null")
 
 
 def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_path: Path) -> None:
@@ -83,7 +87,10 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["--seeds", "1-"], "--seeds"),
         (["--seeds", "1001"], "go up to 1000"),
         (["--profile", "/nowhere.yaml"], "No config file at /nowhere.yaml"),
-        (["--template", "/nowhere.sh"], "/nowhere.sh"),
+        (
+            ["cluster.template=/nowhere.sh"],
+            "the key template was removed: delete it, and put your lines",
+        ),
         (["--sbatch", "--nodelist n1"], "form --NAME or --NAME=VALUE"),
         (["--sbatch", "--node=3"], "set cluster.nodes"),
         (["--sbatch", "--export=ALL,HF_TOKEN=x"], "HF_TOKEN looks like a secret"),
@@ -92,7 +99,7 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["--env", "X-Y=1"], "cannot be an environment variable"),
         (["--env", "PROXY=http://me:word@host"], "PROXY looks like a secret"),
         (["--setup", "export WANDB_API_KEY=abc"], "WANDB_API_KEY looks like a secret"),
-        (["--bind", "sockets"], "cluster.bind"),
+        (["cluster.bind=cores"], "the key bind was removed: delete it; srun gives each process its own cores"),
         (["--spare-nodes", "1", "--max-restarts", "0"], "spare_nodes"),
         (["--container-image", "x"], "the container would not see"),
         (["--container-mount", "x", "--container-image", "x"], "/FROM:/TO"),

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from launchers.app import app
 from launchers.commands.cluster_options import _parameters
-from launchers.slurm.script import PLACEHOLDERS
 from pretrain.config import ClusterConfig
 from tests.slurm_page import PAGE, SHARED, commands, lay_out
 
@@ -36,8 +35,7 @@ def script_of(shared: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str
 @pytest.mark.parametrize("line", LAUNCHES)
 def test_launches_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     words = shlex.split(line.replace(SHARED, str(shared)), comments=True)[3:]
-    script = script_of(shared, monkeypatch, *words)
-    assert script.startswith("#!/bin/bash -l\n" if "ours.sh" in line else "#!/usr/bin/env bash\n")
+    assert script_of(shared, monkeypatch, *words).startswith("#!/usr/bin/env bash\n")
 
 
 def test_printed_configs_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,12 +47,10 @@ def test_there_are_launches() -> None:
     assert len(LAUNCHES) > 8
 
 
-def test_every_option_and_placeholder_is_in_a_table() -> None:
+def test_every_option_is_in_a_table() -> None:
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
     for _, parameter in _parameters():
         names = parameter.default.param_decls[0].split("/")
         assert any(name in rows for name in names), names
     for key in ClusterConfig.model_fields:
         assert f"`{key}`" in rows or f"--{key.replace('_', '-')}`" in rows, key
-    for name in PLACEHOLDERS:
-        assert f"| `@{{{name}}}` |" in rows

@@ -1,4 +1,4 @@
-"""The Slurm job script: what it asks for, quoting, templates, and time limits."""
+"""The Slurm job script: what it asks for, quoting, and time limits."""
 
 import dataclasses
 import os
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from launchers.slurm.script import PLACEHOLDERS, check_time_limit, read_template, render
+from launchers.slurm.script import check_time_limit, render
 from launchers.slurm.script_template import sbatch_quote
 from tests.support.slurm_jobs import NASTY, directives, submission
 
@@ -36,8 +36,8 @@ def test_directives_ask_for_what_was_asked() -> None:
         '#SBATCH --comment="maskwright:/shared/runs/x"',
         '#SBATCH --output="log-%j.txt"',
         '#SBATCH --nodes="3"',
-        '#SBATCH --ntasks-per-node="1"',
-        '#SBATCH --cpus-per-task="12"',
+        '#SBATCH --ntasks-per-node="4"',
+        '#SBATCH --cpus-per-task="3"',
         '#SBATCH --gres="gpu:4"',
         '#SBATCH --mem="64G"',
         '#SBATCH --partition="gpu"',
@@ -67,7 +67,7 @@ def test_a_job_that_is_not_to_be_queued_again() -> None:
 def test_cpu_job_asks_for_no_gpu() -> None:
     script = render(submission(cpu=True, cpus_per_process=None))
     assert not [line for line in directives(script) if "gres" in line or "gpu" in line]
-    assert '#SBATCH --cpus-per-task="4"' in script
+    assert '#SBATCH --cpus-per-task="1"' in script
     assert "export DS_ACCELERATOR=cpu" in script
 
 
@@ -140,41 +140,6 @@ def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(tmp_path
 def test_script_is_valid_bash() -> None:
     assert "@{" not in render(submission())
     subprocess.run(["bash", "-n"], input=render(submission()), text=True, check=True)
-
-
-OWN = "#!/bin/bash -l\n# ours: a@@b\n\n@{directives}\n@{setup}\ncd @{working_dir}\n@{environment}\n@{supervisor}\n"
-
-
-def test_own_template(tmp_path: Path) -> None:
-    path = tmp_path / "ours.sh"
-    path.write_text(OWN)
-    script = render(submission(template=path))
-    assert script.startswith("#!/bin/bash -l\n# ours: a@b\n\n#SBATCH --job-name")
-    assert directives(script) == directives(render(submission()))
-    assert script.splitlines()[-1].endswith("-m launchers.slurm.supervise /shared/runs/x/slurm/job.json")
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        (OWN.replace("@{setup}", "@{setups}"), "@{setups} is no placeholder"),
-        (OWN + "@nodes", "@{nodes} is no placeholder"),
-        (OWN + "me@ home", "written @@"),
-        (OWN.replace("@{directives}\n", "hostname\n@{directives}\n"), "first command"),
-        (OWN.replace("#!/bin/bash -l\n", ""), "first line"),
-        *[(OWN.replace(f"@{{{name}}}", ""), f"lacks @{{{name}}}") for name in PLACEHOLDERS],
-        (None, "cannot be read"),
-    ],
-)
-def test_what_is_no_template_is_one_sentence(tmp_path: Path, text: str | None, words: str) -> None:
-    path = tmp_path / "ours.sh"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError) as caught:
-        read_template(path)
-    assert str(path) in str(caught.value)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_sbatch_values_are_quoted_by_sbatch_rules() -> None:

@@ -1,6 +1,7 @@
-"""What is submitted to Slurm: the descriptions of jobs, seeds, containers, the hostfile, and sbatch's refusals."""
+"""What is submitted to Slurm: the descriptions of jobs, seeds, containers, ranks, and sbatch's refusals."""
 
 import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,35 +9,45 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.hostfile import format_hostfile
-from launchers.slurm.attempt import Attempt
+from launchers.slurm import node
 from launchers.slurm.client import submit
 from launchers.slurm.job import read_job
-from launchers.slurm.node import command, rank_of
 from launchers.slurm.script import render
 from launchers.slurm.script_template import sbatch_quote
-from launchers.slurm.srun import on_nodes
+from launchers.slurm.srun import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
 from launchers.slurm.submission import Seeds, check_mounts
 from pretrain.config import ContainerConfig, load_config
 from pretrain.run_folder import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, submission
 
 
-def test_job_is_read_back_and_handed_to_deepspeed_unchanged(tmp_path: Path) -> None:
-    job = submission(tmp_path / NASTY, cpu=True, container={"image": "a", "mounts": ["/b"]}, bind="cores").jobs[0]
+def test_job_is_read_back(tmp_path: Path) -> None:
+    job = submission(tmp_path / NASTY, cpu=True, container={"image": "a", "mounts": ["/b"]}).jobs[0]
     job.write()
     assert read_job(job.path) == job
-    attempt = Attempt(("n1", "n2"), Path("/shared/hostfile"), 12345)
-    words = command(job, attempt, rank=1)
-    assert words[0] == sys.executable, "of the container, where there is one"
-    assert words[-4:] == ["--module", "launchers.slurm.bound", "--config", str(job.config)]
-    assert words[words.index("--node_rank") + 1] == "1"
-    assert words[words.index("--master_addr") + 1] == "n1"
-    assert rank_of("n2", attempt) == 1
-    with pytest.raises(UserError, match=r"n3 is not one of the nodes to train on \(n1, n2\)"):
-        rank_of("n3", attempt)
-    unbound = job.model_copy(update={"bind": "none"})
-    assert command(unbound, attempt, rank=0)[-3] == "pretrain.train"
+
+
+def test_srun_starts_a_task_for_each_rank() -> None:
+    words = train_command(submission().jobs[0], ["n1", "n3"])
+    asked = ["--nodelist=n1,n3", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=3"]
+    assert words[0] == "srun"
+    assert set(asked) <= set(words)
+
+
+@pytest.mark.parametrize(("host", "local", "rank"), [("n1", 1, 1), ("n3", 0, 4), ("n3", 3, 7)])
+def test_a_task_becomes_its_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, local: int, rank: int
+) -> None:
+    job = submission(tmp_path, interface="ib0").jobs[0]
+    job.write()
+    variables = {"SLURMD_NODENAME": host, "SLURM_LOCALID": str(local), HOSTS_VARIABLE: "n1 n3", PORT_VARIABLE: "12007"}
+    monkeypatch.setattr(os, "environ", os.environ | variables)
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda path, words: started.append(words))
+    node.main([str(job.path)])
+    assert started == [[sys.executable, "-u", "-m", "pretrain.train", "--config", str(job.config)]]
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME")
+    assert [os.environ[name] for name in names] == [str(rank), str(local), "8", "4", "n1", "12007", "ib0"]
 
 
 def test_what_is_no_job_is_one_sentence(tmp_path: Path) -> None:
@@ -113,7 +124,7 @@ def test_container_is_handed_to_srun() -> None:
         "python": "/opt/python",
     }
     job = submission(container=container).jobs[0]
-    assert on_nodes(job, "launchers.slurm.node", Path("/shared/here")) == [
+    assert python_command(job, "launchers.slurm.node", Path("/shared/here")) == [
         "--export=ALL",
         "--container-image=nvcr.io#nvidia/pytorch:25.01-py3",
         "--container-workdir=/shared/here",
@@ -123,7 +134,7 @@ def test_container_is_handed_to_srun() -> None:
         "launchers.slurm.node",
         str(job.path),
     ]
-    bare = on_nodes(submission().jobs[0], "launchers.slurm.node", Path("/shared"))
+    bare = python_command(submission().jobs[0], "launchers.slurm.node", Path("/shared"))
     assert bare[:3] == ["--export=ALL", "/shared/venv/bin/python", "-m"]
 
 
@@ -133,16 +144,6 @@ def test_container_that_does_not_see_the_run_is_refused() -> None:
     for unseen in ("/sharedx", "/home/me/runs", "/root"):
         with pytest.raises(UserError, match=f"would not see {unseen}"):
             check_mounts(container, [Path(unseen)])
-
-
-def test_hostfile() -> None:
-    assert format_hostfile(["n1", "n2"], nodes=2, slots=8) == "n1 slots=8\nn2 slots=8\n"
-
-
-@pytest.mark.parametrize("hosts", [[], ["n1"], ["n1", "n2", "n3"], ["n1", "n1"]])
-def test_hostfile_with_another_number_of_nodes_is_refused(hosts: list[str]) -> None:
-    with pytest.raises(UserError, match="nodes" if len(set(hosts)) == len(hosts) else "more than once"):
-        format_hostfile(hosts, nodes=2, slots=1)
 
 
 def test_no_sbatch_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from data_prep.errors import UserError
 from launchers.slurm import client, health, srun
 from launchers.slurm.health import ask, problem_here
 from launchers.slurm.job import Job
@@ -91,6 +92,12 @@ def supervisor(job: Job, programs: Path, monkeypatch: pytest.MonkeyPatch) -> Sup
     made = Supervisor(job, 7, ["n1", "n2"])
     made.run.create()
     return made
+
+
+def test_another_number_of_nodes_is_refused(supervisor: Supervisor) -> None:
+    supervisor.hosts = ("n1",)
+    with pytest.raises(UserError, match=r"needs 2 nodes, and Slurm granted 1 \(n1\). Submit it with --nodes=2"):
+        supervisor.supervise()
 
 
 BEGIN, AGAIN = Restart(("n1", "n2"), 0.0, "to begin with"), Restart(("n1", "n2"), 0.01, "rank 1: x")
@@ -256,10 +263,10 @@ def test_how_slurm_ends_a_job(state: str, reason: str, ending: str) -> None:
 def test_an_srun_that_does_not_end_is_ended(programs: Path, tmp_path: Path) -> None:
     words = ["sh", "-c", f"trap 'echo ended > {tmp_path}/ended; exit 9' TERM; while true; do sleep 0.05; done"]
     start = time.monotonic()
-    late = srun.run(words, os.environ, lambda: time.monotonic() - start > 1, lambda: False)
+    late = srun.run(words, {}, lambda: time.monotonic() - start > 1, lambda: False)
     assert late is None
     assert (tmp_path / "ended").exists()
-    assert srun.run(["sh", "-c", "exit 75"], os.environ, lambda: False, lambda: False) == 75
+    assert srun.run(["sh", "-c", "exit 75"], {}, lambda: False, lambda: False) == 75
 
 
 def test_a_witness_tells_this_attempt_from_the_one_before(tmp_path: Path) -> None:
