@@ -6,7 +6,6 @@ killed is taken up where it stopped: a model is whole when MLflow calls it READY
 
 import contextlib
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,34 +14,27 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.files import file_lock
+from data_prep.reader import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
 from pretrain.measured import Measured, read_measured
 from pretrain.model_package import MLFLOW_NOTE, card_text, write_package
 from pretrain.run_folder import RunFolder
-from pretrain.tracked_run import TrackedRun, errors_in_a_sentence
-from pretrain.tracking.points import metric_name
+from pretrain.tracking.inputs import describe_input
+from pretrain.tracking.points import Point
+from pretrain.tracking.runs import MlflowRun, short_errors
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
 
 _KEY = "maskwright.model"
 _AVERAGED = "-ema"
-_PAGE = 100  # of MLflow's answers
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A value in the journal; `time` is that of its line, in Unix seconds."""
-
-    value: float
-    time: float
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The weights of a checkpoint, or their averages, with what an evaluation at its step found, by MLflow name.
+    """The weights of a checkpoint, or their averages, with what an evaluation at its step found, by metric.
 
     `saved` is when the checkpoint was written, in Unix seconds.
     """
@@ -50,7 +42,7 @@ class Candidate:
     step: int
     averaged: bool
     saved: float
-    metrics: dict[str, Measurement]
+    metrics: dict[str, Point]
 
     @property
     def name(self) -> str:
@@ -80,7 +72,7 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
     return found
 
 
-def evaluation(measured: Measured, step: int) -> dict[str, Measurement]:
+def evaluation(measured: Measured, step: int) -> dict[str, Point]:
     """What the evaluation at a step found: the valid values, so of a step evaluated twice the later ones.
 
     A value that was the same the first time has the time of that line, which MLflow has with it.
@@ -91,7 +83,7 @@ def evaluation(measured: Measured, step: int) -> dict[str, Measurement]:
         if name.startswith("eval/") and name != "eval/seconds" and len(here):
             value = values[here[-1]]
             line = lines[here[0] if values[here[0]] == value else here[-1]]
-            found[name] = Measurement(float(value), float(measured.times[line]))
+            found[name] = Point(name, float(value), float(measured.times[line]), step)
     return found
 
 
@@ -121,7 +113,7 @@ def log_models(run: Path, which: str, step: int | None = None, uri: str | None =
     Args:
         which: all, best or last.
         step: this checkpoint alone, whatever `which` says.
-        uri: as in TrackedRun.find.
+        uri: as in run_target.
 
     Returns:
         The names of the models logged now.
@@ -135,8 +127,10 @@ def log_models(run: Path, which: str, step: int | None = None, uri: str | None =
     offered = candidates(folder, averaged=config.optim.ema is not None)
     if step is not None and not (offered := [one for one in offered if one.step == step]):
         raise UserError(f"{run}: there is no checkpoint of step {step}")
-    with errors_in_a_sentence(f"logging the models of {run} in MLflow"), _one_at_a_time(folder):
-        tracked = TrackedRun.find(run, uri)
+    folder.exports.mkdir(exist_ok=True)
+    # The training's own pass and a person's command would log the same model twice.
+    with short_errors(f"logging the models of {run} in MLflow"), file_lock(folder.exports / ".lock", needed=False):
+        tracked = MlflowRun.of_folder(run, uri)
         known = {model.tags.get(_KEY, ""): model for model in models_of(tracked)}
         losses = [loss for model in known.values() if is_ready(model) and (loss := loss_of(model)) is not None]
         done = []
@@ -157,17 +151,15 @@ def refuse_causal(config: Config) -> None:
         )
 
 
-def models_of(tracked: TrackedRun) -> list["LoggedModel"]:
-    """The logged models of a run that Maskwright made, those too whose files have not all arrived."""
-    found: list[LoggedModel] = []
-    token: str | None = None
-    while True:
-        page = tracked.client.search_logged_models(
-            [tracked.experiment_id], f"source_run_id = '{tracked.run_id}'", max_results=_PAGE, page_token=token
-        )
-        found += [model for model in page if _KEY in model.tags]
-        if not (token := page.token):
-            return found
+def models_of(tracked: MlflowRun) -> list["LoggedModel"]:
+    """The logged models of a run that Maskwright made, also those whose files have not all arrived."""
+    import mlflow
+
+    mlflow.set_tracking_uri(tracked.client.tracking_uri)
+    found = mlflow.search_logged_models(
+        [tracked.experiment_id], f"source_run_id = '{tracked.id}'", output_format="list"
+    )
+    return [model for model in found if _KEY in model.tags]
 
 
 def is_ready(model: "LoggedModel") -> bool:
@@ -187,7 +179,7 @@ def _loss_name(averaged: bool) -> str:
 
 
 def _log(
-    folder: RunFolder, config: Config, tracked: TrackedRun, one: Candidate, key: str, begun: "LoggedModel | None"
+    folder: RunFolder, config: Config, tracked: MlflowRun, one: Candidate, key: str, begun: "LoggedModel | None"
 ) -> bool:
     """Whether the model was logged: a checkpoint that training removed meanwhile cannot be."""
     from mlflow.entities import LoggedModelOutput
@@ -201,16 +193,16 @@ def _log(
         model = begun or tracked.client.create_logged_model(
             tracked.experiment_id,
             name=one.name,
-            source_run_id=tracked.run_id,
+            source_run_id=tracked.id,
             tags={_KEY: key, "step": str(one.step)},
-            params=tracked.params | {"step": str(one.step)},
+            params=tracked.run.data.params | {"step": str(one.step)},
             model_type="masked language model",
         )
         tracked.client.set_logged_model_tags(model.model_id, {MLFLOW_NOTE: card_text(exported)})
-        write_package(exported, work / "package", model, tracked.run_id, f"{folder.title}/{one.name}")
+        write_package(exported, work / "package", model, tracked.id, f"{folder.title}/{one.name}")
         tracked.client.log_model_artifacts(model.model_id, str(work / "package"))
-        if model.model_id not in tracked.outputs():
-            tracked.client.log_outputs(tracked.run_id, [LoggedModelOutput(model.model_id, step=one.step)])
+        if model.model_id not in _outputs(tracked):
+            tracked.client.log_outputs(tracked.id, [LoggedModelOutput(model.model_id, step=one.step)])
         _link(tracked, config, one, model.model_id)
         tracked.client.finalize_logged_model(model.model_id, "READY")
     finally:
@@ -228,22 +220,18 @@ def _export(folder: RunFolder, one: Candidate, out: Path) -> Path | None:
         raise
 
 
-def _link(tracked: TrackedRun, config: Config, one: Candidate, model_id: str) -> None:
+def _outputs(tracked: MlflowRun) -> set[str]:
+    """The ids of the logged models that are the run's output."""
+    outputs = tracked.client.get_run(tracked.id).outputs
+    return {model.model_id for model in outputs.model_outputs} if outputs else set()
+
+
+def _link(tracked: MlflowRun, config: Config, one: Candidate, model_id: str) -> None:
     """Say which evaluation is this model's; the run keeps one row, as the time is that of the journal's line."""
-    from mlflow.entities import Metric
-
-    data = tracked.held_out(config)
-    metrics = [
-        Metric(metric_name(name), found.value, int(found.time * 1000), one.step, model_id, *data)
-        for name, found in one.metrics.items()
-    ]
-    if metrics:
-        tracked.client.log_batch(tracked.run_id, metrics=metrics)
-
-
-@contextlib.contextmanager
-def _one_at_a_time(folder: RunFolder) -> Iterator[None]:
-    """The training's own pass and a person's command would log the same model twice."""
-    folder.exports.mkdir(exist_ok=True)
-    with file_lock(folder.exports / ".lock", needed=False):
-        yield
+    dataset: tuple[str, str] | tuple[None, None] = None, None
+    with contextlib.suppress(UserError, OSError):  # the held-out data may be gone
+        if config.data.valid is not None:
+            found = describe_input(Dataset(config.data.valid), "eval")
+            tracked.log_inputs([found])
+            dataset = found["name"], found["digest"]
+    tracked.log_points(list(one.metrics.values()), model_id, dataset)

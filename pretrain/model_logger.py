@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import no_link
+from data_prep.processes import die_with_parent
 from pretrain.run_folder import RunFolder
+from pretrain.tracking import Target
 
 LAST_SECONDS = 300.0
 """How long the end of a run waits for its last models."""
@@ -20,12 +21,12 @@ class ModelLogger:
 
     Args:
         which: track.models.
-        uri, experiment: where the run is tracked. A pass gets them by its environment: the run folder may be foreign.
+        target: where the run is tracked. A pass gets it by its environment: the run folder may be foreign.
     """
 
-    def __init__(self, folder: RunFolder, which: str, uri: str, experiment: str):
+    def __init__(self, folder: RunFolder, which: str, target: Target):
         self._folder, self._which = folder, which
-        self._place = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_EXPERIMENT_NAME": experiment}
+        self._place = {"MLFLOW_TRACKING_URI": target.uri, "MLFLOW_EXPERIMENT_NAME": target.experiment}
         self._pass: subprocess.Popen[bytes] | None = None
 
     def committed(self) -> None:
@@ -61,7 +62,7 @@ class ModelLogger:
         try:
             with open(self._folder.models_log, "ab", opener=no_link) as log:
                 self._pass = subprocess.Popen(
-                    command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
                 )
         except OSError as error:  # no room for the file, or for the process
             print(f"warning: no model is logged in MLflow now: {error}", file=sys.stderr, flush=True)
@@ -82,10 +83,10 @@ def _last_line(log: Path) -> str:
 
 def main() -> int:
     """`python -m pretrain.model_logger RUN WHICH NICENESS`: one pass, until all is logged or the parent has gone."""
+    die_with_parent()
     from pretrain.logged_models import log_models  # not in the training process, which has no use for transformers
 
     os.nice(int(sys.argv[3]))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     run, which = Path(sys.argv[1]), sys.argv[2]
     try:
         while names := log_models(run, which):
@@ -94,11 +95,6 @@ def main() -> int:
         print(f"error: {error}", flush=True)
         return 1
     return 0
-
-
-def _end_with_parent() -> None:
-    os.read(0, 1)  # the pipe ends with the parent; sys.stdin would be locked when this process ends first
-    os._exit(1)
 
 
 if __name__ == "__main__":

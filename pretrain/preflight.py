@@ -6,11 +6,11 @@ from pathlib import Path
 from data_prep.errors import UserError, working_directory
 from pretrain.checkpoint import Checkpoint, committed, read, verify
 from pretrain.config import Config
+from pretrain.config.mlflow_address import address_problem, missing_driver
 from pretrain.data.sources import check_run, open_sources
 from pretrain.fits import check_fits
 from pretrain.run_folder import RunFolder
 from pretrain.saved_state import state_problem
-from pretrain.tracking.address import address_problem, missing_driver
 from pretrain.tracking.target import resolve_target
 
 

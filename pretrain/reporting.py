@@ -79,8 +79,8 @@ class Reporting:
             ],
             on_page=lambda page: self._progress.message(f"MLflow: {page}"),
         )
-        address, experiment = resolve_target(config.track.uri, config.track.experiment)
-        self._models = ModelLogger(folder, config.track.models, address, experiment)
+        target = resolve_target(config.track.uri, config.track.experiment)
+        self._models = ModelLogger(folder, config.track.models, target)
         self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,9 +11,11 @@ from data_prep.errors import UserError
 from launchers.commands.inputs import check_inputs
 from launchers.commands.places import local
 from launchers.json_output import check_json_output, write_json_output
-from launchers.mlflow_address import mlflow_address
 from launchers.progress import ProgressLine
 from pretrain.config.wording import percent
+
+if TYPE_CHECKING:
+    from pretrain.tracking import Target
 
 _ROWS, _MASK_RATE = 1000, 0.15
 
@@ -117,17 +119,19 @@ def evaluate(
         if keep:
             keep.unlink(missing_ok=True)  # which has none of token counts
     if target:
-        send(found, *target)
+        send(found, target)
     print_results(found)
     if out:
         typer.echo(f"all figures: {out}")
 
 
-def _target(uri: str | None, experiment: str | None, models: Sequence[Path]) -> tuple[str, str] | None:
-    """Address and experiment of MLflow; None where there is no word of it."""
+def _target(uri: str | None, experiment: str | None, models: Sequence[Path]) -> "Target | None":
+    """The MLflow that gets the figures; None if neither an option nor the environment names one."""
     if not (uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")):
         return None
-    return mlflow_address(uri, experiment, models)
+    from pretrain.tracking import command_target
+
+    return command_target(uri, experiment, models)
 
 
 def _refuse_unread(reader: str, given: str | None, options: Mapping[str, object]) -> None:

@@ -13,12 +13,12 @@ from data_prep.errors import UserError
 from data_prep.remote import shown
 from launchers.commands.inputs import check_inputs
 from launchers.commands.places import local
-from launchers.mlflow_address import mlflow_address
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:
     from pretrain.finetuning.report import Report
     from pretrain.finetuning.settings import Settings
+    from pretrain.tracking import Target
 
 
 class TaskName(str, Enum):
@@ -108,6 +108,7 @@ def finetune(
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
     from pretrain.finetuning.settings import Settings
+    from pretrain.tracking import command_target
 
     settings = Settings(
         task=task.value,
@@ -122,7 +123,7 @@ def finetune(
         limit_valid=limit_valid,
         metric=metric,
     )
-    target = mlflow_address(uri, experiment, [model])
+    target = command_target(uri, experiment, [model])
     _run(settings, model, {"train": train, "valid": valid}, seeds, out, json_path, target)
 
 
@@ -133,11 +134,11 @@ def _run(
     seeds: int,
     out: Path | None,
     json_path: Path | None,
-    target: tuple[str, str],
+    target: "Target",
 ) -> None:
     check_inputs([model], files=files.values())
     from pretrain.finetuning.experiment import open_report, prepare, run_seed, save
-    from pretrain.finetuning.track import SeedTracker
+    from pretrain.finetuning.track import send_report
 
     folder, settings, task = prepare(model, settings, files)
     report = open_report(settings, task, folder, files, json_path, out)
@@ -145,8 +146,8 @@ def _run(
         typer.echo(note, err=True)
     names = {"model": str(model), **{name: shown(path) for name, path in files.items()}}  # for people; not the digests
     params = {name: str(value) for name, value in report.identity.items()} | names
-    tracker = SeedTracker(report, *target, f"{settings.task} {model.name}", params)
-    tracker.send()
+    name = f"{settings.task} {model.name}"
+    send_report(report, target, name, params)
     for seed in range(1, seeds + 1):
         if seed in (result.seed for result in report.results):
             continue
@@ -163,7 +164,7 @@ def _run(
         report.results.append(result)
         if json_path is not None:
             report.write(json_path)
-        tracker.send()
+        send_report(report, target, name, params)
         typer.echo(f"seed {seed}: {report.metric} {score:.4f}, {result.seconds:.0f} s", err=True)
     _print(report, task.without_model)
 

@@ -10,7 +10,6 @@ import typer
 from data_prep.errors import UserError
 from data_prep.folders import require_run
 from launchers.commands.run import RunArgument
-from launchers.mlflow_address import confirmed_address, refuse_password
 from launchers.progress import ProgressLine
 
 _HELP = """Bring MLflow up to date with a run.
@@ -22,9 +21,7 @@ Examples:
     maskwright track register runs/demo --name demo-bert --alias champion
 """
 
-YesOption = Annotated[
-    bool, typer.Option("--yes", help="Use the address that the run folder names, without a question.")
-]
+YesOption = Annotated[bool, typer.Option("--yes", help="Use the address that only the run folder names.")]
 UriOption = Annotated[str | None, typer.Option(help="Address of MLflow, such as http://host:5000.")]
 
 track_app = typer.Typer(help=_HELP, no_args_is_help=True)
@@ -51,8 +48,8 @@ def sync_command(
     """Send to MLflow the part of runs that it does not have yet, for instance after the server was away.
 
     You may repeat it: nothing is sent twice. The address is --uri, else `MLFLOW_TRACKING_URI`, else the one in the run
-    folder. If only the run folder names it, the command asks you first, because the folder may come from somebody
-    else; without a terminal it needs --yes. If one run cannot be sent, the others still are; the exit code is then 1.
+    folder. If only the run folder names it, the command needs --yes, because the folder may come from somebody else.
+    If one run cannot be sent, the others still are; the exit code is then 1.
 
     Examples:
 
@@ -60,6 +57,8 @@ def sync_command(
 
       maskwright track sync runs --uri http://tracking:5000 --json
     """
+    from pretrain.tracking.target import refuse_password
+
     refuse_password(uri)
     outcomes = [_sync(run, uri, experiment, yes) for folder in runs for run in _runs_in(folder)]
     if json_format:
@@ -90,13 +89,14 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:
     """What came of one run; `points` is the number of metric values sent."""
+    from pretrain.run_folder import RunFolder
     from pretrain.tracking import load_record, sync
 
     try:
-        uri = confirmed_address(run, uri, yes)
-        size = (run / "journal.jsonl").stat().st_size if (run / "journal.jsonl").exists() else 0
+        journal = RunFolder(run).journal
+        size = journal.stat().st_size if journal.exists() else 0
         with ProgressLine() as line:
-            points = sync(run, uri, experiment, lambda done: line.show(done, size, str(run)))
+            points = sync(run, uri, experiment, yes, lambda done: line.show(done, size, str(run)))
         record = load_record(run)
     except UserError as error:
         return {"run": str(run), "points": 0, "uri": None, "run_id": None, "error": str(error)}
@@ -151,12 +151,13 @@ def register(
     typer.echo(f"{place} is version {made.version}: {made.model}{loss}")
 
 
-def _sent_first(run: Path, uri: str | None, yes: bool) -> str | None:
-    """Send what MLflow does not have of the run, and return the address to use for the rest; None means its own."""
-    from pretrain.tracking import sync
+def _sent_first(run: Path, uri: str | None, yes: bool) -> str:
+    """Send what MLflow does not have of the run, and return the address to use for the rest."""
+    from pretrain.tracking import run_target, sync
+    from pretrain.tracking.target import refuse_password
 
     require_run(run)
     refuse_password(uri)
-    uri = confirmed_address(run, uri, yes)
+    uri = run_target(run, uri, trust_folder=yes).uri
     sync(run, uri)
     return uri

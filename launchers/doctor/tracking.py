@@ -16,8 +16,8 @@ from data_prep.remote import redact
 from launchers.doctor.finding import Check, Finding
 from launchers.doctor.network import outside_address
 from launchers.doctor.storage import Mount, existing, mount_of
+from pretrain.config.mlflow_address import address_problem, missing_driver
 from pretrain.config.run import TrackConfig
-from pretrain.tracking.address import address_problem, missing_driver
 
 SECONDS = 5.0
 _ASKED = "/api/2.0/mlflow/experiments/search?max_results=1"  # what any client may ask of a server that lets it in

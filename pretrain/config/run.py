@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from data_prep.remote import is_url, redact
+from pretrain.config.mlflow_address import DEFAULT_ADDRESS, address_problem
 from pretrain.config.section import Section
-from pretrain.tracking.address import DEFAULT_ADDRESS, address_problem
 
 _SHORTEST_SECONDS = 0.1
 

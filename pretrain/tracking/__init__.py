@@ -10,22 +10,27 @@ time. MLflow's stores keep one row for one (run, metric, step, time, value), so 
 a step that a resumed run repeats is not sent again: MLflow keeps the first attempt's numbers, the journal has both.
 """
 
-from pretrain.tracking.address import OFFLINE
-from pretrain.tracking.catch_up import sync
-from pretrain.tracking.destination import unconfirmed_address
-from pretrain.tracking.page import run_page
+from pretrain.config.mlflow_address import OFFLINE
+from pretrain.tracking.points import Point
 from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
-from pretrain.tracking.target import resolve_target
+from pretrain.tracking.results import Results, send_results
+from pretrain.tracking.sender import sync
+from pretrain.tracking.target import Target, command_target, resolve_target, run_page, run_target
 from pretrain.tracking.thread import Tracker
 
 __all__ = [
     "OFFLINE",
     "RECORD_NAME",
+    "Point",
+    "Results",
     "RunRecord",
+    "Target",
     "Tracker",
+    "command_target",
     "load_record",
     "resolve_target",
     "run_page",
+    "run_target",
+    "send_results",
     "sync",
-    "unconfirmed_address",
 ]

@@ -1,4 +1,4 @@
-"""What of a journal is sent: of each (metric, step) the first line that holds it."""
+"""Points, which MLflow gets, and those of a journal: of each (metric, step) the first line that holds it."""
 
 import functools
 import posixpath
@@ -7,11 +7,21 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pretrain.journal import Entry, parse_entry
 
 _LONGEST_NAME = 250
 _OF_NODE = re.compile(r"system/[^/]+/(?P<gpu>gpu\d+_)?(?P<what>\w+)")
+
+
+class Point(NamedTuple):
+    """A metric's value at a step; `time` is in Unix seconds."""
+
+    name: str
+    value: float
+    time: float
+    step: int
 
 
 class SentSteps:
@@ -20,9 +30,9 @@ class SentSteps:
     def __init__(self) -> None:
         self._seen: dict[str, bytearray] = {}
 
-    def take_new(self, entry: Entry) -> dict[str, float]:
-        """The metrics of `entry` that were not there before at its step; from now on they were."""
-        new = {}
+    def take_new(self, entry: Entry) -> list[Point]:
+        """The metrics of `entry` that were not sent before at its step; from now on they count as sent."""
+        new = []
         byte, bit = entry.step >> 3, 1 << (entry.step & 7)
         for name, value in entry.metrics.items():
             seen = self._seen.setdefault(name, bytearray())
@@ -30,7 +40,7 @@ class SentSteps:
                 seen.extend(bytes(byte + 1 - len(seen)))
             if not seen[byte] & bit:
                 seen[byte] |= bit
-                new[name] = value
+                new.append(Point(name, value, entry.time, entry.step))
         return new
 
 

@@ -1,4 +1,4 @@
-"""RUN/mlflow_run.json: where a run is tracked, and how far that has got."""
+"""RUN/mlflow_run.json: where a run is tracked, and how much of it was sent."""
 
 import re
 import uuid
@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from data_prep.errors import MissingFile
+from data_prep.errors import MissingFile, UserError
 from data_prep.reading import read_json, unusable
 
-JOURNAL_NAME = "journal.jsonl"
 RECORD_NAME = "mlflow_run.json"
 _HINT = "delete it to log this run to MLflow anew"
 
@@ -37,7 +36,7 @@ class RunRecord:
     restarts: int = 0
     status: str = "RUNNING"
     end_time: int | None = None  # Unix milliseconds
-    artifacts: list[str] = field(default_factory=list)  # still to be uploaded; paths in RUN
+    artifacts: list[str] = field(default_factory=list)  # names of files in RUN that are still to be uploaded
     inputs: list[dict[str, str]] = field(default_factory=list)  # data sets, as pretrain.tracking.inputs describes them
 
     def continue_from(self, earlier: "RunRecord") -> None:
@@ -57,6 +56,14 @@ def load_record(run_dir: Path) -> RunRecord | None:
         return None
     if not is_key(record.key):
         raise unusable(path, "its key is not 32 hexadecimal digits", _HINT)
+    return record
+
+
+def require_record(run_dir: Path) -> RunRecord:
+    """The record of a run folder. Raises UserError if there is none, or it is damaged."""
+    record = load_record(run_dir)
+    if record is None:
+        raise UserError(f"{run_dir} has no {RECORD_NAME}. Give the folder of a run that was trained with tracking on.")
     return record
 
 

@@ -1,13 +1,19 @@
-"""The MLflow run of a run folder, and the parent that the runs of a study share."""
+"""Runs on an MLflow server: find, create, write. Everything that Maskwright measures reaches MLflow through here."""
 
+import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pretrain.tracking.inputs import send_inputs
-from pretrain.tracking.record import RunRecord
+from data_prep.errors import UserError
+from data_prep.remote import redact
+from pretrain.tracking.points import Point, metric_name
+from pretrain.tracking.record import RunRecord, require_record
+from pretrain.tracking.target import connect, run_target
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -20,33 +26,115 @@ _STUDY_TAG = "maskwright.study"
 _PARENT_TAG = "mlflow.parentRunId"
 
 
-def open_run(client: "MlflowClient", experiment_id: str, record: RunRecord) -> str:
-    """The id of the record's run on this server, which is made where there is none; it has parameters, tags, parent.
+@dataclass(frozen=True)
+class MlflowRun:
+    """A run on an MLflow server, and the client that writes to it.
 
-    It is found by its key, so that one whose `create_run` was answered to a dead process is found too.
+    run: as MLflow had it when it was found. key: its tag that Maskwright finds it by.
     """
-    run = find_run(client, experiment_id, record.key)
-    if run:
-        if record.status == "RUNNING" != run.info.status:
+
+    client: "MlflowClient"
+    run: "Run"
+    key: str
+
+    @classmethod
+    def open(cls, target: tuple[str, str], record: RunRecord) -> "MlflowRun":
+        """The record's run, which is created if the server does not have it; it gets parameters, tags and parent.
+
+        It is found by its key, also if the process that created it died before it recorded the run's id.
+        """
+        client, experiment_id = connect(target)
+        run = _find(client, experiment_id, record.key)
+        if run is None:
+            tags = {**record.tags, _KEY_TAG: record.key}
+            run = client.create_run(experiment_id, tags=tags, run_name=record.run_name)
+        elif record.status == "RUNNING" != run.info.status:
             client.update_run(run.info.run_id, status="RUNNING")
-    else:
-        tags = {**record.tags, _KEY_TAG: record.key}
-        run = client.create_run(experiment_id, tags=tags, run_name=record.run_name)
-    _send_params_and_tags(client, run, record)
-    send_inputs(client, run, record.inputs)
-    if record.parent:
-        _adopt(client, experiment_id, run.info.run_id, record.parent)
-    return str(run.info.run_id)
+        _send_params_and_tags(client, run, record)
+        if record.parent:
+            _adopt(client, experiment_id, run.info.run_id, record.parent)
+        opened = cls(client, run, record.key)
+        opened.log_inputs(record.inputs)
+        return opened
+
+    @classmethod
+    def find(cls, target: tuple[str, str], key: str) -> "MlflowRun | None":
+        """The run with this key; None if the server does not have it, or it was deleted."""
+        client, experiment_id = connect(target)
+        run = _find(client, experiment_id, key)
+        return cls(client, run, key) if run else None
+
+    @classmethod
+    def of_folder(cls, run_dir: Path, uri: str | None = None) -> "MlflowRun":
+        """The MLflow run of a run folder.
+
+        Args:
+            uri: as in run_target.
+
+        Raises:
+            UserError: if the server does not have it. MLflow's and the network's own errors.
+        """
+        target = run_target(run_dir, uri)
+        found = cls.find(target, require_record(run_dir).key)
+        if found is None:
+            address = redact(target.uri)
+            raise UserError(f"{run_dir} is not in MLflow at {address} yet. Run: maskwright track sync {run_dir}")
+        return found
+
+    @property
+    def id(self) -> str:
+        return str(self.run.info.run_id)
+
+    @property
+    def experiment_id(self) -> str:
+        return str(self.run.info.experiment_id)
+
+    def log_points(
+        self,
+        points: Sequence[Point],
+        model_id: str | None = None,
+        dataset: tuple[str, str] | tuple[None, None] = (None, None),
+    ) -> None:
+        """Give points to the run, at most 1,000 a request. MLflow keeps one row of a point that it gets twice.
+
+        Args:
+            model_id: of the logged model that the points belong to as well.
+            dataset: name and digest of the data set on which they were measured.
+        """
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(metric_name(point.name), point.value, int(point.time * 1000), point.step, model_id, *dataset)
+            for point in points
+        ]
+        self.client.log_batch(self.id, metrics=metrics)
+
+    def log_inputs(self, inputs: Iterable[dict[str, str]]) -> None:
+        """Log data sets, as pretrain.tracking.inputs.describe_input gives them; MLflow keeps one of each digest."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        datasets = [
+            DatasetInput(
+                Dataset(one["name"], one["digest"], "local", one["source"], one["schema"], one["profile"]),
+                [InputTag("mlflow.data.context", one["context"])],
+            )
+            for one in inputs
+        ]
+        if datasets:
+            self.client.log_inputs(self.id, datasets=datasets)
+
+    def end(self, status: str, time: int | None = None) -> None:
+        """Set the final status; `time` is in Unix milliseconds, by default now."""
+        self.client.set_terminated(self.id, status, time)
 
 
-def find_run(client: "MlflowClient", experiment_id: str, key: str) -> "Run | None":
-    """The run whose record has this key; None if it is not on this server, or was deleted."""
+def _find(client: "MlflowClient", experiment_id: str, key: str) -> "Run | None":
     found = _tagged(client, experiment_id, _KEY_TAG, key)
     return found[0] if found else None
 
 
 def _tagged(client: "MlflowClient", experiment_id: str, tag: str, value: str) -> list["Run"]:
-    """The experiment's runs with this tag, deleted ones left out; `value` is of letters and digits."""
+    """The experiment's runs with this tag, without deleted ones; `value` is of letters and digits."""
     found: list[Run] = []
     token = None
     while token != "":
@@ -82,8 +170,8 @@ def _adopt(client: "MlflowClient", experiment_id: str, run_id: str, parent: str)
             made = client.create_run(experiment_id, tags={_STUDY_TAG: study}, run_name=parent)
             client.set_terminated(made.info.run_id)  # it only holds its children
             continue
-        # MLflow cannot create a run unless it is there: children that begin at once may make several. Whoever sees
-        # that keeps the first by id, and looks again after having moved there, as another may have done the same.
+        # MLflow cannot create a run only if there is none: children that begin at once may create several parents. Each
+        # keeps the first by id, and looks again after the move, as another child may have done the same.
         chosen, others = parents[0], parents[1:]
         _merge(client, experiment_id, chosen, others)
         client.set_tag(run_id, _PARENT_TAG, chosen)
@@ -108,3 +196,26 @@ def _exists(client: "MlflowClient", run_id: str) -> bool:
             raise
         _log.warning("MLflow has no run %s: track.parent is taken for a name", run_id)
         return False
+
+
+def short_reason(error: Exception) -> str:
+    """Why MLflow was not reached, in a few words and without secrets; its client's own text fills a screen."""
+    text = redact(str(error)).strip()
+    if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
+        return found[1].lower()
+    if "timed out" in text.lower():
+        return "no answer in time"
+    if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
+        return f"HTTP {found[1] or found[2]}"
+    return text.splitlines()[0][:100] if text else type(error).__name__
+
+
+@contextlib.contextmanager
+def short_errors(action: str) -> Iterator[None]:
+    """Turn the many exceptions of MLflow and the network into a UserError that says what failed."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{action} failed: {short_reason(error)}") from error

@@ -1,25 +1,23 @@
-"""Brings MLflow up to what a run folder holds."""
+"""Forwards the journal and files of a run folder to MLflow."""
 
 import logging
-import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from data_prep.errors import UserError
 from data_prep.files import write_json
+from data_prep.reading import open_plain
 from data_prep.remote import redact
-from pretrain.tracking.artifacts import open_inside, private_copy
-from pretrain.tracking.bulk import Point, log_points
-from pretrain.tracking.points import SentSteps, lines, metric_name, over_nodes
-from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord
-from pretrain.tracking.runs import open_run
-from pretrain.tracking.target import connect
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+from pretrain.run_folder import RunFolder
+from pretrain.tracking.points import Point, SentSteps, lines, over_nodes
+from pretrain.tracking.record import RECORD_NAME, RunRecord, new_key, require_record
+from pretrain.tracking.runs import MlflowRun, short_reason
+from pretrain.tracking.target import Target, run_target
 
 _log = logging.getLogger(__name__)
 
@@ -34,34 +32,34 @@ class Sender:
         on_progress: called with the bytes of the journal that have been sent so far, after each request.
     """
 
-    def __init__(self, run_dir: Path, uri: str, record: RunRecord, on_progress: Callable[[int], None] | None = None):
+    def __init__(
+        self, run_dir: Path, target: Target, record: RunRecord, on_progress: Callable[[int], None] | None = None
+    ):
         self.record = record
-        self._run_dir = run_dir
-        self._uri = uri
+        self._run_dir, self._target = run_dir, target
+        self._journal = RunFolder(run_dir).journal
         self._on_progress = on_progress or (lambda offset: None)
         self._lock = threading.Lock()  # the trainer queues artifacts while the thread records its progress
-        self._client: MlflowClient | None = None
-        self._run_id = ""  # known once connected
+        self._run: MlflowRun | None = None
         self._sent = SentSteps()
         self._at_once = _MOST_AT_ONCE
 
-    def queue_artifact(self, path: Path) -> None:
-        """Queue a file of the run folder. Raises ValueError for a file outside of it."""
-        name = str(path.absolute().relative_to(self._run_dir.absolute()))
+    def queue_artifact(self, name: str) -> None:
+        """Queue a file of the run folder."""
         self.update(artifacts=[*(other for other in self.record.artifacts if other != name), name])
 
     def end(self, status: str) -> None:
         self.update(status=status, end_time=int(time.time() * 1000))
 
     def send(self) -> int:
-        """Send all that waits; the number of points. After an error the connection is made anew."""
-        client, self._client = self._client or self._connect(), None
-        points = self._send_journal(client)
+        """Send all that waits, and return the number of points. After an error it connects again."""
+        run, self._run = self._run or self._connect(), None
+        points = self._send_journal(run)
         self._at_once = min(_MOST_AT_ONCE, 2 * self._at_once)
-        self._send_artifacts(client)
+        self._send_artifacts(run)
         if self.record.status != "RUNNING":
-            client.set_terminated(self._run_id, self.record.status, self.record.end_time)
-        self._client = client
+            run.end(self.record.status, self.record.end_time)
+        self._run = run
         return points
 
     def update(self, **changes: Any) -> None:
@@ -71,40 +69,34 @@ class Sender:
                 setattr(self.record, name, value)
             write_json(self._run_dir / RECORD_NAME, asdict(self.record))
 
-    def _connect(self) -> "MlflowClient":
-        client, experiment_id = connect(self._uri, self.record.experiment)
-        self._run_id = open_run(client, experiment_id, self.record)
-        if self._run_id != self.record.run_id:
-            self.update(run_id=self._run_id, experiment_id=experiment_id, offset=0, step=-1)
-        elif experiment_id != self.record.experiment_id:
-            self.update(experiment_id=experiment_id)
+    def _connect(self) -> MlflowRun:
+        run = MlflowRun.open(self._target, self.record)
+        if run.id != self.record.run_id:
+            self.update(run_id=run.id, experiment_id=run.experiment_id, offset=0, step=-1)
+        elif run.experiment_id != self.record.experiment_id:
+            self.update(experiment_id=run.experiment_id)
         self._sent = SentSteps()
         for _, entry in lines(self._journal, 0, self.record.offset):
             self._sent.take_new(over_nodes(entry))
-        return client
+        return run
 
-    @property
-    def _journal(self) -> Path:
-        return self._run_dir / JOURNAL_NAME
-
-    def _send_journal(self, client: "MlflowClient") -> int:
+    def _send_journal(self, run: MlflowRun) -> int:
         sent = 0
         points: list[Point] = []
         last = self.record.offset, self.record.step
         for end, entry in lines(self._journal, self.record.offset, None):
             last = end, entry.step
-            new, when = self._sent.take_new(over_nodes(entry)), int(entry.time * 1000)
-            points += [Point(metric_name(name), value, when, entry.step) for name, value in new.items()]
+            points += self._sent.take_new(over_nodes(entry))
             if len(points) >= self._at_once:
-                sent += self._send_points(client, points, *last)
+                sent += self._send_points(run, points, *last)
                 points = []
-        return sent + self._send_points(client, points, *last)
+        return sent + self._send_points(run, points, *last)
 
-    def _send_points(self, client: "MlflowClient", points: list[Point], end: int, step: int) -> int:
+    def _send_points(self, run: MlflowRun, points: list[Point], end: int, step: int) -> int:
         """Send the points of the journal up to byte `end`, then record that; returns their number."""
         if end > self.record.offset:
             try:
-                log_points(client, self._uri, self._run_id, points)
+                run.log_points(points)
             except Exception:
                 self._at_once = max(_LEAST_AT_ONCE, self._at_once // 2)  # it may have been too much for the time limit
                 raise
@@ -112,32 +104,49 @@ class Sender:
             self._on_progress(end)
         return len(points)
 
-    def _send_artifacts(self, client: "MlflowClient") -> None:
+    def _send_artifacts(self, run: MlflowRun) -> None:
+        """Upload the queued files. Only regular files directly in the run folder are sent, and no links."""
         for name in list(self.record.artifacts):
             try:
-                file = open_inside(self._run_dir, name)
+                if Path(name).name != name:
+                    raise PermissionError(f"{name!r} is not the name of a file")
+                file = open_plain(self._run_dir / name, follow=False)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) and error.strerror else error
                 _log.warning("%.100r is not sent to MLflow: it is no regular file in %s (%s)", name, self._run_dir, why)
             else:
-                with file, private_copy(file, Path(name).name) as copy:
-                    client.log_artifact(self._run_id, str(copy), str(Path(name).parent) if "/" in name else None)
+                with file, tempfile.TemporaryDirectory() as folder:  # MLflow opens files by path
+                    copy = Path(folder, name)
+                    copy.write_bytes(file.read())
+                    run.client.log_artifact(run.id, str(copy))
             self.update(artifacts=[other for other in self.record.artifacts if other != name])
 
 
-def one_line(error: Exception) -> str:
-    """What went wrong, without secrets."""
-    text = str(error).strip()
-    return redact(text.splitlines()[0][:400] if text else type(error).__name__)
+def sync(
+    run_dir: Path,
+    uri: str | None = None,
+    experiment: str | None = None,
+    trust_folder: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> int:
+    """Send what MLflow lacks of a run, and return the number of points (metric values) sent.
 
+    May be repeated, and run beside the training itself, without doubling anything.
 
-def short_reason(error: Exception) -> str:
-    """Why MLflow was not reached, in a few words and without secrets; its client's own text fills a screen."""
-    text = redact(str(error))
-    if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
-        return found[1].lower()
-    if "timed out" in text.lower():
-        return "no answer in time"
-    if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
-        return f"HTTP {found[1] or found[2]}"
-    return one_line(error)[:100]
+    Args:
+        uri, experiment, trust_folder: as in run_target.
+        on_progress: called with the bytes of the journal that have been sent so far.
+
+    Raises:
+        UserError: if there is no address, or MLflow does not take the data.
+    """
+    record, target = require_record(run_dir), run_target(run_dir, uri, experiment, trust_folder)
+    if target.experiment != record.experiment:
+        record = replace(record, experiment=target.experiment, key=new_key(), run_id=None)
+    record.uri = redact(target.uri)
+    try:
+        return Sender(run_dir, target, record, on_progress).send()
+    except Exception as error:
+        raise UserError(
+            f"MLflow at {record.uri} does not take the data of {run_dir} ({short_reason(error)})"
+        ) from error

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.remote import redact
-from pretrain.tracking.destination import sync_command
-from pretrain.tracking.page import run_page
-from pretrain.tracking.record import JOURNAL_NAME, RECORD_NAME, RunRecord, load_record
-from pretrain.tracking.sender import Sender, short_reason
-from pretrain.tracking.target import OFFLINE, resolve_target
+from pretrain.config.mlflow_address import OFFLINE
+from pretrain.run_folder import RunFolder
+from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
+from pretrain.tracking.runs import short_reason
+from pretrain.tracking.sender import Sender
+from pretrain.tracking.target import resolve_target, run_page, sync_command
 
 _log = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_SENDS = (
-    5.0  # a request costs MLflow's client some milliseconds of a processor, however few points it has
-)
+SECONDS_BETWEEN_SENDS = 5.0  # a request costs milliseconds of processor time, however few points it has
 _LONGEST_BACK_OFF_SECONDS = 60.0
 
 
@@ -45,8 +44,8 @@ class Tracker:
             inputs: data sets, as pretrain.tracking.inputs.describe_input gives them.
             on_page: called once, from the thread, with the page of the run in MLflow.
         """
-        uri, experiment = resolve_target(uri, experiment)
-        record = RunRecord(redact(uri), experiment, run_name, params, tags, parent, inputs=list(inputs))
+        target = resolve_target(uri, experiment)
+        record = RunRecord(redact(target.uri), target.experiment, run_name, params, tags, parent, inputs=list(inputs))
         try:
             if earlier := load_record(run_dir):
                 record.continue_from(earlier)
@@ -57,9 +56,9 @@ class Tracker:
         except (UserError, OSError) as error:
             _log.warning("A new MLflow run is started: %s", error)
         self._run_dir = run_dir
-        self._offline = uri == OFFLINE
-        self._command = sync_command(run_dir, uri)
-        self._sender = Sender(run_dir, uri, record)
+        self._offline = target.uri == OFFLINE
+        self._command = sync_command(run_dir, target.uri)
+        self._sender = Sender(run_dir, target, record)
         self._on_page = on_page
         self._stop = threading.Event()
         self._sent_all = False
@@ -74,8 +73,8 @@ class Tracker:
             self._thread.start()
 
     def log_artifact(self, path: Path) -> None:
-        """Queue a file or a folder; its place in MLflow is its place in the run folder."""
-        self._remember(lambda: self._sender.queue_artifact(path))
+        """Queue a file that lies directly in the run folder."""
+        self._remember(lambda: self._sender.queue_artifact(path.name))
 
     def close(self, timeout_seconds: float, status: str) -> None:
         """Send the rest and set the run's state to `status` (FINISHED, FAILED or KILLED), in at most `timeout_seconds`.
@@ -121,7 +120,7 @@ class Tracker:
                         "Cannot reach MLflow at %s (%s). Training continues; metrics are kept in %s and sent later.",
                         self._sender.record.uri,
                         short_reason(error),
-                        JOURNAL_NAME,
+                        RunFolder(self._run_dir).journal.name,
                     )
                 if stopping:
                     return

@@ -23,8 +23,8 @@ from pretrain.export import export_run
 from pretrain.journal import read_journal
 from pretrain.logged_models import log_models, loss_of, models_of
 from pretrain.registry import register
-from pretrain.tracked_run import TrackedRun
 from pretrain.tracking import load_record, sync
+from pretrain.tracking.runs import MlflowRun
 from tests.support import runs, text_data
 from tests.support.mlflow_server import Server, free_port
 
@@ -63,19 +63,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def on_server(run: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> TrackedRun:
+def on_server(run: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> MlflowRun:
     """The same run on a server."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     sync(run)
-    return TrackedRun.find(run)
+    return MlflowRun.of_folder(run)
 
 
-def points(tracked: TrackedRun, name: str) -> list[tuple[int, float]]:
-    return sorted((one.step, one.value) for one in tracked.client.get_metric_history(tracked.run_id, name))
+def points(tracked: MlflowRun, name: str) -> list[tuple[int, float]]:
+    return sorted((one.step, one.value) for one in tracked.client.get_metric_history(tracked.id, name))
 
 
 def test_a_run_logs_each_checkpoint_with_its_own_evaluation(run: Path) -> None:
-    tracked = TrackedRun.find(run)
+    tracked = MlflowRun.of_folder(run)
     found = {model.name: model for model in models_of(tracked)}
     assert sorted(found) == sorted(NAMES)
     measured = {entry.step: entry.metrics for entry in read_journal(run / "journal.jsonl")}
@@ -84,7 +84,7 @@ def test_a_run_logs_each_checkpoint_with_its_own_evaluation(run: Path) -> None:
         assert str(model.status) == "READY"
         assert loss_of(model) == metrics["eval/ema_loss" if name.endswith("-ema") else "eval/loss"]
         assert {metric.dataset_name for metric in model.metrics} == {"data/valid"}
-    outputs = tracked.client.get_run(tracked.run_id).outputs.model_outputs
+    outputs = tracked.client.get_run(tracked.id).outputs.model_outputs
     assert Counter(output.step for output in outputs) == {4: 2, 8: 2, 12: 2}
     assert {output.model_id for output in outputs} == {model.model_id for model in found.values()}
     for name in ("eval/loss", "eval/ema_loss"):  # linking a value has added no point to the curve
@@ -95,7 +95,7 @@ def test_a_run_logs_each_checkpoint_with_its_own_evaluation(run: Path) -> None:
 
 def test_what_is_logged_is_the_export(run: Path, tmp_path: Path) -> None:
     exported = export_run(run, 8, tmp_path / "export", averaged=True)
-    model = next(model for model in models_of(TrackedRun.find(run)) if model.name == "step-00000008-ema")
+    model = next(model for model in models_of(MlflowRun.of_folder(run)) if model.name == "step-00000008-ema")
     place = Path(model.artifact_location.removeprefix("file://"))
     for path in exported.iterdir():
         assert (place / "model" / path.name).read_bytes() == path.read_bytes(), path.name
@@ -123,7 +123,7 @@ assert "pretrain" not in sys.modules and "launchers" not in sys.modules
 
 
 def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
-    run: Path, on_server: TrackedRun, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, on_server: MlflowRun, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for killed in ("log_model_artifacts", "log_outputs", "finalize_logged_model"):
         with monkeypatch.context() as patch:
@@ -137,7 +137,7 @@ def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
     assert after["step-00000004"].model_id == begun[0].model_id
     losses = [loss_of(model) for model in sorted(after.values(), key=lambda model: model.creation_timestamp)]
     assert losses == sorted(losses, reverse=True)
-    assert len(on_server.client.get_run(on_server.run_id).outputs.model_outputs) == len(after)
+    assert len(on_server.client.get_run(on_server.id).outputs.model_outputs) == len(after)
 
     made = register(run, "tiny", "best", alias="champion")
     assert (made.version, made.loss) == ("1", min(losses))
@@ -157,7 +157,7 @@ def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
 
 
 def test_a_served_model_answers_with_scores_and_a_bad_request_with_400(run: Path, tmp_path: Path) -> None:
-    place = models_of(TrackedRun.find(run))[0].artifact_location
+    place = models_of(MlflowRun.of_folder(run))[0].artifact_location
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", place, "--env-manager", "local"]
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # uvicorn is there
@@ -212,7 +212,7 @@ def test_what_cannot_be_logged_is_said(run: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_checkpoint_that_training_removes_meanwhile_is_passed_over(
-    run: Path, on_server: TrackedRun, monkeypatch: pytest.MonkeyPatch
+    run: Path, on_server: MlflowRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed = run / "checkpoints/step-00000008"
     aside = removed.with_name("elsewhere")

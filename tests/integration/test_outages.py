@@ -282,7 +282,7 @@ def test_a_frozen_server_is_a_request_that_hangs(
         server.signal(signal.SIGCONT)
     tracker.close(60, "FINISHED")
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)
-    client, experiment = connect(server.uri, "demo")
+    client, experiment = connect((server.uri, "demo"))
     assert len(runs._tagged(client, experiment, runs._KEY_TAG, record_of(run_dir).key)) == 1
 
 

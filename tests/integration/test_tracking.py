@@ -79,12 +79,10 @@ def status(database: Path, run_dir: Path) -> object:
 
 
 def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, database: Path) -> None:
-    export = run_dir / "exports" / "step-100"
-    export.mkdir(parents=True)
-    (export / "config.json").write_text("{}")
+    (run_dir / "curve.png").write_bytes(b"\x89PNG")
     tracker = start(run_dir, f"sqlite:///{database}")
     append(run_dir, range(1, 101))
-    tracker.log_artifact(export / "config.json")
+    tracker.log_artifact(run_dir / "curve.png")
     tracker.log_artifact(run_dir / "not-there")
     tracker.close(60, "FINISHED")
     assert stored(database, run_dir) == expected(run_dir)
@@ -94,7 +92,7 @@ def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, data
     assert scalar(database, "select value from tags where key = 'dataset.fingerprint'") == "abc"
     files = [str(path) for path in database.parent.glob("mlflow-artifacts/**/*")]
     assert any(file.endswith("artifacts/config.yaml") for file in files), files
-    assert any(file.endswith("artifacts/exports/step-100/config.json") for file in files), files
+    assert any(file.endswith("artifacts/curve.png") for file in files), files
     assert (record_of(run_dir).step, record_of(run_dir).artifacts) == (100, [])
     assert sync(run_dir, f"sqlite:///{database}") == 0
 
@@ -145,6 +143,15 @@ def test_a_process_that_dies_between_sending_and_recording_doubles_nothing(
     assert len(rows) == len({(name, step) for name, step, _ in rows}) == 4 * 1199
     assert scalar(database, "select count(*) from metrics where is_nan and key = 'nan'") == 1199
     assert sync(run_dir, f"sqlite:///{database}") == 0
+
+
+def test_a_journal_line_of_more_metrics_than_a_request_may_hold_is_sent(run_dir: Path, database: Path) -> None:
+    journal = Journal(run_dir / "journal.jsonl")
+    journal.append(1, {f"m{number}": float(number) for number in range(2100)})
+    journal.close()
+    start(run_dir, f"sqlite:///{database}").close(60, "FINISHED")
+    assert len(expected(run_dir)) == 2100
+    assert stored(database, run_dir) == expected(run_dir)
 
 
 def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir: Path, database: Path) -> None:

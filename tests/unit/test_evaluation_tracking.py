@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from launchers.app import app
 from pretrain.evaluation.track import send
-from pretrain.tracking import RECORD_NAME, RunRecord
-from pretrain.tracking.runs import open_run
-from pretrain.tracking.target import connect
+from pretrain.tracking import RECORD_NAME, RunRecord, Target
+from pretrain.tracking.runs import MlflowRun
 from tests.support.evaluated import corpora, save_model
 from tests.support.runs import write_config
 
@@ -43,13 +42,13 @@ def rows(folder: Path, query: str, *values: str) -> list[tuple[object, ...]]:
 
 
 def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp_path, uri):
-    client, experiment = connect(uri, "books")
+    books = Target(uri, "books")
     trained = RunRecord(uri, "books", "token", {}, {})
-    parent = open_run(client, experiment, trained)
+    parent = MlflowRun.open(books, trained).id
     (tmp_path / RECORD_NAME).write_text(json.dumps(asdict(trained)))
     found = {"settings": SETTINGS, "models": {str(tmp_path): RESULTS, "unigram": {"held_out": {"loss": 6.5}}}}
-    send(found, uri, "books")
-    send(found, uri, "books")
+    send(found, books)
+    send(found, books)
 
     runs = dict(rows(tmp_path, "select name, run_uuid from runs where status = 'FINISHED'"))
     assert sorted(runs) == [f"evaluate {tmp_path}", "evaluate unigram"]
@@ -75,7 +74,7 @@ def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp
     }
 
     found["models"]["unigram"]["held_out"]["loss"] = 6.25
-    send(found, uri, "books")
+    send(found, books)
     assert len(rows(tmp_path, "select * from runs")) == 4, "other figures are another evaluation"
 
 
@@ -87,11 +86,11 @@ def test_what_was_begun_is_finished(tmp_path, uri, monkeypatch, caplog):
         raise OSError("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pretrain.evaluation.track.log_points", dies)
-        send(found, uri, "books")
+        patched.setattr(MlflowRun, "log_points", dies)
+        send(found, Target(uri, "books"))
     assert "did not take the results (no space left)" in caplog.text
     assert rows(tmp_path, "select status from runs") == [("RUNNING",)]
-    send(found, uri, "books")
+    send(found, Target(uri, "books"))
     assert rows(tmp_path, "select status from runs") == [("FINISHED",)]
     assert len(rows(tmp_path, "select * from metrics")) == 7
 

@@ -10,17 +10,18 @@ import pytest
 
 from pretrain import model_logger
 from pretrain.journal import Entry, format_entry
-from pretrain.logged_models import Candidate, Measurement, chosen, evaluation
+from pretrain.logged_models import Candidate, chosen, evaluation
 from pretrain.measured import read_measured
 from pretrain.model_logger import ModelLogger
 from pretrain.run_folder import RunFolder
+from pretrain.tracking import Point, Target
 
 PYTHON = sys.executable
 
 
 def candidate(step: int, loss: float | None, averaged: bool = False) -> Candidate:
     name = "eval/ema_loss" if averaged else "eval/loss"
-    return Candidate(step, averaged, 0.0, {} if loss is None else {name: Measurement(loss, 0.0)})
+    return Candidate(step, averaged, 0.0, {} if loss is None else {name: Point(name, loss, 0.0, step)})
 
 
 OFFERED = [
@@ -57,7 +58,7 @@ def test_an_evaluation_has_the_valid_value_and_the_time_that_mlflow_has_it_with(
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b"".join(format_entry(entry) for entry in lines))
     found = evaluation(read_measured(path), 4)
-    assert found == {"eval/loss": Measurement(5.5, 101.0), "eval/masked_accuracy": Measurement(0.2, 201.0)}
+    assert list(found.values()) == [Point("eval/loss", 5.5, 101.0, 4), Point("eval/masked_accuracy", 0.2, 201.0, 4)]
     assert evaluation(read_measured(path), 5) == {}
 
 
@@ -66,7 +67,7 @@ def logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLogger:
     """Whose passes sleep instead."""
     monkeypatch.setattr(model_logger, "LAST_SECONDS", 1.0)
     monkeypatch.setattr(model_logger.sys, "executable", shutil.which("true"))
-    return ModelLogger(RunFolder(tmp_path), "all", "http://127.0.0.1:1", "demo")
+    return ModelLogger(RunFolder(tmp_path), "all", Target("http://127.0.0.1:1", "demo"))
 
 
 def test_training_waits_for_no_pass_and_its_end_for_a_bounded_time(
@@ -100,7 +101,7 @@ def test_a_run_that_stops_ends_its_pass_and_a_completed_one_looks_once_more(
 
 def test_last_begins_nothing_while_the_run_goes_on(logger: ModelLogger, tmp_path: Path) -> None:
     for which in ("last", "none"):
-        waiting = ModelLogger(RunFolder(tmp_path), which, "http://127.0.0.1:1", "demo")
+        waiting = ModelLogger(RunFolder(tmp_path), which, Target("http://127.0.0.1:1", "demo"))
         waiting.committed()
         assert waiting._pass is None
 
@@ -109,10 +110,10 @@ def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
     code = "import sys, time; from pretrain import model_logger; sys.modules['pretrain.logged_models'] = sys; "
     code += "sys.log_models = lambda *_: print('begun', flush=True) or time.sleep(60); "
     code += "sys.argv[1:] = ['run', 'all', '0']; model_logger.main()"
-    process = subprocess.Popen([PYTHON, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
+    parent = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {code!r}]).wait())"
+    process = subprocess.Popen([PYTHON, "-c", parent], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
-    assert process.poll() is None
-    process.stdin.close()
-    assert process.wait(20) == 1
+    process.kill()
+    assert process.stdout.read() == b""  # which ends when the pass, its last writer, has ended
+    process.wait(20)

@@ -10,12 +10,11 @@ from pydantic import ValidationError
 from data_prep.errors import UserError
 from launchers.doctor.run_checks import run_checks
 from launchers.doctor.tracking import checks
-from launchers.mlflow_address import mlflow_address
-from pretrain.config import load_config
+from pretrain.config import load_config, mlflow_address
+from pretrain.config.mlflow_address import address_problem, missing_driver
 from pretrain.config.run import TrackConfig
 from pretrain.preflight import check_start, check_tracking
-from pretrain.tracking import Tracker, address
-from pretrain.tracking.address import address_problem, missing_driver
+from pretrain.tracking import Tracker, command_target
 from tests.support.study_runs import study_config, study_data
 
 GOOD = (
@@ -77,7 +76,7 @@ def test_impossible_addresses_are_refused_in_one_line(uri: str, monkeypatch: pyt
         TrackConfig(uri=uri)
     if uri:
         with pytest.raises(UserError):
-            mlflow_address(uri, None)
+            command_target(uri, None)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         (finding,) = run_checks(checks(TrackConfig()))
         assert (finding.name, finding.status) == ("mlflow", "fail")
@@ -86,9 +85,9 @@ def test_impossible_addresses_are_refused_in_one_line(uri: str, monkeypatch: pyt
 def test_the_schemes_are_those_of_mlflow() -> None:
     from mlflow.tracking._tracking_service.utils import _tracking_store_registry
 
-    ours = {"", "file", "databricks", "databricks-uc", "uc", *address._SERVERS, *address._DATABASES}
+    ours = {"", "file", "databricks", "databricks-uc", "uc", *mlflow_address._SERVERS, *mlflow_address._DATABASES}
     theirs = set(_tracking_store_registry._registry)
-    plugins = address._plugins()
+    plugins = mlflow_address._plugins()
     assert theirs - plugins == ours
 
 
@@ -122,15 +121,15 @@ def test_results_go_to_the_experiment_of_the_run_that_made_the_model(
         (run / "exports" / "step-00000010").mkdir(parents=True)
         Tracker(run, "none", name, "r", {}, {}, [])
     export = tmp_path / "books" / "exports" / "step-00000010"
-    assert mlflow_address(None, None, [tmp_path / "books"])[1] == "books"
-    assert mlflow_address(None, None, [export])[1] == "books"
+    assert command_target(None, None, [tmp_path / "books"])[1] == "books"
+    assert command_target(None, None, [export])[1] == "books"
     monkeypatch.chdir(export)
-    assert mlflow_address(None, None, [Path()])[1] == "books"
-    assert mlflow_address(None, None, [export, tmp_path / "web"])[1] == "maskwright"  # they are of two
-    assert mlflow_address(None, None, [tmp_path / "elsewhere"])[1] == "maskwright"
-    assert mlflow_address(None, "mine", [export])[1] == "mine"
+    assert command_target(None, None, [Path()])[1] == "books"
+    assert command_target(None, None, [export, tmp_path / "web"])[1] == "maskwright"  # they are of two
+    assert command_target(None, None, [tmp_path / "elsewhere"])[1] == "maskwright"
+    assert command_target(None, "mine", [export])[1] == "mine"
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "site")
-    assert mlflow_address(None, None, [export])[1] == "site"
+    assert command_target(None, None, [export])[1] == "site"
 
 
 def test_a_database_without_its_driver_is_refused() -> None:

@@ -1,6 +1,5 @@
 """Addresses, secrets and the choice of what is sent, without an MLflow store."""
 
-import fcntl
 import json
 import logging
 import threading
@@ -13,6 +12,7 @@ from mlflow.utils.validation import _validate_metric_name
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from data_prep.files import file_lock
 from data_prep.reader import Dataset
 from data_prep.remote import redact
 from launchers.commands.track import track_app
@@ -21,6 +21,7 @@ from pretrain.tracking import (
     OFFLINE,
     RECORD_NAME,
     RunRecord,
+    Target,
     Tracker,
     load_record,
     resolve_target,
@@ -28,12 +29,12 @@ from pretrain.tracking import (
     sync,
 )
 from pretrain.tracking import sender as sending
-from pretrain.tracking.bulk import Point
 from pretrain.tracking.inputs import describe_input
-from pretrain.tracking.points import SentSteps, lines, metric_name, over_nodes
+from pretrain.tracking.points import Point, SentSteps, lines, metric_name, over_nodes
 from pretrain.tracking.tags import run_tags
-from pretrain.tracking.target import alone
+from pretrain.tracking.target import connect
 from tests.datasets import make_dataset
+from tests.support.empty_store import copy_empty_store
 
 
 @pytest.fixture(autouse=True)
@@ -80,10 +81,10 @@ def test_a_relative_sqlite_path_becomes_absolute(tmp_path: Path, monkeypatch: py
 
 def test_each_metric_of_a_step_is_new_once() -> None:
     sent = SentSteps()
-    assert sent.take_new(Entry(5, 0.0, {"a": 1.0})) == {"a": 1.0}
-    assert sent.take_new(Entry(5, 9.0, {"a": 2.0, "b": 3.0})) == {"b": 3.0}
-    assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == {"a": 4.0}  # an earlier step that was skipped before
-    assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == {}
+    assert sent.take_new(Entry(5, 0.0, {"a": 1.0})) == [Point("a", 1.0, 0.0, 5)]
+    assert sent.take_new(Entry(5, 9.0, {"a": 2.0, "b": 3.0})) == [Point("b", 3.0, 9.0, 5)]
+    assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == [Point("a", 4.0, 9.0, 4)]  # a step that was skipped before
+    assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == []
 
 
 def test_the_tail_stops_before_an_unfinished_line(tmp_path: Path) -> None:
@@ -139,20 +140,22 @@ def test_a_tracker_survives_a_damaged_record_and_a_folder_that_is_gone(tmp_path:
 
 def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path, "http://127.0.0.1:1", "demo", "r", {}, {}, [tmp_path / "config.yaml"])
-    tracker.log_artifact(tmp_path / "exports" / "step-1")
+    tracker.log_artifact(tmp_path / "curve.png")
     tracker.log_artifact(tmp_path / "config.yaml")
-    with pytest.raises(ValueError, match="is not in the subpath"):
-        tracker.log_artifact(Path("/elsewhere/model"))
     record = load_record(tmp_path)
     assert record is not None
-    assert record.artifacts == ["exports/step-1", "config.yaml"]
+    assert record.artifacts == ["curve.png", "config.yaml"]
 
 
-def test_runs_that_begin_at_once_make_a_sqlite_file_s_tables_one_after_the_other(tmp_path: Path) -> None:
-    with alone(tmp_path / "mlflow.db"), open(tmp_path / "mlflow.db.lock") as other, pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with alone(tmp_path / "mlflow.db"), alone(None), alone(tmp_path / "missing" / "mlflow.db"):
-        pass
+def test_runs_that_begin_at_once_open_a_sqlite_file_one_after_the_other(tmp_path: Path) -> None:
+    path = copy_empty_store(tmp_path / "mlflow.db")
+    with file_lock(Path(f"{path}.lock")):
+        other = threading.Thread(target=connect, args=[(f"sqlite:///{path}", "demo")], daemon=True)
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+    other.join(60)
+    assert not other.is_alive()
 
 
 @pytest.mark.parametrize(
@@ -302,7 +305,7 @@ def test_a_server_that_is_too_slow_for_many_points_gets_fewer_at_once(
     taken: list[list[int]] = []
     limit = 200
 
-    def take(_client: object, _uri: str, _run_id: str, points: list[Point]) -> None:
+    def take(points: list[Point]) -> None:
         if len(points) > limit:
             raise TimeoutError("timed out")
         taken.append([point.step for point in points])
@@ -310,9 +313,8 @@ def test_a_server_that_is_too_slow_for_many_points_gets_fewer_at_once(
     journal = Journal(tmp_path / "journal.jsonl")
     for step in range(1, 2001):
         journal.append(step, {"train/loss": 1 / step})
-    monkeypatch.setattr(sending, "log_points", take)
-    monkeypatch.setattr(sending.Sender, "_connect", lambda self: SimpleNamespace())
-    sender = sending.Sender(tmp_path, "http://slow", RunRecord("http://slow", "demo", "first", {}, {}))
+    monkeypatch.setattr(sending.Sender, "_connect", lambda self: SimpleNamespace(log_points=take))
+    sender = sending.Sender(tmp_path, Target("http://slow", "demo"), RunRecord("http://slow", "demo", "first", {}, {}))
     for _ in range(3):
         with pytest.raises(TimeoutError):
             sender.send()

@@ -1,10 +1,9 @@
-"""Rules for MLflow addresses, without importing MLflow."""
+"""Which addresses `track.uri` and MLFLOW_TRACKING_URI may have. MLflow is not imported."""
 
 import re
 from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
-from data_prep.errors import UserError
 from data_prep.remote import redact
 
 DEFAULT_ADDRESS = "sqlite:///mlflow.db"
@@ -47,7 +46,7 @@ def address_problem(uri: str) -> str | None:
 
 
 def missing_driver(uri: str) -> str | None:
-    """A sentence about the Python package that a database address needs and this machine does not have."""
+    """A message about the Python package that a database address needs and this machine does not have."""
     if urlsplit(uri).scheme.partition("+")[0] not in _DATABASES:
         return None
     from sqlalchemy import make_url  # half a second
@@ -64,9 +63,3 @@ def missing_driver(uri: str) -> str | None:
 def _plugins() -> set[str]:
     """Schemes that installed MLflow plugins add."""
     return {point.name for point in entry_points(group="mlflow.tracking_store")}
-
-
-def require_address(uri: str) -> None:
-    """Raise UserError if MLflow can never be reached at this address."""
-    if problem := address_problem(uri):
-        raise UserError(problem)
