@@ -6,42 +6,15 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from data_prep.errors import UserError
-from data_prep.typed import typed
 from launchers.hosts.job import HostsJob
-from launchers.hosts.probe import facts
-from launchers.hosts.remote import Conversation, not_understood
+from launchers.hosts.probe import HostFacts, common_facts
+from launchers.hosts.remote import Conversation
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class OwnFacts:
-    """What launchers.hosts.probe.own_facts gives."""
-
-    gpus: int
-    client: str
-    server: str
-    writable: bool
-
-
-@dataclass(frozen=True)
-class Description:
-    """A host's answer to "describe"."""
-
-    common: dict[str, str | None]
-    own: OwnFacts
-
-
-@dataclass(frozen=True)
-class ListeningPort:
-    """A host's answer to "listen"."""
-
-    port: int
 
 
 def check_hosts(job: HostsJob) -> tuple[str, int]:
@@ -55,52 +28,29 @@ def check_hosts(job: HostsJob) -> tuple[str, int]:
         for talk in talks.values():
             held.callback(talk.close)
         token = held.enter_context(_token(job.run_dir))
-        question = {"config": str(job.config), "overrides": job.overrides, "token": str(token)}
-        found = _each(talks, lambda talk: talk.ask({"question": "describe", **question}))
-        for host, answer in found.items():
-            check_description(host, answer)
-        here = facts(job.config, job.overrides, token)
+        asked = {"config": str(job.config), "overrides": job.overrides, "token": str(token)}
+        found = _each(talks, lambda talk: talk.ask(HostFacts, "describe", **asked))
+        here = common_facts(job.config, job.overrides, token)
         for host, answer in found.items():
             if problem := disagreement(host, answer, here, job):
                 raise UserError(problem)
         first, *others = job.hosts
-        address = master_address({host: answer["own"] for host, answer in found.items()}, first)
-        port = port_of(first, talks[first].ask({"question": "listen", "address": address}))
-        connect = {"question": "connect", "address": address, "port": port}
-        _each({host: talks[host] for host in others}, lambda talk: talk.ask(connect))
+        address = master_address(found, first)
+        port: int = talks[first].ask(int, "listen", address=address)
+        _each(
+            {host: talks[host] for host in others}, lambda talk: talk.ask(None, "connect", address=address, port=port)
+        )
         return address, port
 
 
-def check_description(host: str, answer: dict[str, Any]) -> None:
-    """Raise UserError unless it is a Description, with addresses of the ssh connection."""
-    try:
-        own = typed(Description, answer).own
-        for address in (own.client, own.server):
-            ipaddress.ip_address(address.partition("%")[0])
-    except ValueError as error:
-        raise not_understood(host, error) from None
-
-
-def port_of(host: str, answer: dict[str, Any]) -> int:
-    """The port in an answer; raises UserError if there is none."""
-    try:
-        port: int = typed(ListeningPort, answer).port
-        if not 0 < port < 1 << 16:
-            raise ValueError(f"its port is {port}")
-    except ValueError as error:
-        raise not_understood(host, error) from None
-    return port
-
-
-def disagreement(host: str, answer: dict[str, Any], here: dict[str, Any], job: HostsJob) -> str | None:
+def disagreement(host: str, answer: HostFacts, here: dict[str, Any], job: HostsJob) -> str | None:
     """What keeps a host from taking part, as one sentence; None if nothing does.
 
     Args:
-        answer: what its probe found, `common` and `own`.
-        here: what this machine's probe found, as `common`.
+        here: the common facts of this machine.
     """
     for name, value in here.items():
-        theirs = answer["common"].get(name)
+        theirs = answer.common.get(name)
         if theirs == value:
             continue
         if name == "run folder":
@@ -108,24 +58,23 @@ def disagreement(host: str, answer: dict[str, Any], here: dict[str, Any], job: H
         if name in ("config", "data set", "version of maskwright"):
             return f"{host} has another {name} than this machine; give every host the same files"
         return f"{host} has {name} {theirs or 'not at all'} and this machine {value or 'not at all'}; install the same"
-    if not answer["own"]["writable"]:
+    if not answer.writable:
         return f"{host} may not write into {job.run_dir}; it must be writable on every host"
-    gpus = answer["own"]["gpus"]
-    if not job.cpu and gpus < job.processes:
-        return f"{host} has {gpus} GPUs, and --gpus-per-node is {job.processes}; lower it, or train with --cpu"
+    if not job.cpu and answer.gpus < job.processes:
+        return f"{host} has {answer.gpus} GPUs, and --gpus-per-node is {job.processes}; lower it, or train with --cpu"
     return None
 
 
-def master_address(own: dict[str, dict[str, Any]], first: str) -> str:
+def master_address(found: dict[str, HostFacts], first: str) -> str:
     """The first host's address, as the others can use it.
 
     That is where ssh reached it. If it is this very machine, that may be a loopback address; then the others know its
     address as that from which ssh came to them.
     """
-    reached = str(own[first]["server"])
-    if not ipaddress.ip_address(reached.partition("%")[0]).is_loopback or len(own) == 1:
+    reached = found[first].server
+    if not ipaddress.ip_address(reached.partition("%")[0]).is_loopback or len(found) == 1:
         return reached
-    return str(next(answer["client"] for host, answer in own.items() if host != first))
+    return next(answer.client for host, answer in found.items() if host != first)
 
 
 def _each(talks: dict[str, Conversation], ask: Callable[[Conversation], T]) -> dict[str, T]:

@@ -1,12 +1,14 @@
 """What a host has and sees: `python -m launchers.hosts.probe` answers questions that come as lines of JSON."""
 
 import hashlib
+import ipaddress
 import json
 import os
 import platform
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,28 @@ _CODE = Path(__file__).resolve().parents[2]
 _CONNECT_SECONDS = 10.0
 
 
-def facts(config: Path, overrides: list[str], token: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class HostFacts:
+    """A host's answer to "describe".
+
+    Attributes:
+        common: what must be the same on every host, by the words for it.
+        client, server: the addresses of the ssh connection's ends.
+        writable: whether it can write into the run folder.
+    """
+
+    common: dict[str, str | None]
+    gpus: int
+    client: str
+    server: str
+    writable: bool
+
+    def __post_init__(self) -> None:
+        for address in (self.client, self.server):
+            ipaddress.ip_address(address.partition("%")[0])
+
+
+def common_facts(config: Path, overrides: list[str], token: Path) -> dict[str, Any]:
     """What must be the same on every host, as JSON values by the words for it.
 
     Raises:
@@ -42,15 +65,6 @@ def facts(config: Path, overrides: list[str], token: Path) -> dict[str, Any]:
     }
 
 
-def own_facts(token: Path) -> dict[str, Any]:
-    """What may differ between hosts: GPUs, the ends of the ssh connection, whether it can write into the run folder."""
-    from launchers.local import gpu_count
-
-    client, _, server, _ = os.environ["SSH_CONNECTION"].split()
-    writable = os.access(token.parent, os.W_OK)
-    return {"gpus": gpu_count(), "client": client, "server": server, "writable": writable}
-
-
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -68,16 +82,20 @@ def _code_digest() -> str:
 
 
 def _describe(config: str, overrides: list[str], token: str) -> dict[str, Any]:
-    return {"common": facts(Path(config), overrides, Path(token)), "own": own_facts(Path(token))}
+    from launchers.local import gpu_count
+
+    common = common_facts(Path(config), overrides, Path(token))
+    client, _, server, _ = os.environ["SSH_CONNECTION"].split()
+    return asdict(HostFacts(common, gpu_count(), client, server, os.access(Path(token).parent, os.W_OK)))
 
 
-def _listen(held: list[socket.socket], address: str) -> dict[str, Any]:
+def _listen(held: list[socket.socket], address: str) -> int:
     """Open a port where rank 0 will listen, for as long as this process lives."""
     held.append(listen(address, 0, None))
-    return {"port": held[-1].getsockname()[1]}
+    return int(held[-1].getsockname()[1])
 
 
-def _connect(address: str, port: int) -> dict[str, Any]:
+def _connect(address: str, port: int) -> None:
     try:
         socket.create_connection((address, port), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
@@ -85,13 +103,12 @@ def _connect(address: str, port: int) -> dict[str, Any]:
             f"it cannot reach rank 0 at {address} ({error.strerror or error}): the hosts must accept connections from "
             "each other at every port, and not ssh alone"
         ) from None
-    return {}
 
 
 def main() -> None:
     """Answer until the questions end."""
     held: list[socket.socket] = []
-    answers: dict[str, Callable[..., dict[str, Any]]] = {
+    answers: dict[str, Callable[..., Any]] = {
         "describe": _describe,
         "listen": lambda address: _listen(held, address),
         "connect": _connect,
@@ -99,10 +116,10 @@ def main() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         try:
-            answer = answers[question.pop("question")](**question)
+            reply = {"value": answers[question.pop("question")](**question)}
         except UserError as error:
-            answer = {"error": str(error)}
-        print(MARK + json.dumps(answer), flush=True)
+            reply = {"error": str(error)}
+        print(MARK + json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

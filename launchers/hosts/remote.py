@@ -5,10 +5,12 @@ import shlex
 import subprocess
 import tempfile
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from data_prep.errors import UserError, one_line
 from data_prep.reading import parse_json
+from data_prep.typed import typed
 from launchers.hosts.job import HostsJob
 
 SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -18,6 +20,7 @@ ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 MARK = "maskwright: "
 """Begins an answer's line, among what a host's shell profile may print."""
 _SSH_FAILED = 255
+_ANSWER_SECONDS = 120.0
 
 
 def ssh_command(job: HostsJob, host: str, module: str) -> list[str]:
@@ -27,26 +30,30 @@ def ssh_command(job: HostsJob, host: str, module: str) -> list[str]:
     return [*SSH, *ALIVE, host, remote]
 
 
-def read_answer(host: str, line: str) -> dict[str, Any]:
-    """The answer in a line of a host.
+@dataclass(frozen=True)
+class Reply:
+    """A host's answer to a question, or why it has none."""
+
+    value: Any = None
+    error: str | None = None
+
+
+def read_answer(host: str, line: str, kind: Any) -> Any:
+    """The answer in a line of a host, a value of this kind (see data_prep.typed).
 
     Raises:
         UserError: if the line is damaged, or the host answers with an error.
     """
     try:
-        answer: dict[str, Any] = parse_json(line.removeprefix(MARK), dict[str, Any])
+        reply: Reply = parse_json(line.removeprefix(MARK), Reply)
+        if reply.error is None:
+            return typed(kind, reply.value)
     except ValueError as error:
-        raise not_understood(host, error) from None
-    if "error" in answer:
-        raise UserError(one_line(f"{host}: {answer['error']}"))
-    return answer
-
-
-def not_understood(host: str, error: ValueError) -> UserError:
-    """The error for an answer of a host that cannot be used."""
-    return UserError(
-        f"{host} gave an answer that cannot be used: {one_line(str(error), 100)}. Give every host the same Maskwright."
-    )
+        raise UserError(
+            f"{host} gave an answer that cannot be used: {one_line(str(error), 100)}. Install the same Maskwright on "
+            "every host."
+        ) from None
+    raise UserError(one_line(f"{host}: {reply.error}"))
 
 
 class Conversation:
@@ -68,39 +75,37 @@ class Conversation:
             errors="replace",
         )
 
-    def ask(self, question: dict[str, Any], seconds: float = 120) -> dict[str, Any]:
+    def ask(self, kind: Any, question: str, **details: Any) -> Any:
+        """The host's answer to a question, a value of this kind."""
         assert self._process.stdin
         assert self._process.stdout
-        timer = threading.Timer(seconds, self._process.kill)
+        timer = threading.Timer(_ANSWER_SECONDS, self._process.kill)
         timer.start()
         try:
-            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.write(json.dumps({"question": question} | details) + "\n")
             self._process.stdin.flush()
             for line in self._process.stdout:
                 if line.startswith(MARK):
-                    answer = read_answer(self._host, line)
-                    break
-            else:
-                raise BrokenPipeError
+                    return read_answer(self._host, line, kind)
+            raise BrokenPipeError
         except BrokenPipeError:
-            raise UserError(self._silence(seconds)) from None
+            raise UserError(self._silence()) from None
         finally:
             timer.cancel()
-        return answer
 
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
         self._errors.close()
 
-    def _silence(self, seconds: float) -> str:
+    def _silence(self) -> str:
         """Why the host said nothing, as one sentence."""
         code = self._process.wait()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]
         last = lines[-1].rstrip(".") if lines else f"exit code {code}"
         if code < 0:
-            return f"{self._host} did not answer within {seconds:.0f} s"
+            return f"{self._host} did not answer within {_ANSWER_SECONDS:.0f} s"
         if code == _SSH_FAILED:
             return f"{self._host} cannot be reached ({last}): `ssh -o BatchMode=yes {self._host} true` must succeed"
         return (

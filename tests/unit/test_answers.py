@@ -15,49 +15,52 @@ from data_prep.errors import UserError
 from data_prep.reading import parse_json
 from launchers.doctor.wire import decode, encode
 from launchers.hostfile import read_hostfile
-from launchers.hosts.check import check_description, port_of
 from launchers.hosts.job import HostsJob
 from launchers.hosts.node import Request
+from launchers.hosts.probe import HostFacts
 from launchers.hosts.remote import MARK, read_answer
 from launchers.hosts.start import requests
 from tests.support.forked import ROOT
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000
-OWN = {"gpus": 2, "client": "10.0.0.1", "server": "fe80::1%eth0", "writable": True}
+OWN: dict[str, Any] = {"gpus": 2, "client": "10.0.0.1", "server": "fe80::1%eth0", "writable": True}
 
 
 @pytest.mark.parametrize("text", ["", "null", "[1]", DEEP, LONG, f'{{"port": {LONG}}}', '{"error": ["x\\ny"]}', "{"])
 def test_a_damaged_answer_names_the_host(text: str) -> None:
     with pytest.raises(UserError, match=r"^node7") as refused:
-        read_answer("node7", f"{MARK}{text}\n")
+        read_answer("node7", f"{MARK}{text}\n", HostFacts)
     assert len(str(refused.value)) <= 300
     assert "\n" not in str(refused.value)
 
 
+def _reply(**values: Any) -> str:
+    return json.dumps({"value": {"common": {"torch": None}} | OWN | values})
+
+
 @pytest.mark.parametrize(
-    "answer",
+    "wrong",
     [
-        {},
-        {"common": [], "own": OWN},
-        {"common": {"Python": 3}, "own": OWN},
-        {"common": {}, "own": OWN | {"gpus": "many"}},
-        {"common": {}, "own": OWN | {"server": "-oProxyCommand=x"}},
-        {"common": {}, "own": OWN | {"client": None}},
+        {"common": []},
+        {"common": {"Python": 3}},
+        {"gpus": "many"},
+        {"server": "-oProxyCommand=x"},
+        {"client": None},
     ],
     ids=str,
 )
-def test_a_description_of_wrong_types_is_refused(answer: dict[str, Any]) -> None:
-    check_description("node7", {"common": {"torch": None}, "own": OWN})
+def test_a_description_of_wrong_types_is_refused(wrong: dict[str, Any]) -> None:
+    assert read_answer("node7", _reply(), HostFacts) == HostFacts({"torch": None}, **OWN)
     with pytest.raises(UserError, match="node7 gave an answer that cannot be used"):
-        check_description("node7", answer)
+        read_answer("node7", _reply(**wrong), HostFacts)
 
 
-@pytest.mark.parametrize("port", [0, 1 << 16, "80", True, None])
+@pytest.mark.parametrize("port", ["80", True, None])
 def test_a_port_of_another_kind_is_refused(port: Any) -> None:
-    assert port_of("node7", {"port": 80}) == 80
+    assert read_answer("node7", '{"value": 80}', int) == 80
     with pytest.raises(UserError, match="node7 gave an answer that cannot be used"):
-        port_of("node7", {"port": port})
+        read_answer("node7", json.dumps({"value": port}), int)
 
 
 @pytest.mark.parametrize("text", [f"a slots={LONG}\n", "a slots=²\n", DEEP, "a\0 slots=1\n", "pipe"])

@@ -12,6 +12,7 @@ from data_prep.remote import is_secret
 from launchers.hostfile import read_hostfile
 from launchers.hosts.check import disagreement, master_address
 from launchers.hosts.job import HostsJob, forwarded
+from launchers.hosts.probe import HostFacts
 from launchers.hosts.remote import ssh_command
 from launchers.hosts.start import requests
 from pretrain.rendezvous import complete, local_processes
@@ -61,10 +62,10 @@ def test_a_missing_hostfile_is_refused(tmp_path: Path) -> None:
 HERE = {"Python": "3.11.2", "torch": "2.13.0", "config": "c0", "data set": "d0", "run folder": "token"}
 
 
-def answer(**differing: Any) -> dict[str, Any]:
-    own = {"gpus": 2, "client": "10.0.0.1", "server": "10.0.0.2", "writable": True}
+def answer(**differing: Any) -> HostFacts:
+    own: dict[str, Any] = {"gpus": 2, "client": "10.0.0.1", "server": "10.0.0.2", "writable": True}
     common = HERE | {name: value for name, value in differing.items() if name in HERE}
-    return {"common": common, "own": own | {name: value for name, value in differing.items() if name in own}}
+    return HostFacts(common, **own | {name: value for name, value in differing.items() if name in own})
 
 
 @pytest.mark.parametrize(
@@ -85,10 +86,10 @@ def test_a_host_that_differs_is_named(differing: dict[str, Any], sentence: str |
 
 
 def test_rank_0_is_where_the_others_can_reach_it() -> None:
-    far = {"a": {"server": "10.0.0.2", "client": "10.0.0.1"}, "b": {"server": "10.0.0.3", "client": "10.0.0.1"}}
+    far = {"a": answer(), "b": answer(server="10.0.0.3")}
     assert master_address(far, "a") == "10.0.0.2"
     for loopback in ("127.0.1.1", "::1"):  # started on a itself, whose name leads to a loopback address there
-        near = {"a": {"server": loopback, "client": loopback}, "b": {"server": "10.0.0.3", "client": "10.0.0.2"}}
+        near = {"a": answer(server=loopback, client=loopback), "b": answer(server="10.0.0.3", client="10.0.0.2")}
         assert master_address(near, "a") == "10.0.0.2"
 
 
