@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
 from data_prep.reading import read_bytes, read_json
 from launchers.study.commands import Maskwright, Stopped
 from launchers.study.definition import Child, Study
+from pretrain.config import on_one_line
 from pretrain.run_folder import EXIT_CODES, RunFolder
 
+EVALUATION, FINETUNING, RECORD, LOG = "evaluate.json", "finetune.json", "study.json", "study.log"
+"""Files in a run's folder beside those of training. The record says that all is done, and is written last."""
 _LOG_LINES = 3  # of a command that failed, in what is said of it
 
 
@@ -32,58 +33,30 @@ class Record:
     files: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Place:
-    """Files of a run of a study, beside those that training has there.
-
-    record: what says that all is done, with what the results were made of; written last.
-    """
-
-    run: Path
-
-    @property
-    def log(self) -> Path:
-        return self.run / "study.log"
-
-    @property
-    def evaluation(self) -> Path:
-        return self.run / "evaluate.json"
-
-    @property
-    def finetuning(self) -> Path:
-        return self.run / "finetune.json"
-
-    @property
-    def record(self) -> Path:
-        return self.run / "study.json"
-
-
 def is_done(folder: Path, study: Study, child: Child, steps: int | None) -> bool:
     """Whether the record says so, is of this study and these steps, and its results are as they were written."""
-    place = Place(child.run(folder))
-    record = _read_record(place)
+    run = child.run(folder)
+    record = _read_record(run)
     if steps is None or record is None or record.settings != settings_of(study, child, steps):
         return False
-    return not _unsound(place, record)
+    return not _altered(run, record)
 
 
-def _read_record(place: Place) -> Record | None:
+def _read_record(run: Path) -> Record | None:
     """The record; None if it is missing, damaged, or names files that are not results of a run."""
     try:
-        record: Record = read_json(place.record, Record)
+        record: Record = read_json(run / RECORD, Record)
     except UserError:
         return None
-    results = {place.evaluation.name, place.finetuning.name}
-    return record if record.files and results.issuperset(record.files) else None
+    return record if record.files and {EVALUATION, FINETUNING}.issuperset(record.files) else None
 
 
-def _unsound(place: Place, record: Record) -> list[Path]:
+def _altered(run: Path, record: Record) -> list[Path]:
     """Results that are lost, are links, or are not as the record says."""
-    return [place.run / name for name, digest in record.files.items() if not _has_digest(place.run / name, digest)]
-
-
-def _has_digest(path: Path, digest: str) -> bool:
-    return path.is_file() and not path.is_symlink() and sha256_file(path) == digest
+    paths = {run / name: digest for name, digest in record.files.items()}
+    return [
+        path for path, digest in paths.items() if path.is_symlink() or not path.is_file() or sha256_file(path) != digest
+    ]
 
 
 def run_child(
@@ -97,26 +70,28 @@ def run_child(
     Raises:
         UserError: if a command fails, or the folder holds a run that was another. Stopped: if somebody asked to stop.
     """
-    place = Place(child.run(folder))
-    if record := _read_record(place):
-        if record.settings != settings_of(study, child, steps):
-            raise UserError(f"{place.run} holds a run of another study, or of other steps; remove it")
-        for path in _unsound(place, record):
+    run, settings = child.run(folder), settings_of(study, child, steps)
+    if record := _read_record(run):
+        if record.settings != settings:
+            raise UserError(f"{run} holds a run of another study, or of other steps; remove it")
+        for path in (*_altered(run, record), run / RECORD):  # the record does not describe what is made from here on
             _remove(path)
-        _remove(place.record)  # it does not describe the results that are made from here on
-    _train(folder, study, child, steps, maskwright, tell)
-    model = _export(place, steps, maskwright)
-    results = [place.evaluation]
-    if read_result(place.evaluation) is None:
-        _remove(place.evaluation)
+    if not _is_trained(run, steps):
+        _train(folder, study, child, steps, maskwright, tell)
+    model = run / "exports" / f"step-{steps:08d}"  # which appears whole or not at all
+    if not (model / "config.json").is_file():
+        _call(["export", str(run), "--step", str(steps)], run, maskwright)
+    results = [run / EVALUATION]
+    if read_result(results[0]) is None:
+        _remove(results[0])
         tell("evaluation", steps)
-        _measure(evaluate_words(study, model, place.evaluation), place.evaluation, place, maskwright)
+        _call(evaluate_words(study, model, results[0]), run, maskwright, results[0])
     if study.finetune:
         tell("fine-tuning", steps)  # goes on with what its file has
-        _measure(finetune_words(study, model, place.finetuning), place.finetuning, place, maskwright)
-        results.append(place.finetuning)
+        results.append(run / FINETUNING)
+        _call(finetune_words(study, model, results[1]), run, maskwright, results[1])
     files = {path.name: sha256_file(path) for path in results}
-    write_json(place.record, {"settings": settings_of(study, child, steps), "steps": steps, "files": files})
+    write_json(run / RECORD, {"settings": settings, "steps": steps, "files": files})
 
 
 def _remove(path: Path) -> None:
@@ -126,10 +101,16 @@ def _remove(path: Path) -> None:
         raise UserError(f"{path} is damaged and cannot be removed ({error.strerror}). Remove it.") from None
 
 
-def _measure(words: list[str], out: Path, place: Place, maskwright: Maskwright) -> None:
-    _check(maskwright(words, place.log), words, place)
-    if read_result(out) is None:
-        raise UserError(f"`maskwright {words[0]}` wrote no JSON to {out}; see {place.log}")
+def _call(words: list[str], run: Path, maskwright: Maskwright, result: Path | None = None) -> None:
+    """Run a command, which writes its JSON to `result`, if it has one."""
+    _check(maskwright(words, run / LOG), words, run)
+    if result and read_result(result) is None:
+        raise UserError(f"`maskwright {words[0]}` wrote no JSON to {result}; see {run / LOG}")
+
+
+def _check(code: int, words: list[str], run: Path) -> None:
+    if code:
+        raise UserError(f"`maskwright {words[0]}` ended with exit code {code}: {said_last(run / LOG)}")
 
 
 def settings_of(study: Study, child: Child, steps: int) -> str:
@@ -164,7 +145,7 @@ def train_words(folder: Path, study: Study, child: Child, steps: int) -> list[st
 
 def overrides(values: dict[str, Any]) -> list[str]:
     """`section.key=value` for each value, in YAML on one line."""
-    return [f"{key}={_on_one_line(value)}" for key, value in values.items()]
+    return [f"{key}={on_one_line(value)}" for key, value in values.items()]
 
 
 def evaluate_words(study: Study, model: Path, out: Path) -> list[str]:
@@ -182,26 +163,18 @@ def finetune_words(study: Study, model: Path, out: Path) -> list[str]:
 def _train(
     folder: Path, study: Study, child: Child, steps: int, maskwright: Maskwright, tell: Callable[[str, int], None]
 ) -> None:
-    place = Place(child.run(folder))
-    if _is_trained(place.run, steps):
-        return
-    tell("training", steps_done(place.run))
-    words = train_words(folder, study, child, steps)
-    code = maskwright(words, place.log, lambda: tell("training", steps_done(place.run)))
+    run, words = child.run(folder), train_words(folder, study, child, steps)
+
+    def look() -> None:
+        tell("training", steps_done(run))
+
+    look()
+    code = maskwright(words, run / LOG, look)
     if code == EXIT_CODES["stopped"]:
-        raise Stopped(place.run)
-    _check(code, words, place)
-    if not _is_trained(place.run, steps):
-        raise UserError(f"{place.run}: the training ended before step {steps}; see {place.log}")
-
-
-def _export(place: Place, steps: int, maskwright: Maskwright) -> Path:
-    """The model's folder, which appears whole or not at all."""
-    model = place.run / "exports" / f"step-{steps:08d}"
-    if not (model / "config.json").is_file():
-        words = ["export", str(place.run), "--step", str(steps)]
-        _check(maskwright(words, place.log), words, place)
-    return model
+        raise Stopped(run)
+    _check(code, words, run)
+    if not _is_trained(run, steps):
+        raise UserError(f"{run}: the training ended before step {steps}; see {run / LOG}")
 
 
 def _is_trained(run: Path, steps: int) -> bool:
@@ -220,11 +193,6 @@ def steps_done(run: Path) -> int:
         return 0
 
 
-def _check(code: int, words: list[str], place: Place) -> None:
-    if code:
-        raise UserError(f"`maskwright {words[0]}` ended with exit code {code}: {said_last(place.log)}")
-
-
 def said_last(log: Path) -> str:
     """The last lines of the log of a command that failed, and where the rest is."""
     try:
@@ -232,8 +200,3 @@ def said_last(log: Path) -> str:
     except UserError:
         lines = []
     return f"{' / '.join(lines)} (all of it: {log})"
-
-
-def _on_one_line(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...")

@@ -14,7 +14,7 @@ from data_prep.folders import not_a
 from data_prep.reading import parse_json, read_bytes
 from data_prep.remote import redact
 from launchers.study.arms import Arm
-from pretrain.config import Config, save_config
+from pretrain.config import Config, flat, save_config
 from pretrain.identity import differences
 
 Budget = Literal["tokens", "time"]
@@ -202,11 +202,4 @@ def _settings(study: Study) -> dict[str, Any]:
             "version, or choose another run.dir."
         ) from None
     masking = {name: config.masking.model_dump(mode="json") for name, config in configs.items()}
-    return _flat(values | {"arms": [*configs]} | deciding(next(iter(configs.values()))) | masking)
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
+    return flat(values | {"arms": [*configs]} | deciding(next(iter(configs.values()))) | masking)

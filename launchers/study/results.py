@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data_prep.typed import MAX_FLOAT
-from launchers.study.child import Place, is_done, read_result
+from launchers.study.child import EVALUATION, FINETUNING, is_done, read_result
 from launchers.study.definition import Budget, Study, child_at
 from launchers.study.statistics import Difference, Mean, Seeds, mean_of
 from launchers.study.timing import steps_of
@@ -78,9 +78,8 @@ def read_results(folder: Path, study: Study, budget: Budget) -> Results:
 
 def figures(run: Path) -> dict[str, float]:
     """By metric, those of one run that are finite numbers."""
-    place = Place(run)
-    found = {**evaluated(read_result(place.evaluation) or {}), **trained(read_measured(run / "journal.jsonl"))}
-    score = (read_result(place.finetuning) or {}).get("mean")
+    found = {**evaluated(read_result(run / EVALUATION) or {}), **trained(read_measured(run / "journal.jsonl"))}
+    score = (read_result(run / FINETUNING) or {}).get("mean")
     return _finite({**found, "downstream": score})
 
 

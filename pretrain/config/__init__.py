@@ -5,7 +5,7 @@ Nothing here imports torch, so that the command line and the launchers can check
 
 from pretrain.config.cluster import ClusterConfig, ContainerConfig
 from pretrain.config.data import DataConfig
-from pretrain.config.files import load_config, save_config
+from pretrain.config.files import flat, load_config, on_one_line, read_yaml, save_config
 from pretrain.config.guard import GuardConfig
 from pretrain.config.masking import MaskingConfig, StrategyName
 from pretrain.config.model import PRESETS, SizeConfig
@@ -24,6 +24,9 @@ __all__ = [
     "ScheduleConfig",
     "SizeConfig",
     "StrategyName",
+    "flat",
     "load_config",
+    "on_one_line",
+    "read_yaml",
     "save_config",
 ]

@@ -49,7 +49,7 @@ def load_config(
     Raises:
         UserError: naming the file or override, the key, and what to write instead.
     """
-    values = {} if path is None else _read_yaml(path)
+    values = {} if path is None else read_yaml(path)
     if profile is not None:
         values = _merged({"cluster": _read_profile(profile)}, values)
     for override in overrides or []:
@@ -64,7 +64,7 @@ def load_config(
 
 def _read_profile(path: Path) -> dict[str, Any]:
     """The keys of `cluster:` that a file of them alone has."""
-    values = _read_yaml(path)
+    values = read_yaml(path)
     try:
         ClusterConfig.model_validate(values)
     except ValidationError as error:
@@ -86,6 +86,23 @@ def save_config(config: Config, path: Path) -> None:
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     with atomic_writer(path) as file:
         file.write(text.encode())
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def on_one_line(value: Any) -> str:
+    """A value as YAML on one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 class _RepeatedKeyError(yaml.YAMLError):
@@ -150,7 +167,8 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping. Raises UserError if the file cannot be read or is none."""
     text = _read_text(path)
     try:
         values = yaml.load(text, Loader=_Loader)

@@ -1,71 +1,35 @@
 """What a run is: from its status, its environment and its config, each of which may be missing or damaged."""
 
-import itertools
-import math
 from datetime import datetime
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import yaml
-
 from data_prep.errors import UserError
-from data_prep.reading import MAX_DEPTH, read_text
 from data_prep.typed import MAX_NUMBER
-from pretrain.config import Config
+from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.report_page.events import Start
 from pretrain.run_folder import RunFolder
-
-_MAX_CONFIG_BYTES = 1 << 20
-_MAX_CONFIG_VALUES = 100_000  # a few aliases of YAML can stand for any number
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """The config of a run by key, "train.steps": 800; nothing where it cannot be read."""
     try:
-        found = yaml.safe_load(read_text(path, _MAX_CONFIG_BYTES))
-    except (UserError, ValueError, RecursionError, yaml.YAMLError):
+        found = read_yaml(path)
+    except UserError:
         return {}
-    return flat(found) if isinstance(found, dict) and _is_plain(found) else {}
+    return flat(found) if _is_plain(found) else {}
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it has the types of JSON alone, and neither too many values nor too many levels."""
-    level, count = [value], 1
-    for _ in range(MAX_DEPTH):
-        if not all(map(_is_plain_alone, level)):
-            return False
-        inner = itertools.chain.from_iterable(_inside(outer) for outer in level)
-        level = list(itertools.islice(inner, _MAX_CONFIG_VALUES))
-        count += len(level)
-        if not level or count > _MAX_CONFIG_VALUES:
-            break
-    return not level
-
-
-def _is_plain_alone(value: Any) -> bool:
+    """Whether it has the types of JSON alone."""
     if type(value) is dict:
-        return all(type(name) is str for name in value)
-    if type(value) is int:
-        return abs(value) <= MAX_NUMBER
-    if type(value) is float:
-        return math.isfinite(value)
-    return value is None or type(value) in (bool, str, list)
-
-
-def _inside(value: Any) -> list[Any]:
-    return [*value.values()] if type(value) is dict else value if type(value) is list else []
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
+        return all(type(name) is str and _is_plain(inner) for name, inner in value.items())
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    if type(value) in (int, float):
+        return abs(value) <= MAX_NUMBER  # which neither NaN nor infinity is
+    return value is None or type(value) in (bool, str)
 
 
 def defaults() -> dict[str, Any]:
@@ -195,8 +159,4 @@ def _named(config: dict[str, Any], names: dict[str, str]) -> str:
 
 def _text(value: Any) -> str:
     """A value of a config, on one line."""
-    if isinstance(value, str):
-        return value
-    return (
-        yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True).removesuffix("\n...\n").strip()
-    )
+    return value if isinstance(value, str) else on_one_line(value)

@@ -11,28 +11,10 @@ from data_prep.errors import UserError
 from data_prep.reading import open_plain, parse_json
 from data_prep.spelling import Spelling, open_spelling, printable
 from data_prep.typed import UnixTime
+from pretrain.data.inspect import Document
 
 MOST_ANSWERS = 12_000  # on a page: evaluations times predictions
 _MAX_LINE_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """As pretrain.data.inspect.Prediction, which needs torch."""
-
-    place: int
-    label: int
-    kind: str
-
-
-@dataclass(frozen=True)
-class Document:
-    """As pretrain.data.inspect.Document."""
-
-    slot: int
-    original: list[int]
-    seen: list[int]
-    predictions: list[Prediction]
 
 
 @dataclass(frozen=True)

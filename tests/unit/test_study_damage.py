@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from launchers.study.child import Place, said_last
+from launchers.study.child import EVALUATION, FINETUNING, RECORD, said_last
 from launchers.study.definition import children, open_study
 from launchers.study.results import figures
 from launchers.study.timing import measure, read_rounds
@@ -28,28 +28,28 @@ def config(data, tmp_path):
     return study_config(tmp_path, data)
 
 
-def _with_files(place: Place, files: Any) -> None:
-    record = json.loads(place.record.read_text())
-    place.record.write_text(json.dumps(record | {"files": files}))
+def _with_files(place: Path, files: Any) -> None:
+    record = json.loads((place / RECORD).read_text())
+    (place / RECORD).write_text(json.dumps(record | {"files": files}))
 
 
 @pytest.mark.parametrize("link", [False, True])
 def test_a_record_that_names_foreign_files_removes_none(config, tmp_path: Path, link: bool) -> None:
     folder, study = kept(config, seeds=1)
     run(folder, study)
-    place = Place(children(study)[0].run(folder))
+    place = children(study)[0].run(folder)
     outside = tmp_path / "letters.txt"
     outside.write_text("dear")
     if link:
-        place.evaluation.unlink()
-        place.evaluation.symlink_to(outside)
+        (place / EVALUATION).unlink()
+        (place / EVALUATION).symlink_to(outside)
     else:
-        _with_files(place, dict.fromkeys((str(outside), os.path.relpath(outside, place.run), "status.json"), "0" * 64))
+        _with_files(place, dict.fromkeys((str(outside), os.path.relpath(outside, place), "status.json"), "0" * 64))
     failed, _, did = run(folder, study)
     assert failed == []
     assert did == (["evaluate token-0.15/seed-1"] if link else [])
     assert outside.read_text() == "dear"
-    assert (place.run / "status.json").exists()
+    assert (place / "status.json").exists()
     assert run(folder, study)[2] == []
 
 
@@ -57,38 +57,38 @@ def test_a_record_that_names_foreign_files_removes_none(config, tmp_path: Path, 
 def test_a_damaged_record_is_written_again(config, files: Any) -> None:
     folder, study = kept(config, seeds=1)
     run(folder, study)
-    place = Place(children(study)[0].run(folder))
-    sound = place.record.read_text()
+    place = children(study)[0].run(folder)
+    sound = (place / RECORD).read_text()
     _with_files(place, files)
     assert run(folder, study)[0] == []
-    assert place.record.read_text() == sound
+    assert (place / RECORD).read_text() == sound
 
 
 @pytest.mark.parametrize("text", [DEEP, LONG, f'{{"settings": {LONG}}}', "\0", "pipe"])
 def test_damaged_results_are_measured_again(config, text: str) -> None:
     folder, study = kept(config, seeds=1)
     run(folder, study)
-    place = Place(children(study)[0].run(folder))
-    for path in (place.record, place.evaluation):
+    place = children(study)[0].run(folder)
+    for path in ((place / RECORD), (place / EVALUATION)):
         path.unlink()
         os.mkfifo(path) if text == "pipe" else path.write_text(text)
-    assert figures(place.run).keys() == {"steps", "tokens", "seconds", "tokens_per_second"}
+    assert figures(place).keys() == {"steps", "tokens", "seconds", "tokens_per_second"}
     failed, _, did = run(folder, study)
     assert (failed, did) == ([], ["evaluate token-0.15/seed-1"])
-    assert "held_out" in figures(place.run)
+    assert "held_out" in figures(place)
 
 
 @pytest.mark.parametrize("models", [[], "x", 7, None, {"m": 3}, {"m": {"held_out": [1], "pairs": "x"}}])
 def test_figures_of_wrong_types_are_left_out(tmp_path: Path, models: Any) -> None:
-    place = Place(tmp_path)
+    place = tmp_path
     (tmp_path / "journal.jsonl").touch()
-    place.evaluation.write_text(json.dumps({"models": models}))
+    (place / EVALUATION).write_text(json.dumps({"models": models}))
     assert "held_out" not in figures(tmp_path)
     numbers = {"loss": True, "masked_accuracy": "0.3"}
-    place.evaluation.write_text(json.dumps({"models": {"m": {"held_out": numbers, "pairs": {"accuracy": 10**39}}}}))
-    place.finetuning.write_text('{"mean": NaN}')
+    (place / EVALUATION).write_text(json.dumps({"models": {"m": {"held_out": numbers, "pairs": {"accuracy": 10**39}}}}))
+    (place / FINETUNING).write_text('{"mean": NaN}')
     assert figures(tmp_path).keys() == {"steps", "tokens", "seconds", "pairs"}
-    place.evaluation.write_text(json.dumps({"models": {"m": {"held_out": {"loss": int("9" * 400)}}}}))
+    (place / EVALUATION).write_text(json.dumps({"models": {"m": {"held_out": {"loss": int("9" * 400)}}}}))
     assert "held_out" not in figures(tmp_path)
 
 
