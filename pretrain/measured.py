@@ -59,6 +59,21 @@ class Measured:
         """The lines of training steps."""
         return np.flatnonzero(self.slots)
 
+    @property
+    def kept(self) -> Ints:
+        """The lines of training steps that count, in order of step: of a step trained again, the last one."""
+        return self.trained[last_of_each(self.steps[self.trained])]
+
+    @property
+    def seconds(self) -> Floats:
+        """How long the step of each line took [L]; 0 where that is not known."""
+        return np.nan_to_num(self.on_lines("speed/step_seconds"), posinf=0.0, neginf=0.0)
+
+    @property
+    def tokens(self) -> Floats:
+        """Real tokens of the step of each line [L]; 0 where that is not known."""
+        return np.nan_to_num(self.on_lines("speed/tokens_per_second")) * self.seconds
+
 
 def last_of_each(steps: Ints) -> Ints:
     """The index of the last occurrence of each step, in order of step."""

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from launchers.study.definition import Budget, Study, child_at
-from pretrain.measured import Floats, Ints, Measured, last_of_each, read_measured
+from pretrain.measured import Floats, Ints, Measured, Series, read_measured
 from pretrain.png_charts import COLOURS, Line, Panel, draw_panels
-from pretrain.report_page.curves import rounded
-from pretrain.report_page.events import seconds_of, tokens_of
+from pretrain.report_page.curves import line_of, rounded
 
 _DASHES = ("-", "--", ":", "-.")
 
@@ -59,10 +58,9 @@ def curve_of(arm: str, runs: list[Measured]) -> Curve | None:
 
 def _progress(run: Measured, steps: Ints) -> tuple[Floats, Floats]:
     """Tokens and hours of training up to each of the steps; what was done again is left out."""
-    lines = run.trained
-    kept = lines[last_of_each(run.steps[lines])]
+    kept = run.kept
     at = np.searchsorted(run.steps[kept], steps, side="right")
-    tokens, seconds = (np.concatenate([[0.0], np.cumsum(of(run)[kept])]) for of in (tokens_of, seconds_of))
+    tokens, seconds = (np.concatenate([[0.0], np.cumsum(values[kept])]) for values in (run.tokens, run.seconds))
     return tokens[at], seconds[at] / 3600
 
 
@@ -88,14 +86,12 @@ def chart(title: str, curves: list[Curve], arms: list[str]) -> dict[str, Any]:
 
 
 def _line(curve: Curve, hue: int) -> dict[str, Any]:
-    steps = curve.steps.tolist()
-    return {
-        "label": curve.arm,
-        "style": "points",
-        "hue": hue,
-        "x": steps,
-        "y": rounded(curve.losses.mean(axis=0)),
-        "low": rounded(curve.losses.min(axis=0)),
-        "high": rounded(curve.losses.max(axis=0)),
-        "axes": {"step": steps, "tokens": rounded(curve.tokens), "hours": rounded(curve.hours)},
-    }
+    return line_of(
+        curve.arm,
+        "points",
+        Series(curve.steps, curve.losses.mean(axis=0)),
+        hue=hue,
+        low=rounded(curve.losses.min(axis=0)),
+        high=rounded(curve.losses.max(axis=0)),
+        axes={"step": curve.steps.tolist(), "tokens": rounded(curve.tokens), "hours": rounded(curve.hours)},
+    )

@@ -5,8 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, write_json
 from launchers.study import words
@@ -14,6 +12,7 @@ from launchers.study.curves import Curve, chart, draw_losses, read_curves
 from launchers.study.definition import Budget, Study, children
 from launchers.study.results import Comparisons, Results, compare, read_results
 from launchers.study.timing import read_rounds, read_timing, steps_in_time
+from pretrain.config import on_one_line
 from pretrain.report_page.page import page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
@@ -159,7 +158,7 @@ def shown(folder: Path, study: Study, found: Found) -> dict[str, Any]:
         "counts": {},
         "sections": [_section(folder, study, budget, comparisons) for budget, (_, comparisons, _) in found.items()],
         "how": [words.HOW, words.YARDSTICK],
-        "arms": [[arm.name, yaml.safe_dump(arm.masking, default_flow_style=True, width=10**6)] for arm in study.arms],
+        "arms": [[arm.name, on_one_line(arm.masking)] for arm in study.arms],
     }
 
 

@@ -11,8 +11,7 @@ from launchers.study.definition import Budget, Study, child_at
 from launchers.study.statistics import Difference, Mean, Seeds, mean_of
 from launchers.study.timing import steps_of
 from launchers.study.verdict import Verdict, verdict_of
-from pretrain.measured import Measured, last_of_each, read_measured
-from pretrain.report_page.events import seconds_of, tokens_of
+from pretrain.measured import Measured, read_measured
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
 
@@ -98,9 +97,8 @@ def _object(value: Any) -> dict[str, Any]:
 
 def trained(measured: Measured) -> dict[str, float]:
     """Steps, real tokens and seconds of training, what was done again, evaluations and checkpoints left out."""
-    lines = measured.trained
-    kept = lines[last_of_each(measured.steps[lines])]
-    seconds, tokens = float(seconds_of(measured)[kept].sum()), float(tokens_of(measured)[kept].sum())
+    kept = measured.kept
+    seconds, tokens = float(measured.seconds[kept].sum()), float(measured.tokens[kept].sum())
     found = {"steps": float(len(kept)), "tokens": round(tokens), "seconds": seconds}
     return found | ({"tokens_per_second": tokens / seconds} if seconds else {})
 

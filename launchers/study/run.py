@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from data_prep.errors import UserError
@@ -14,25 +13,6 @@ from pretrain.progress import duration
 
 Show = Callable[[int, int, str], None]
 """Called with the steps done, the steps to do in this call, and what is going on."""
-
-
-@dataclass
-class _Account:
-    """Where a call of `run_study` stands: the steps of the runs that it has to do, and of those that it has done."""
-
-    show: Show
-    say: Callable[[str], None]
-    total: int
-    runs: int
-    done: int = 0
-    begun: float = field(default_factory=time.monotonic)
-
-    def left(self) -> str:
-        """About how long the rest takes."""
-        if not self.done:
-            return ""
-        seconds = (time.monotonic() - self.begun) * (self.total - self.done) / self.done
-        return f"; about {duration(seconds)} left" if self.done < self.total else ""
 
 
 def run_study(
@@ -59,9 +39,32 @@ def run_study(
     todo = [(number, child, steps) for number, child, steps in chosen if not is_done(folder, study, child, steps)]
     if len(todo) < len(chosen):
         say(f"{len(chosen) - len(todo)} of {len(chosen)} runs are done already")
-    account = _Account(show, say, sum(steps for *_, steps in todo), len(children(study)))
-    failed = [problem for work in todo if (problem := _do(folder, study, maskwright, work, account))]
+    total, done, begun = sum(steps for *_, steps in todo), 0, time.monotonic()
+    failed = []
+    for number, child, steps in todo:
+        title, started = f"run {number} of {len(children(study))}: {child.name}", time.monotonic()
+        if is_done(folder, study, child, steps):  # since this call began: elements of an array, or --only elsewhere
+            total -= steps
+            say(f"{title}: done meanwhile")
+            continue
+        say(f"{title}, {steps:,} steps")
+        try:
+            run_child(folder, study, child, steps, maskwright, _teller(show, done, total, title))
+        except UserError as error:
+            total -= steps
+            failed.append(f"{child.name}: {error}")
+            say(f"{title}: failed: {error}")
+            continue
+        done += steps
+        left = (time.monotonic() - begun) * (total - done) / done
+        more = f"; about {duration(left)} left" if done < total else ""
+        say(f"{title}: done in {duration(time.monotonic() - started)}{more}")
     return failed
+
+
+def _teller(show: Show, done: int, total: int, title: str) -> Callable[[str, int], None]:
+    """Shows what a run is doing, `done` steps of others being done before."""
+    return lambda doing, steps_done: show(done + steps_done, total, f"{title}, {doing}")
 
 
 def needs_timing(folder: Path, study: Study) -> bool:
@@ -83,29 +86,3 @@ def _chosen(folder: Path, study: Study, only: Sequence[int] | None) -> list[tupl
             )
         found.append((number, every[number - 1], steps))
     return found
-
-
-def _do(
-    folder: Path, study: Study, maskwright: Maskwright, work: tuple[int, Child, int], account: _Account
-) -> str | None:
-    """One run; why it failed, or None."""
-    number, child, steps = work
-    title, begun = f"run {number} of {account.runs}: {child.name}", time.monotonic()
-    if is_done(folder, study, child, steps):  # since this call began: elements of an array, or --only elsewhere
-        account.total -= steps
-        account.say(f"{title}: done meanwhile")
-        return None
-    account.say(f"{title}, {steps:,} steps")
-
-    def tell(doing: str, steps_done: int) -> None:
-        account.show(account.done + steps_done, account.total, f"{title}, {doing}")
-
-    try:
-        run_child(folder, study, child, steps, maskwright, tell)
-    except UserError as error:
-        account.total -= steps
-        account.say(f"{title}: failed: {error}")
-        return f"{child.name}: {error}"
-    account.done += steps
-    account.say(f"{title}: done in {duration(time.monotonic() - begun)}{account.left()}")
-    return None

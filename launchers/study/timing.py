@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,20 +55,14 @@ def read_rounds(folder: Path, study: Study) -> dict[str, list[float]]:
 
 
 def _measured(folder: Path, study: Study) -> dict[str, list[float]]:
-    """Seconds of a step, by arm, of the rounds that are measured so far; of a study that is not this one, none are."""
-    seconds = _read_seconds(folder / "timing.json", study)
-    return {arm.name: seconds.get(arm.name, []) for arm in study.arms}
-
-
-def _read_seconds(path: Path, study: Study) -> dict[str, list[float]]:
-    """Seconds of a step, by arm, of each round; none if the file is missing, damaged or of another study."""
+    """Seconds of a step, by arm, of the rounds so far; none if the file is missing, damaged or of another study."""
+    seconds: dict[str, list[float]] = {}
     least, most = _SECONDS
-    try:
-        timing: Timing = read_json(path, Timing)
-    except UserError:
-        return {}
-    sound = all(least <= value <= most for rounds in timing.seconds.values() for value in rounds)
-    return timing.seconds if sound and timing.study == study.digest else {}
+    with contextlib.suppress(UserError):
+        timing: Timing = read_json(folder / "timing.json", Timing)
+        sound = all(least <= value <= most for rounds in timing.seconds.values() for value in rounds)
+        seconds = timing.seconds if sound and timing.study == study.digest else {}
+    return {arm.name: seconds.get(arm.name, []) for arm in study.arms}
 
 
 def steps_of(folder: Path, study: Study, child: Child) -> int | None:
@@ -87,25 +81,22 @@ def measure(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[
     Raises:
         UserError: if a training fails, or another process measures. Stopped: if somebody asked to stop.
     """
-    with _alone(folder):
-        found = _measured(folder, study)
-        for number in range(ROUNDS):
-            for arm in study.arms[:: -1 if number % 2 else 1]:
-                if len(found[arm.name]) > number:
-                    continue
-                tell(f"measuring the time of {arm.name}, round {number + 1} of {ROUNDS}")
-                found[arm.name].append(_measure(folder, study, arm, maskwright))
-                write_json(folder / "timing.json", {"study": study.digest, "seconds": found})
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Two that measure at once would train in the same folder, and take each other's time."""
     try:
         with file_lock(folder / ".timing.lock", wait=False, needed=False):
-            yield
-    except LockHeldError:
+            _measure_all(folder, study, maskwright, tell)
+    except LockHeldError:  # two would train in the same folder, and take each other's time
         raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
+
+
+def _measure_all(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[str], None]) -> None:
+    found = _measured(folder, study)
+    for number in range(ROUNDS):
+        for arm in study.arms[:: -1 if number % 2 else 1]:
+            if len(found[arm.name]) > number:
+                continue
+            tell(f"measuring the time of {arm.name}, round {number + 1} of {ROUNDS}")
+            found[arm.name].append(_measure(folder, study, arm, maskwright))
+            write_json(folder / "timing.json", {"study": study.digest, "seconds": found})
 
 
 def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.measured import Floats, Measured, Series, last_of_each, smooth, thinned
-from pretrain.report_page.events import seconds_of, tokens_of
+from pretrain.measured import Floats, Measured, Series, smooth, thinned
 
 BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: a single batch says little
@@ -86,8 +85,12 @@ def _line(measured: Measured, line: Line) -> dict[str, Any] | None:
         if len(series.steps) < 20:
             return None
         series = Series(series.steps, averaged(series.values))
-    points = thinned(*series, BUCKETS)
-    return {"label": line.label, "style": line.style, "x": points.steps.tolist(), "y": rounded(points.values)}
+    return line_of(line.label, line.style, thinned(*series, BUCKETS))
+
+
+def line_of(label: str, style: str, points: Series, **more: Any) -> dict[str, Any]:
+    """A line of a chart. `more`: what chart.js knows beside that, such as low and high of a band."""
+    return {"label": label, "style": style, "x": points.steps.tolist(), "y": rounded(points.values)} | more
 
 
 def averaged(values: Floats) -> Floats:
@@ -97,10 +100,9 @@ def averaged(values: Floats) -> Floats:
 
 def axes_of(measured: Measured) -> dict[str, list[float]]:
     """At some steps, from 0 on, the real tokens and the hours of training up to them, what was done again left out."""
-    lines = measured.trained
-    kept = lines[last_of_each(measured.steps[lines])]
+    kept = measured.kept
     steps = measured.steps[kept]
-    tokens, seconds = np.cumsum(tokens_of(measured)[kept]), np.cumsum(seconds_of(measured)[kept])
+    tokens, seconds = np.cumsum(measured.tokens[kept]), np.cumsum(measured.seconds[kept])
     if not len(kept) or not tokens[-1] or not seconds[-1]:
         return {}
     some = np.unique(np.linspace(0, len(kept) - 1, BUCKETS).astype(int))

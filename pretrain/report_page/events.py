@@ -51,7 +51,7 @@ def breaks_of(measured: Measured, starts: Sequence[Start]) -> list[Break]:
     """
     lines = measured.trained
     steps, times = measured.steps[lines], measured.times[lines]
-    seconds = seconds_of(measured)[lines]
+    seconds = measured.seconds[lines]
     gone = np.ones(len(lines), dtype=bool)
     gone[last_of_each(steps)] = False
     at = {*(np.flatnonzero(np.diff(steps) <= 0) + 1).tolist(), *_clean_restarts(steps, times, starts)}
@@ -85,11 +85,6 @@ def _clean_restarts(steps: Ints, times: Floats, starts: Sequence[Start]) -> set[
     return found
 
 
-def seconds_of(measured: Measured) -> Floats:
-    """How long the step of each line took [L]; 0 where that is not known."""
-    return np.nan_to_num(measured.on_lines("speed/step_seconds"), posinf=0.0, neginf=0.0)
-
-
 def marks_of(measured: Measured, breaks: Sequence[Break]) -> dict[str, list[dict[str, Any]]]:
     """What is marked in the curves, by kind: the step, and for breaks all that is known."""
     found = {kind: [{"step": step} for step in _nonzero(measured, name)] for kind, name in _MARKS.items()}
@@ -118,8 +113,7 @@ def time_spent(measured: Measured, breaks: Sequence[Break], starts: Sequence[Sta
     lines = measured.trained
     if not len(lines):
         return {}
-    seconds = seconds_of(measured)
-    kept = lines[last_of_each(measured.steps[lines])]
+    seconds, kept = measured.seconds, measured.kept
     waits = np.nan_to_num(measured.on_lines("speed/data_wait"))[kept] * seconds[kept]
     spent = {
         "training": float((seconds[kept] - waits).sum()),
@@ -148,10 +142,8 @@ def speeds(measured: Measured, spent: dict[str, float]) -> dict[str, float]:
 
     "goodput" is the share of all time since the run's first start that went into steps which count.
     """
-    lines = measured.trained
-    kept = lines[last_of_each(measured.steps[lines])]
-    seconds, wall = seconds_of(measured)[kept], sum(spent.values())
-    tokens = tokens_of(measured)[kept]
+    kept, wall = measured.kept, sum(spent.values())
+    seconds, tokens = measured.seconds[kept], measured.tokens[kept]
     if not len(kept) or not seconds.sum() or not tokens.sum():
         return {}
     found = {
@@ -165,8 +157,3 @@ def speeds(measured: Measured, spent: dict[str, float]) -> dict[str, float]:
     mfu = measured.on_lines("speed/mfu")[kept]
     known = np.isfinite(mfu)
     return found | ({"mfu": float(np.average(mfu[known], weights=seconds[known] + 1e-9))} if known.any() else {})
-
-
-def tokens_of(measured: Measured) -> Floats:
-    """Real tokens of the step of each line [L]; 0 where that is not known."""
-    return np.nan_to_num(measured.on_lines("speed/tokens_per_second")) * seconds_of(measured)
