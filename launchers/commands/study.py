@@ -78,10 +78,9 @@ def masking(
         maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
     """
     from launchers.local import gpu_count
-    from launchers.study.define import define
+    from launchers.study.define import check_inputs, define
     from launchers.study.definition import continued, keep_study
     from launchers.study.dry_run import describe
-    from launchers.study.inputs import check_inputs
     from pretrain.config import load_config
 
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]

@@ -8,9 +8,8 @@ from typing import Any, Literal
 from data_prep.typed import MAX_FLOAT
 from launchers.study.child import EVALUATION, FINETUNING, is_done, read_result
 from launchers.study.definition import Budget, Study, child_at
-from launchers.study.statistics import Difference, Mean, Seeds, mean_of
+from launchers.study.statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from launchers.study.timing import steps_of
-from launchers.study.verdict import Verdict, verdict_of
 from pretrain.measured import Measured, read_measured
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from launchers.study.definition import Budget, Study
 from launchers.study.results import Comparisons, Metric, Unit
-from launchers.study.statistics import MOST_SEEDS, POWER, Difference, Mean
-from launchers.study.verdict import Comparison, Verdict
+from launchers.study.statistics import MOST_SEEDS, POWER, Comparison, Difference, Mean, Verdict
 
 BUDGET_TITLES: dict[Budget, str] = {"tokens": "Equal tokens", "time": "Equal time"}
 YARDSTICK = (

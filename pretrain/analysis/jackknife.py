@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtrit
 
 GROUPS = 10
-_T = 2.262157  # the 97.5 % point of Student's t with GROUPS - 1 degrees of freedom
+_T = float(stdtrit(GROUPS - 1, 0.975))  # Student's t
 
 
 @dataclass(frozen=True)

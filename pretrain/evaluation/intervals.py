@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from pretrain.philox import derive_key, draw
 
 RESAMPLES = 2000
 LEAST = 20  # units; percentiles of fewer are far too narrow
-_Z = 1.959963984540054  # the normal distribution's quantile for 97.5%
 _BLOCK = 1 << 22  # draws at once
+_Z = float(ndtri(0.975))
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:

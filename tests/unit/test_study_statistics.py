@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import stdtrit
 
 from launchers.study.results import METRICS, compare_arms
-from launchers.study.statistics import MOST_SEEDS, Difference, differences, holm, mean_of, seeds_needed
-from launchers.study.verdict import verdict_of
+from launchers.study.statistics import MOST_SEEDS, Difference, differences, holm, mean_of, seeds_needed, verdict_of
 
 STUDENT = {1: 12.7062, 2: 4.3027, 4: 2.7764}  # 97.5% quantiles, as tables have them
 
