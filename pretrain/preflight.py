@@ -1,12 +1,19 @@
-"""Preflight checks: what would end a run before its first step fails before any process starts, or a job waits."""
+"""Preflight checks of a run: fail before any process starts and before a job waits in a queue.
+
+CHECKS is the one list of them: `train`, `launch`, `study` and `doctor` use it. The checks of a node are in
+pretrain.node_checks.
+"""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from data_prep.errors import UserError, working_directory
 from pretrain.checkpoint import Checkpoint, committed, read, verify
 from pretrain.config import Config
 from pretrain.config.mlflow_address import address_problem, missing_driver
+from pretrain.config.run import TrackConfig
 from pretrain.data.sources import check_run, open_sources
 from pretrain.fits import check_fits
 from pretrain.run_folder import RunFolder
@@ -14,17 +21,22 @@ from pretrain.saved_state import state_problem
 from pretrain.tracking.target import resolve_target
 
 
+class PreflightCheck(NamedTuple):
+    """A check of a config. run: raises UserError with what is wrong and what to do. sound: the result otherwise."""
+
+    name: str
+    run: Callable[[Config, int], Any]
+    sound: str
+
+
 def check_start(config: Config, world_size: int) -> None:
-    """Check the MLflow address, the data, the division of the batch over the processes, and the model.
+    """Make all checks for a run of this many processes.
 
     Raises:
-        UserError: saying what is wrong.
+        UserError: the first thing that is wrong.
     """
-    check_tracking(config)
-    _check_named_checkpoint(config)
-    check_run(config, world_size)
-    check_resume(config)
-    check_model(config)
+    for check in CHECKS:
+        check.run(config, world_size)
 
 
 def check_resume(config: Config) -> Checkpoint | None:
@@ -56,13 +68,13 @@ def _check_named_checkpoint(config: Config) -> None:
         raise UserError(f"run.resume: no checkpoint folder {where}. Name RUN/checkpoints/step-N, or write auto.")
 
 
-def check_tracking(config: Config) -> None:
+def check_tracking(track: TrackConfig) -> None:
     """Check the address of MLflow; the config or MLFLOW_TRACKING_URI gives it. A server that is down is no error.
 
     Raises:
         UserError: if MLflow can never be reached there.
     """
-    address, _ = resolve_target(config.track.uri, config.track.experiment)
+    address, _ = resolve_target(track.uri, track.experiment)
     problem = address_problem(address) or missing_driver(address)
     if problem and os.environ.get("MLFLOW_TRACKING_URI"):
         raise UserError(f"MLFLOW_TRACKING_URI: {problem}")
@@ -100,3 +112,13 @@ def _has_begun(config: Config) -> bool:
 def _has_checkpoints(config: Config) -> bool:
     """Whether the run folder, or that of one of its seeds, has a checkpoint."""
     return any(committed(RunFolder(run).checkpoints) for run in (config.run.dir, *config.run.dir.glob("seed-*")))
+
+
+CHECKS = (
+    PreflightCheck("address", lambda config, _: check_tracking(config.track), "MLflow can use it"),
+    PreflightCheck("run.resume", lambda config, _: _check_named_checkpoint(config), "no checkpoint is missing"),
+    PreflightCheck("batch and data", check_run, "the data sets go together, and the batch fits them"),
+    PreflightCheck("checkpoint", lambda config, _: check_resume(config), "nothing prevents a start or a resume"),
+    PreflightCheck("model", lambda config, _: check_model(config), "it can be built, and its first weights fit"),
+)
+"""All checks, in the order in which they are made."""

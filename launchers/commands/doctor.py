@@ -2,11 +2,15 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from launchers.doctor.finding import Finding
+    from pretrain.config import Config
 
 
 def doctor(
@@ -14,17 +18,17 @@ def doctor(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="run.dir=... ...")] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="also import torch, run a kernel, import DeepSpeed, compare tokenizers (a minute)"),
+        typer.Option("--full", help="also import torch and DeepSpeed, run a kernel, compare tokenizers (a minute)"),
     ] = False,
     deep: Annotated[bool, typer.Option("--deep", help="also read every byte of the data sets of CONFIG")] = False,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="look at all nodes of this Slurm job, and measure them together")
+        bool, typer.Option("--cluster", help="check all nodes of this Slurm job, and measure them together")
     ] = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="--cluster in a new allocation of so many nodes")] = None,
     gpus_per_node: Annotated[int | None, typer.Option(min=1, help="GPUs to ask for on each of them")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Say what is wrong with this machine, a run's data and its tracking server, before the run meets it.
+    """Check this machine, and with CONFIG also the data, the settings and the tracking server of a run.
 
     Exit code 1 if anything fails; docs/doctor.md explains each line.
 
@@ -40,49 +44,52 @@ def doctor(
     """
     from launchers.doctor.finding import worst
     from launchers.doctor.report import as_json as to_json
-    from launchers.doctor.report import print_findings
+    from launchers.doctor.report import print_finding, summary
     from pretrain.config import load_config
 
     begin = time.monotonic()
-    _refuse_senseless(config, full, deep, cluster or nodes is not None, gpus_per_node, nodes)
+    _check_options(config, full, deep, cluster or nodes is not None, gpus_per_node, nodes)
     settings = load_config(config, overrides) if config else None
     words = [str(config), *(overrides or [])] if config else []
-    measured = None
     if nodes is not None:
-        from launchers.doctor.cluster import allocate
-
-        sys.exit(allocate(nodes, gpus_per_node, [*words, *(["--json"] if as_json else [])]))
-    if cluster:
-        from launchers.doctor.cluster import examine_cluster
-
-        findings, measured = examine_cluster(words)
-    else:
-        from launchers.doctor.run_checks import run_checks
-        from launchers.doctor.subjects import all_checks
-
-        checks = all_checks(settings, full, deep)
-        findings = run_checks(checks, _progress(len(checks)))
+        sys.exit(_allocate(nodes, gpus_per_node, [*words, *(["--json"] if as_json else [])]))
+    stream, measured = _examine(settings, words, full, deep, cluster)
+    findings = []
+    for finding in stream:
+        findings.append(finding)
+        if not as_json:
+            print_finding(finding)
     seconds = time.monotonic() - begin
-    if as_json:
-        print(to_json(findings, seconds, measured))
-    else:
-        print_findings(findings, seconds)
+    print(to_json(findings, seconds, measured) if as_json else summary(findings, seconds))
     sys.exit(1 if worst(findings) == "fail" else 0)
 
 
-def _progress(total: int) -> Callable[[int, Sequence[str]], None] | None:
-    """A line on a terminal that says what is being looked at, and is gone at the end."""
-    if not (sys.stderr.isatty() and sys.stdout.isatty()):
-        return None
+def _examine(
+    settings: "Config | None", words: list[str], full: bool, deep: bool, cluster: bool
+) -> "tuple[Iterable[Finding], dict[str, Any] | None]":
+    """The findings, and the figures of a cluster."""
+    if cluster:
+        from launchers.doctor.exchange import examine_cluster
 
-    def show(done: int, names: Sequence[str]) -> None:
-        text = f"{done} of {total} checks done; {', '.join(names)}"[:78] if done < total else ""
-        print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+        return examine_cluster(words)
+    from launchers.doctor.run_checks import run_checks
+    from launchers.doctor.subjects import all_checks
 
-    return show
+    return run_checks(all_checks(settings, full, deep)), None
 
 
-def _refuse_senseless(
+def _allocate(nodes: int, gpus_per_node: int | None, arguments: list[str]) -> int:
+    """Run `maskwright doctor --cluster` in an allocation of its own, and return its exit code."""
+    from launchers.slurm import client
+
+    options = ["--job-name=maskwright-doctor"]
+    if gpus_per_node:
+        options += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
+    command = [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
+    return client.allocate(nodes, options, command)
+
+
+def _check_options(
     config: Path | None, full: bool, deep: bool, cluster: bool, gpus_per_node: int | None, nodes: int | None
 ) -> None:
     from data_prep.errors import UserError

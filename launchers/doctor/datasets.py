@@ -1,4 +1,4 @@
-"""The data sets of a config: whole, and made for each other."""
+"""Checks of the data sets of a config, and the preflight checks of its run."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -6,31 +6,32 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.remote import is_url, shown
-from launchers.doctor.finding import Check, Finding
+from data_prep.spelling import printable
+from launchers.doctor.finding import Check
 from pretrain.config import Config
+from pretrain.node_checks import Finding, judge
+from pretrain.preflight import CHECKS
 
 _SHOWN = 5  # problems of a data set; `maskwright prep verify` lists all
 _DEEP_SECONDS = 24 * 3600.0
 
 
 def locations(config: Config) -> dict[str, str]:
-    """Where each data set of a run lies, by what the config calls it."""
+    """The location of each data set of a run, by its name in the config."""
     sources = config.data.train
     found = {"data.train" if len(sources) == 1 else f"data.train.{n}": one.path for n, one in enumerate(sources)}
-    if config.data.valid is not None:
-        found["data.valid"] = config.data.valid
-    return found
+    return found | ({} if config.data.valid is None else {"data.valid": config.data.valid})
 
 
 def checks(config: Config, deep: bool) -> list[Check]:
-    """Each data set, and all together as the run will use them; `deep` reads every byte."""
+    """Each data set, and the preflight checks; `deep` reads every byte."""
     found = []
     for name, location in locations(config).items():
         found.append(Check("data", name, partial(_opens, config, name, location), seconds=60))
         if deep:
             checksums = f"{name}: checksums"
             found.append(Check("data", checksums, partial(_deep, checksums, location), seconds=_DEEP_SECONDS))
-    return [*found, Check("data", "run", lambda: _run(config), seconds=60)]
+    return [*found, Check("run", "preflight", lambda: _preflight(config), seconds=120)]
 
 
 def _opens(config: Config, name: str, location: str) -> Iterator[Finding]:
@@ -44,30 +45,23 @@ def _opens(config: Config, name: str, location: str) -> Iterator[Finding]:
 
 
 def _deep(name: str, location: str) -> Iterator[Finding]:
-    from data_prep.spelling import printable
     from data_prep.verify import verify
 
     if is_url(location):
         yield Finding(name, "skipped", f"{shown(location)} is not on this machine")
         return
-    yield judge_problems(name, location, [printable(problem) for problem in verify(Path(location))])
-
-
-def judge_problems(name: str, location: str, problems: list[str]) -> Finding:
-    """What the deep check of a data set found."""
-    if not problems:
-        return Finding(name, "ok", "every byte is what the manifest says")
+    problems = [printable(problem) for problem in verify(Path(location))]
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     advice = f"restore the files or prepare the data again; `maskwright prep verify {location}` lists all"
-    return Finding(name, "fail", "; ".join(problems[:_SHOWN]) + more, advice)
+    value = "; ".join(problems[:_SHOWN]) + more or "every byte matches the manifest"
+    yield judge(name, value, (bool(problems), "fail", advice))
 
 
-def _run(config: Config) -> Iterator[Finding]:
-    from pretrain.preflight import check_start
-
-    try:
-        check_start(config, 1)
-    except UserError as error:
-        yield Finding("run", "fail", str(error))
-        return
-    yield Finding("run", "ok", "data sets, model and config go together")
+def _preflight(config: Config) -> Iterator[Finding]:
+    for check in CHECKS:
+        try:
+            check.run(config, 1)
+        except UserError as error:
+            yield Finding(check.name, "fail", str(error))
+        else:
+            yield Finding(check.name, "ok", check.sound)

@@ -1,30 +1,18 @@
-"""What a check is, and what it finds."""
+"""Checks of the doctor, each with its time limit, and their findings made fit to print."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from data_prep.remote import redact
 from data_prep.spelling import printable
+from pretrain.node_checks import Finding, Status
 
-Status = Literal["ok", "warn", "fail", "skipped"]
 STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skipped")
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One line of the report: what was looked at, what it is like, and what to do about it."""
-
-    name: str
-    status: Status
-    value: str
-    advice: str = ""
-    group: str = ""
-
-
-@dataclass(frozen=True)
 class Check:
-    """A look at one thing, which may end in several findings and is given up after `seconds`."""
+    """A check of one thing. It may give several findings, and is ended after `seconds`."""
 
     group: str
     name: str
@@ -33,7 +21,7 @@ class Check:
 
 
 def presentable(finding: Finding) -> Finding:
-    """The finding without secrets in addresses, and without characters that would steer a terminal."""
+    """The finding without secrets in addresses and without control characters."""
     return replace(
         finding,
         value=printable(redact(finding.value)),
@@ -43,7 +31,7 @@ def presentable(finding: Finding) -> Finding:
 
 
 def worst(findings: Iterable[Finding]) -> Status:
-    """The gravest status that occurs: fail, else warn, else ok; skipped where all are."""
-    found = {finding.status for finding in findings}
+    """The worst status that occurs: fail, then warn, then ok; skipped if all checks were."""
+    present = {finding.status for finding in findings}
     order: tuple[Status, ...] = ("fail", "warn", "ok")
-    return next((status for status in order if status in found), "skipped")
+    return next((status for status in order if status in present), "skipped")

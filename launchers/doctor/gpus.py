@@ -1,14 +1,15 @@
-"""NVIDIA GPUs as nvidia-smi tells of them, and whether the installed torch can use them."""
+"""Checks of NVIDIA GPUs by nvidia-smi, and whether the installed torch can use them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from launchers.doctor.commands import ask, one_line
-from launchers.doctor.finding import Check, Finding
+from data_prep.errors import one_line
+from launchers.doctor.finding import Check
 from launchers.local import gpu_count
+from pretrain.node_checks import Finding, ask, judge
 
 _FIELDS = {
     "index": "index",
@@ -18,11 +19,10 @@ _FIELDS = {
     "used": "memory.used",
     "capability": "compute_cap",
     "mig": "mig.mode.current",
-    "ecc": "ecc.mode.current",
     "errors": "ecc.errors.uncorrected.volatile.total",
 }
-OLDEST_CAPABILITY = 7.0  # Triton's
-BF16_CAPABILITY = 8.0
+_OLDEST_CAPABILITY = 7.0  # Triton's
+_BF16_CAPABILITY = 8.0
 _BUSY_SHARE = 0.05
 
 
@@ -37,13 +37,21 @@ class Gpu:
     used: str
     capability: str
     mig: str
-    ecc: str
     errors: str
 
 
 def checks(precision: str | None) -> list[Check]:
     """The GPUs, and torch's build; `precision` is that of the config, if there is one."""
     return [Check("gpu", "gpus", lambda: _gpus(precision), seconds=20), Check("gpu", "torch build", _build, seconds=20)]
+
+
+def list_gpus() -> list[Gpu] | str | None:
+    """The GPUs of this machine; nvidia-smi's message if it fails; None if it is not installed."""
+    query = f"--query-gpu={','.join(_FIELDS.values())}"
+    answer = ask("nvidia-smi", query, "--format=csv,noheader,nounits", seconds=15)
+    if answer is None or not answer.works:
+        return one_line(answer.text, 200) if answer else None
+    return parse_gpus(answer.text)
 
 
 def parse_gpus(text: str) -> list[Gpu]:
@@ -53,98 +61,71 @@ def parse_gpus(text: str) -> list[Gpu]:
 
 
 def judge_gpu(gpu: Gpu, precision: str | None) -> Finding:
-    """One GPU: its capability for Triton and for the precision, MIG, ECC, and who else uses it."""
-    name = f"gpu {gpu.index}"
-    value = f"{gpu.name}, {_number(gpu.memory) / 1024:.0f} GiB, capability {gpu.capability}"
-    capability = _number(gpu.capability)
-    if _number(gpu.errors) > 0:
-        advice = "memory errors that could not be corrected: have the node drained and the GPU reset or replaced"
-        return Finding(name, "fail", f"{value}, {gpu.errors} uncorrected ECC errors", advice)
-    if capability < OLDEST_CAPABILITY:
-        return Finding(name, "fail", value, f"Triton's kernels need capability {OLDEST_CAPABILITY} (Volta) or later")
-    if precision == "bf16" and capability < BF16_CAPABILITY:
-        advice = f"bf16 needs capability {BF16_CAPABILITY} (Ampere): set train.precision to fp16 or fp32"
-        return Finding(name, "fail", value, advice)
-    if gpu.mig == "Enabled":
-        advice = "NCCL does not join several slices of one GPU: train one process, or have MIG switched off"
-        return Finding(name, "warn", f"{value}, cut up by MIG", advice)
-    if gpu.ecc == "Disabled":
-        return Finding(name, "warn", f"{value}, ECC off", "flipped bits go unseen: nvidia-smi --ecc-config=1, reboot")
-    if _number(gpu.used) > _BUSY_SHARE * _number(gpu.memory):
-        advice = "another process uses its memory (nvidia-smi names it): wait, or ask for whole nodes"
-        return Finding(name, "warn", f"{value}, {_number(gpu.used) / 1024:.1f} GiB taken", advice)
-    return Finding(name, "ok", value)
-
-
-def judge_likeness(gpus: Sequence[Gpu]) -> Finding | None:
-    """A warning where the GPUs of this machine are of several kinds."""
-    kinds = sorted({gpu.name for gpu in gpus})
-    if len(kinds) < 2:
-        return None
-    advice = "every step takes as long as on the slowest: choose GPUs of one kind by CUDA_VISIBLE_DEVICES"
-    return Finding("gpus", "warn", "of several kinds: " + ", ".join(kinds), advice)
+    """One GPU: its capability for Triton and for the precision, MIG, memory errors, and who else uses it."""
+    memory, used, capability, errors = map(_number, (gpu.memory, gpu.used, gpu.capability, gpu.errors))
+    value = f"{gpu.name}, {memory / 1024:.0f} GiB ({used / 1024:.1f} used), capability {gpu.capability}"
+    value += f", {gpu.errors} uncorrected memory errors" if errors else ""
+    value += ", divided by MIG" if gpu.mig == "Enabled" else ""
+    old = f"Triton's kernels need capability {_OLDEST_CAPABILITY} (Volta) or later"
+    no_bf16 = f"bf16 needs capability {_BF16_CAPABILITY} (Ampere): set train.precision to fp16 or fp32"
+    mig = "NCCL does not join several slices of one GPU: train one process, or have MIG switched off"
+    return judge(
+        f"gpu {gpu.index}",
+        value,
+        (errors > 0, "fail", "have the node drained and the GPU reset or replaced"),
+        (capability < _OLDEST_CAPABILITY, "fail", old),
+        (precision == "bf16" and capability < _BF16_CAPABILITY, "fail", no_bf16),
+        (gpu.mig == "Enabled", "warn", mig),
+        (used > _BUSY_SHARE * memory, "warn", "another process uses its memory: wait, or ask for whole nodes"),
+    )
 
 
 def judge_build(build: str | None, driver: str | None, gpus: int) -> Finding:
-    """torch's CUDA version (None: built for CPU) against the newest that the driver knows (None: no driver)."""
-    value = f"CUDA {build}" if build else "for CPU"
-    if driver is None:
-        if gpus:
-            return Finding(
-                "torch build", "warn", f"{value}; nvidia-smi does not answer", "ask whoever runs the machine"
-            )
-        return Finding("torch build", "ok", f"{value}; this machine has no GPU, training is on the CPU")
-    value += f", the driver takes CUDA up to {driver}"
-    if build is None:
-        advice = "torch would train on the CPU beside idle GPUs: install torch's CUDA build (pytorch.org says how)"
-        return Finding("torch build", "fail", value, advice)
-    if _major(build) > _major(driver):
-        advice = f"update the driver, or install torch built for CUDA {_major(driver)}"
-        return Finding("torch build", "fail", value, advice)
-    return Finding("torch build", "ok", value)
+    """torch's CUDA version (None: built for CPU) against the newest that the driver supports (None: no driver)."""
+    if driver is None and not gpus:
+        return Finding("torch build", "ok", f"{f'CUDA {build}' if build else 'CPU'}; this machine has no GPU")
+    newer = build is not None and driver is not None and _major(build) > _major(driver)
+    cpu = "torch would train on the CPU while GPUs are idle: install torch's CUDA build (see pytorch.org)"
+    return judge(
+        "torch build",
+        f"{f'CUDA {build}' if build else 'CPU'}; the driver supports CUDA {driver or '?'}",
+        (driver is None, "warn", "nvidia-smi does not answer: ask the administrator"),
+        (build is None, "fail", cpu),
+        (newer, "fail", f"update the driver, or install torch built for CUDA {_major(driver or '0')}"),
+    )
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version that the installed torch is built for, read from its files; None for a CPU build.
-
-    Raises OSError or PackageNotFoundError where there is no torch.
-    """
-    text = Path(str(metadata.distribution("torch").locate_file("torch/version.py"))).read_text()
+    """The CUDA version that the installed torch is built for, read from its files; None for a CPU build or no torch."""
+    try:
+        text = Path(str(metadata.distribution("torch").locate_file("torch/version.py"))).read_text()
+    except (OSError, metadata.PackageNotFoundError):
+        return None
     match = re.search(r"^cuda\b[^=]*=\s*'([\d.]+)'", text, re.MULTILINE)
     return match[1] if match else None
 
 
 def _gpus(precision: str | None) -> Iterator[Finding]:
-    query = f"--query-gpu={','.join(_FIELDS.values())}"
-    answer = ask("nvidia-smi", query, "--format=csv,noheader,nounits", seconds=15)
-    if answer is None:
-        if gpu_count():
-            advice = "the driver's tools are missing here: in a container, start it with the GPU runtime"
-            yield Finding("gpus", "warn", f"{gpu_count()}, but no nvidia-smi", advice)
-        else:
-            yield Finding("gpus", "skipped", "no NVIDIA driver on this machine")
-        return
-    if not answer.works:
-        advice = "the driver does not answer: it may have been updated without a reboot, or a GPU has failed (dmesg)"
-        yield Finding("gpus", "fail", one_line(answer.text), advice)
-        return
-    found = parse_gpus(answer.text)
-    for driver in sorted({gpu.driver for gpu in found}):
-        yield Finding("driver", "ok", driver)
-    yield from (judge_gpu(gpu, precision) for gpu in found)
-    if unlike := judge_likeness(found):
-        yield unlike
+    gpus = list_gpus()
+    if gpus is None:
+        advice = "the driver's tools are missing here: in a container, start it with the GPU runtime"
+        missing = Finding("gpus", "skipped", "no NVIDIA driver on this machine")
+        yield Finding("gpus", "warn", f"{gpu_count()}, but no nvidia-smi", advice) if gpu_count() else missing
+    elif isinstance(gpus, str):
+        advice = "the driver does not answer: reboot after an update of it, or look for a failed GPU with dmesg"
+        yield Finding("gpus", "fail", gpus, advice)
+    else:
+        yield from (judge_gpu(gpu, precision) for gpu in gpus)
+        kinds = sorted({gpu.name for gpu in gpus})
+        value = f"{len(gpus)} of driver {gpus[0].driver}: {', '.join(kinds)}" if gpus else "none"
+        advice = "every step waits for the slowest GPU: choose GPUs of one kind with CUDA_VISIBLE_DEVICES"
+        yield judge("gpus", value, (len(kinds) > 1, "warn", advice))
 
 
 def _build() -> Iterator[Finding]:
     answer = ask("nvidia-smi")
     match = re.search(r"CUDA (?:UMD )?Version\s*:\s*([\d.]+)", answer.text) if answer and answer.works else None
-    try:
-        build = torch_cuda()
-    except metadata.PackageNotFoundError:
-        yield Finding("torch build", "skipped", "torch is not installed")
-        return
-    yield judge_build(build, match[1] if match else None, gpu_count())
+    yield judge_build(torch_cuda(), match[1] if match else None, gpu_count())
 
 
 def _number(text: str) -> float:

@@ -1,6 +1,8 @@
-"""Python and the installed packages, against what Maskwright supports; nothing is imported."""
+"""Checks of Python, the installed packages and compilers against what Maskwright needs. Nothing is imported."""
 
+import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -8,40 +10,43 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from launchers.doctor.finding import Check, Finding
+from launchers.doctor.finding import Check
 from launchers.local import gpu_count
+from pretrain.config import Config
+from pretrain.node_checks import Finding, judge
 
 NAMED = ("torch", "deepspeed", "transformers", "triton", "mlflow", "webdataset")
+_FAST_TOKENIZERS = ("nanotoken", "gigatoken")
 _INSTALL = "install it into this environment: python -m pip install '{0}'"
 
 
-def checks() -> list[Check]:
-    """Python, the named packages a line each, and the others in one."""
-    return [Check("packages", "python", _python), Check("packages", "packages", _packages)]
+def checks(config: Config | None) -> list[Check]:
+    """Python, the named packages on a line each and the others on one, and a compiler where the run uses one."""
+    looks = {"python": _python, "packages": _packages, "tokenizers": _tokenizers}
+    if gpu_count() or (config and config.train.compile):
+        looks["compiler"] = _compiler
+    return [Check("packages", name, look) for name, look in looks.items()]
 
 
 def judge_python(version: str, supported: str, system: str) -> Finding:
     """Python and operating system."""
-    value = f"{version} on {system}"
-    if not SpecifierSet(supported).contains(version, prereleases=True):
-        return Finding("python", "fail", value, f"Maskwright needs Python {supported}: make a new environment with one")
-    if not system.startswith("Linux"):
-        return Finding("python", "warn", value, "training is tested on Linux alone")
-    return Finding("python", "ok", value)
+    right = SpecifierSet(supported).contains(version, prereleases=True)
+    return judge(
+        "python",
+        f"{version} on {system}",
+        (not right, "fail", f"Maskwright needs Python {supported}: make a new environment with one"),
+        (not system.startswith("Linux"), "warn", "training is tested on Linux only"),
+    )
 
 
 def judge_version(requirement: str, installed: str | None, needed: bool = True) -> Finding:
     """A package's version against a requirement such as `torch<2.14,>=2.11`."""
     wanted = Requirement(requirement)
-    text = f"{wanted.name}{wanted.specifier}"
     if installed is None and not needed:
         return Finding(wanted.name, "skipped", "not installed, and not needed without a GPU")
-    if installed is None:
-        return Finding(wanted.name, "fail", "not installed", _INSTALL.format(text))
-    if not wanted.specifier.contains(installed, prereleases=True):
-        advice = f"Maskwright is made for {wanted.specifier}: " + _INSTALL.format(text)
-        return Finding(wanted.name, "fail", installed, advice)
-    return Finding(wanted.name, "ok", installed)
+    right = installed is not None and wanted.specifier.contains(installed, prereleases=True)
+    advice = f"Maskwright needs {wanted.specifier}: " + _INSTALL.format(f"{wanted.name}{wanted.specifier}")
+    return judge(wanted.name, installed or "not installed", (not right, "fail", advice))
 
 
 def installed_version(package: str) -> str | None:
@@ -57,35 +62,44 @@ def _python() -> Iterator[Finding]:
         supported = metadata.metadata("maskwright")["Requires-Python"]
     except metadata.PackageNotFoundError:
         supported = ">=3.10"
-    finding = judge_python(platform.python_version(), supported, platform.platform(terse=True))
-    yield finding
-    if sys.prefix == sys.base_prefix:
-        advice = "an environment of its own keeps other projects' packages away: python3 -m venv .venv"
-        yield Finding("environment", "warn", f"{sys.prefix} is no virtual environment", advice)
-    else:
-        yield Finding("environment", "ok", sys.prefix)
+    yield judge_python(platform.python_version(), supported, platform.platform(terse=True))
+    advice = "packages of other projects may interfere: create an environment with python3 -m venv .venv"
+    yield judge("environment", sys.prefix, (sys.prefix == sys.base_prefix, "warn", advice))
 
 
 def _packages() -> Iterator[Finding]:
     try:
         wanted = {Requirement(text).name: text for text in reversed(metadata.requires("maskwright") or [])}
     except metadata.PackageNotFoundError:
-        advice = "install it where its pyproject.toml lies: python -m pip install --editable ."
-        yield Finding("maskwright", "fail", "not installed, so it is not known which versions it needs", advice)
+        advice = "install it in the folder of its pyproject.toml: python -m pip install --editable ."
+        yield Finding("maskwright", "fail", "not installed, so the versions that it needs are not known", advice)
         return
     for name in NAMED:
         yield judge_version(wanted[name], installed_version(name), needed=name != "triton" or gpu_count() > 0)
     others = [
         judge_version(text, installed_version(name))
         for name, text in sorted(wanted.items())
-        if name not in NAMED and _always(text)
+        if name not in NAMED and _is_always_needed(text)
     ]
-    yield from (finding for finding in others if finding.status != "ok")
-    if all(finding.status == "ok" for finding in others):
-        yield Finding("others", "ok", f"{len(others)} packages are of supported versions")
+    wrong = [finding for finding in others if finding.status != "ok"]
+    yield from wrong or [Finding("others", "ok", f"{len(others)} packages have supported versions")]
 
 
-def _always(text: str) -> bool:
-    """Whether a requirement holds here, with no extra asked for."""
+def _is_always_needed(text: str) -> bool:
+    """Whether a requirement applies here without any extra."""
     marker = Requirement(text).marker
     return marker is None or marker.evaluate({"extra": ""})
+
+
+def _tokenizers() -> Iterator[Finding]:
+    present = [name for name in _FAST_TOKENIZERS if installed_version(name)]
+    missing = "the tokenizers library is used; faster: python -m pip install 'maskwright[fast-tokenizers]'"
+    yield Finding("tokenizers", "ok" if present else "skipped", ", ".join(present) or missing)
+
+
+def _compiler() -> Iterator[Finding]:
+    """A C compiler for Triton's kernels with a GPU; a C++ compiler for train.compile on a CPU."""
+    programs = (os.environ.get("CC", "cc"), "gcc", "clang") if gpu_count() else (os.environ.get("CXX", "g++"),)
+    program = next(filter(None, map(shutil.which, programs)), None)
+    advice = f"install gcc and g++: {'kernels of Triton' if gpu_count() else 'train.compile'} cannot be built"
+    yield judge("compiler", program or f"no {' or '.join(programs)}", (program is None, "fail", advice))

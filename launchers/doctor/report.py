@@ -1,30 +1,21 @@
-"""What the checks found, for people and for machines."""
+"""Print findings, for people and for programs."""
 
 import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import typer
 
 from launchers.doctor.finding import STATUSES, Finding
 
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skipped": "dim"}
+_COLORS = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "bright_black"}
 
 
-def print_findings(findings: Sequence[Finding], seconds: float) -> None:
-    """A table on a terminal, else a line each with the advice after it; and the sum."""
-    console = Console(highlight=False)
-    if console.is_terminal:
-        console.print(_table(findings))
-        console.print(Text(summary(findings, seconds), style="bold"))
-        return
-    for finding in findings:
-        print(line(finding))
-    print(summary(findings, seconds))
+def print_finding(finding: Finding) -> None:
+    """Print a finding on one line, its status in color on a terminal."""
+    text = line(finding)
+    typer.echo(typer.style(text[:8], fg=_COLORS[finding.status]) + text[8:])
 
 
 def line(finding: Finding) -> str:
@@ -34,7 +25,7 @@ def line(finding: Finding) -> str:
 
 
 def summary(findings: Sequence[Finding], seconds: float) -> str:
-    """How many findings are of which status."""
+    """How many findings have which status."""
     counts = Counter(finding.status for finding in findings)
     return ", ".join(f"{counts[status]} {status}" for status in STATUSES) + f" in {seconds:.1f} s"
 
@@ -49,20 +40,3 @@ def as_json(findings: Sequence[Finding], seconds: float, measured: dict[str, Any
         "seconds": round(seconds, 3),
     }
     return json.dumps(report if measured is None else {**report, "measured": measured}, indent=1)
-
-
-def _table(findings: Sequence[Finding]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "what", "found"):
-        table.add_column(name, overflow="fold")
-    group = ""
-    for finding in findings:
-        if finding.group != group:
-            group = finding.group
-            table.add_section()
-            table.add_row("", Text(group, style="bold"), "")
-        found = Text(finding.value)
-        if finding.advice:
-            found.append(f"\n{finding.advice}", style="italic")
-        table.add_row(Text(finding.status, style=_STYLES[finding.status]), Text(finding.name), found)
-    return table

@@ -1,32 +1,38 @@
-"""Slurm: its programs, its controller, and the settings that decide what happens to a run."""
+"""Checks of Slurm: its programs, its controller, and the settings that decide how a run ends and resumes."""
 
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
-from launchers.doctor.commands import one_line
-from launchers.doctor.finding import Check, Finding
+from data_prep.errors import one_line
+from launchers.doctor.finding import Check
 from launchers.slurm import client
+from pretrain.node_checks import Finding, judge
 
 _LEAST_KILL_WAIT = 30
-_GONE = ("down", "drain", "fail", "unk", "no_respond", "inval", "maint")
+_UNUSABLE = ("down", "drain", "fail", "unk", "no_respond", "inval", "maint")
 
 
 class Partition(NamedTuple):
-    """A group of nodes of a partition that are in one state; `default` is marked by sinfo with a star."""
+    """The nodes of a partition that are in one state, as sinfo's format `%P|%a|%l|%D|%T|%G` prints them."""
 
     name: str
-    default: bool
-    up: bool
+    available: str
     limit: str
     nodes: int
     state: str
     gres: str
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether these nodes can run something. A star marks nodes that do not respond."""
+        return not (self.state.startswith(_UNUSABLE) or "*" in self.state)
+
 
 def checks() -> list[Check]:
-    """All of Slurm in one check: without programs or a controller, there is nothing else to look at."""
+    """All of Slurm in one check: without programs or a controller, there is nothing else to check."""
     return [Check("slurm", "slurm", _slurm, seconds=40)]
 
 
@@ -34,61 +40,40 @@ def judge_programs(missing: Sequence[str]) -> Finding:
     """The programs that launching needs."""
     if len(missing) == len(client.PROGRAMS):
         return Finding("programs", "skipped", "no Slurm on this machine")
-    if missing:
-        return Finding(
-            "programs", "warn", f"no {', '.join(missing)}", "`maskwright launch slurm` needs them: log in elsewhere"
-        )
-    return Finding("programs", "ok", "all there")
+    advice = "`maskwright launch slurm` needs them: use another login node"
+    return judge("programs", f"no {', '.join(missing)}" if missing else "all found", (bool(missing), "warn", advice))
 
 
-def judge_controller(works: bool, text: str) -> Finding:
-    """The answer of `scontrol ping`."""
-    if works and " UP" in f" {text}":
-        return Finding("controller", "ok", one_line(text))
-    advice = "nothing can be submitted from here: ask for SLURM_CONF, or for the controller to be looked at"
-    return Finding("controller", "warn", one_line(text) or "no answer", advice)
-
-
-def judge_config(config: dict[str, str]) -> Iterator[Finding]:
+def judge_settings(settings: dict[str, str]) -> Iterator[Finding]:
     """Requeueing, the time to stop, and the size of arrays."""
-    if config.get("JobRequeue") == "0":
-        advice = "`maskwright launch slurm` asks for it by --requeue; scripts of your own must too"
-        yield Finding("requeue", "warn", "only jobs that ask for it start again (JobRequeue=0)", advice)
-    else:
-        yield Finding("requeue", "ok", "jobs start again after a lost node (JobRequeue=1)")
-    seconds = int(re.sub(r"\D.*", "", config.get("KillWait", "")) or 0)
-    if seconds < _LEAST_KILL_WAIT:
-        advice = "`scancel` leaves less than that for a checkpoint: end runs with `maskwright stop`"
-        yield Finding("kill wait", "warn", f"{seconds} s from SIGTERM to SIGKILL", advice)
-    else:
-        yield Finding("kill wait", "ok", f"{seconds} s from SIGTERM to SIGKILL")
-    if "MaxArraySize" in config:
-        value = f"up to {int(config['MaxArraySize']) - 1:,} elements (MaxArraySize); more become several arrays"
-        yield Finding("arrays", "ok", value)
+    off = settings.get("JobRequeue") == "0"
+    advice = "`maskwright launch slurm` asks for it by --requeue; scripts of your own must too"
+    yield judge("requeue", f"JobRequeue={settings.get('JobRequeue', '1')}", (off, "warn", advice))
+    seconds = int(re.sub(r"\D.*", "", settings.get("KillWait", "")) or 0)
+    advice = "`scancel` leaves less than 30 s for a checkpoint: end runs with `maskwright stop`"
+    value = f"{seconds} s from SIGTERM to SIGKILL"
+    yield judge("kill wait", value, (seconds < _LEAST_KILL_WAIT, "warn", advice))
+    if "MaxArraySize" in settings:
+        yield Finding("arrays", "ok", f"up to {int(settings['MaxArraySize']) - 1:,} elements (MaxArraySize)")
 
 
 def parse_partitions(text: str) -> list[Partition]:
-    """Lines of sinfo's format `%P|%a|%l|%D|%T|%G`."""
+    """The lines of sinfo; others are skipped."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 5]
-    return [Partition(p.rstrip("*"), p.endswith("*"), a == "up", t, int(n), s, g) for p, a, t, n, s, g in rows]
+    return [Partition(a, b, c, int(n), d, e) for a, b, c, n, d, e in rows if n.isdecimal()]
 
 
 def judge_partition(groups: Sequence[Partition]) -> Finding:
-    """One partition: nodes that could run something, and its time limit."""
+    """One partition: the nodes that can run something, and the time limit."""
     first = groups[0]
-    nodes = sum(group.nodes for group in groups)
-    gone = sum(
-        group.nodes for group in groups if group.state.rstrip("*~#$@!%^-").startswith(_GONE) or "*" in group.state
+    nodes, usable = (sum(group.nodes for group in these) for these in (groups, [g for g in groups if g.is_usable]))
+    gpus = " ".join(sorted({group.gres for group in groups} - {"(null)"})) or "no GPUs"
+    return judge(
+        f"partition {first.name.rstrip('*')}" + (" (default)" if first.name.endswith("*") else ""),
+        f"{usable} of {nodes} nodes in service, limit {first.limit}, {gpus}",
+        (first.available != "up", "warn", "it is closed, so jobs wait: choose another by --partition"),
+        (usable == 0 < nodes, "warn", "no job starts there: choose another by --partition"),
     )
-    gpus = sorted({group.gres for group in groups} - {"(null)"})
-    value = f"{nodes - gone} of {nodes} nodes in service, limit {first.limit}"
-    value += f", {' '.join(gpus)}" if gpus else ", no GPUs"
-    name = f"partition {first.name}" + (" (default)" if first.default else "")
-    if not first.up:
-        return Finding(name, "warn", f"{value}, closed", "jobs wait until it is opened: choose another by --partition")
-    if nodes and gone == nodes:
-        return Finding(name, "warn", value, "no job starts there: choose another by --partition")
-    return Finding(name, "ok", value)
 
 
 def _slurm() -> Iterator[Finding]:
@@ -100,12 +85,11 @@ def _slurm() -> Iterator[Finding]:
     if not ping.works and "SLURM_CONF" not in os.environ and "SLURM_JOB_ID" not in os.environ:
         yield Finding("controller", "skipped", f"this machine belongs to no cluster: {one_line(ping.text, 100)}")
         return
-    yield judge_controller(*ping)
-    if not (settings := client.settings()):
-        return
-    yield from judge_config(settings)
-    partitions: dict[str, list[Partition]] = {}
-    answer = client.sinfo("%P|%a|%l|%D|%T|%G")
-    for group in parse_partitions(answer.text if answer.works else ""):
-        partitions.setdefault(group.name, []).append(group)
-    yield from (judge_partition(groups) for groups in partitions.values())
+    is_up = ping.works and " UP" in f" {ping.text}"
+    advice = "nothing can be submitted from here: set SLURM_CONF, or ask the administrator"
+    yield judge("controller", one_line(ping.text, 200) or "no answer", (not is_up, "warn", advice))
+    if settings := client.settings():
+        yield from judge_settings(settings)
+        groups = sorted(parse_partitions(client.sinfo("%P|%a|%l|%D|%T|%G").text))
+        for _, partition in groupby(groups, key=lambda group: group.name):
+            yield judge_partition(list(partition))

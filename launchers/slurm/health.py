@@ -1,12 +1,7 @@
 """Is a node fit to train? `python -m launchers.slurm.health JOB_JSON` says so on the node; `ask` asks all of them."""
 
 import json
-import os
-import shutil
-import socket
-import subprocess
 import sys
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,9 +12,8 @@ from data_prep.reading import parse_json
 from launchers.slurm import client
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.srun import python_command
+from pretrain.node_checks import check_node
 
-_LEAST_MEMORY = 0.02
-_LEAST_DISK_BYTES = 100 << 20
 _AT_ONCE = 32
 _LONGEST_PROBLEM = 200
 
@@ -62,51 +56,9 @@ def read_answer(line: str) -> str | None:
 
 
 def problem_here(job: Job) -> str | None:
-    """What ails this node, in a few words; None if it is well."""
-    found = [_gpus(job), _run_folder(job.folder), _memory(Path("/proc/meminfo").read_text()), _room(Path("/tmp"))]
-    return ", ".join(filter(None, found)) or None
-
-
-def _gpus(job: Job) -> str | None:
-    if job.cpu:
-        return None
-    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    try:
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=job.health_seconds / 2)
-    except FileNotFoundError:  # GPUs of another maker, or none; the ranks will tell
-        return None
-    except subprocess.TimeoutExpired:
-        return "nvidia-smi hangs"
-    count = len([line for line in shown.stdout.splitlines() if line.strip().isdigit()])
-    if shown.returncode or count < job.processes_per_node:
-        return f"has {count} of {job.processes_per_node} GPUs by nvidia-smi"
-    return None
-
-
-def _run_folder(folder: Path) -> str | None:
-    path = folder / f".health-{socket.gethostname()}-{os.getpid()}"
-    token = uuid.uuid4().hex
-    try:
-        path.write_text(token)
-        read = path.read_text()
-        path.unlink()
-    except OSError as error:
-        return f"cannot write the run folder ({error.strerror})"
-    return None if read == token else "reads from the run folder what was not written"
-
-
-def _memory(meminfo: str) -> str | None:
-    sizes = {line.split(":")[0]: int(line.split()[1]) for line in meminfo.splitlines() if len(line.split()) > 1}
-    total, free = sizes["MemTotal"], sizes["MemAvailable"]
-    return f"has {free / total:.1%} of its memory left" if free < _LEAST_MEMORY * total else None
-
-
-def _room(folder: Path) -> str | None:
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        return f"{folder} cannot be read ({error.strerror})"
-    return f"has {free >> 20} MiB left in {folder}" if free < _LEAST_DISK_BYTES else None
+    """What is wrong with this node, in a few words; None if a run can start on it."""
+    findings = check_node(job.folder, 0 if job.cpu else job.processes_per_node, job.health_seconds / 2)
+    return ", ".join(finding.value for finding in findings if finding.status == "fail") or None
 
 
 def main(arguments: list[str]) -> int:

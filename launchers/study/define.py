@@ -10,8 +10,8 @@ from data_prep.files import sha256_file
 from launchers.study.arms import Arm, grid
 from launchers.study.definition import Measure, Study, check_same, deciding, open_study
 from pretrain.config import Config, load_config
-from pretrain.data.sources import check_run, open_held_out, open_sources
-from pretrain.preflight import check_model
+from pretrain.data.sources import open_held_out, open_sources
+from pretrain.preflight import check_start
 
 
 def define(
@@ -43,8 +43,7 @@ def define(
     if baseline is not None and baseline not in names:
         raise UserError(f"--baseline {baseline} is none of the arms, which are {', '.join(names)}")
     for arm in arms:
-        check_run(_masked(config, arm), processes)
-    check_model(config)
+        check_start(_masked(config, arm), processes)
     held_out = config.data.valid
     assert held_out is not None  # it was checked
     primary: Measure = "downstream" if finetune else "pairs" if pairs else "held_out"

@@ -13,7 +13,7 @@ from data_prep.errors import UserError
 from data_prep.remote import redact
 from pretrain.tracking.points import Point, metric_name
 from pretrain.tracking.record import RunRecord, require_record
-from pretrain.tracking.target import connect, run_target
+from pretrain.tracking.target import connect, open_client, run_target
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -208,6 +208,15 @@ def short_reason(error: Exception) -> str:
     if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
         return f"HTTP {found[1] or found[2]}"
     return text.splitlines()[0][:100] if text else type(error).__name__
+
+
+def server_problem(uri: str) -> str | None:
+    """Why an MLflow server does not answer this user, in a few words; None if it does. Nothing is written there."""
+    try:
+        open_client(uri).search_experiments(max_results=1)
+    except Exception as error:
+        return short_reason(error)
+    return None
 
 
 @contextlib.contextmanager

@@ -135,20 +135,25 @@ def run_page(record: RunRecord) -> str | None:
     return f"mlflow ui --backend-store-uri {shlex.quote(record.uri)}   then open {_LOCAL_PAGES}/{page}"
 
 
-def connect(target: tuple[str, str]) -> tuple["MlflowClient", str]:
-    """A client and the experiment's id; the experiment is created if there is none. Raises what MLflow raises."""
+def open_client(uri: str) -> "MlflowClient":
+    """A client for an address. It gives up soon, and retries nothing by itself."""
     for name, value in _ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
     # DeepSpeed has imported MLflow by now, which reads the variable then.
     logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
+    return MlflowClient(tracking_uri=uri)
+
+
+def connect(target: tuple[str, str]) -> tuple["MlflowClient", str]:
+    """A client and the experiment's id; the experiment is created if there is none. Raises what MLflow raises."""
     uri, experiment = target
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     # Two runs that create the tables of a SQLite file at once damage it for good. MLflow reports a file that cannot be
     # created.
     with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
-        client = MlflowClient(tracking_uri=uri)
+        client = open_client(uri)
         return client, _experiment_id(client, experiment, path)
 
 
@@ -167,11 +172,11 @@ def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
 
 def _absolute(uri: str) -> str:
     """The address, that of a SQLite file with its absolute path, so that `track sync` finds it from any folder."""
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     return uri if path is None else f"sqlite:///{path}{uri[len(uri.partition('?')[0]) :]}"
 
 
-def _sqlite_path(uri: str) -> Path | None:
+def sqlite_path(uri: str) -> Path | None:
     """The absolute path of a SQLite file's address; None for any other address."""
     match = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", uri)
     return None if match is None or match[1] == ":memory:" else Path(match[1]).absolute()

@@ -30,15 +30,14 @@ def examine(cluster: Cluster, *words: str) -> tuple[dict[str, dict[str, Any]], d
 def test_two_nodes(cluster: Cluster) -> None:
     findings, measured = examine(cluster, "--nodes", "2")
     assert findings["answers"]["value"] == "2 nodes: n1, n2"
-    assert findings["sameness"]["status"] == findings["clocks"]["status"] == "ok"
-    assert sorted(measured["gemm_tflops"]) == ["n1", "n2"]
-    assert min(measured["gemm_tflops"].values()) > 0
+    assert findings["sameness"]["status"] == "ok"
+    assert [rank["host"] for rank in measured["ranks"]] == ["n1", "n2"]
+    assert min(rank["tflops"] for rank in measured["ranks"]) > 0
     (pair,) = measured["pairs"]
     assert pair["nodes"] == ["n1", "n2"]
     assert 1e-4 < pair["GB/s"] < 1000
     assert 1 < pair["us"] < 1e6
     assert measured["all"]["GB/s"] > 0
-    assert abs(measured["clock_seconds"]["n2"]) < 1, "both have this machine's clock"
     assert measured["nodes"]["n1"] == measured["nodes"]["n2"]
 
 
@@ -57,7 +56,8 @@ def test_the_login_node(cluster: Cluster) -> None:
 @pytest.mark.slow
 def test_two_processes_on_each_node(cluster: Cluster) -> None:
     findings, measured = examine(cluster, "--nodes", "2", "--gpus-per-node", "2")
-    assert sorted(measured["gemm_tflops"]) == ["n1 gpu 0", "n1 gpu 1", "n2 gpu 0", "n2 gpu 1"]
+    ranks = [(rank["host"], rank["local"]) for rank in measured["ranks"]]
+    assert ranks == [("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1)]
     assert findings["all-reduce"]["value"].endswith("over 4 processes")
     assert len(measured["pairs"]) == 1
 

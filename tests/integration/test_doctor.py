@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,6 @@ import yaml
 from data_prep.tokenizer import train
 from launchers.doctor import gpus, storage, tracking
 from launchers.doctor.finding import Check, Finding
-from launchers.doctor.network import outside_address
 from launchers.doctor.run_checks import run_checks
 from pretrain.config.run import TrackConfig
 from tests.support.disks import fill, mounted
@@ -29,8 +27,8 @@ PASSWORD = "hunter2"
 SMI = """#!/bin/sh
 case "$*" in
 *query-gpu*) cat <<'END'
-0, NVIDIA H200, 570.86.15, 143771, 4, 9.0, Disabled, Enabled, 0
-1, NVIDIA H200, 570.86.15, 143771, 90000, 9.0, Disabled, Enabled, 3
+0, NVIDIA H200, 570.86.15, 143771, 4, 9.0, Disabled, 0
+1, NVIDIA H200, 570.86.15, 143771, 90000, 9.0, Disabled, 3
 END
 ;;
 *) echo '| NVIDIA-SMI 570.86.15    Driver Version: 570.86.15    CUDA Version: 12.8     |' ;;
@@ -45,7 +43,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(checks: list[Check]) -> dict[str, Finding]:
-    findings = run_checks(checks)
+    findings = list(run_checks(checks))
     assert not any("Error" in finding.value for finding in findings), "a check came to grief"
     return {finding.name: finding for finding in findings}
 
@@ -57,8 +55,7 @@ def statuses(findings: dict[str, Finding]) -> dict[str, str]:
 def test_a_sound_disk(tmp_path):
     findings = found(storage.write_checks("disk", tmp_path / "not" / "yet"))
     assert findings["disk: lock"].status == "ok"
-    assert "renames are atomic" in findings["disk: writes"].value
-    assert findings["disk: clock"].status == "ok"
+    assert "is committed in" in findings["disk: writes"].value
     assert findings["disk: speed"].value.endswith("MB/s")
     assert not list(tmp_path.iterdir()), "nothing is left"
 
@@ -67,7 +64,7 @@ def test_a_disk_that_cannot_be_written(tmp_path):
     with mounted(tmp_path / "disk", "4m") as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         findings = found(storage.write_checks("disk", disk))
-    assert statuses(findings) == {"room": "fail", "writes": "fail", "speed": "fail"}  # 4 MB are no room either
+    assert statuses(findings) == {"room": "fail", "writes": "fail"}  # 4 MB are no room either
     assert "Read-only file system" in findings["disk: writes"].value
 
 
@@ -78,16 +75,9 @@ def test_a_full_disk(tmp_path):
         filler = fill(disk)
         findings = found(storage.write_checks("disk", disk))
         assert list(disk.iterdir()) == [filler], "nothing is left"
-    assert statuses(findings) == {"room": "fail", "writes": "fail", "speed": "fail"}
+    assert statuses(findings) == {"room": "fail", "writes": "fail"}
     assert "No space left" in findings["disk: writes"].value
-    assert "make room" in findings["disk: speed"].advice
-
-
-def test_locks_that_other_processes_do_not_heed(tmp_path, monkeypatch):
-    path = tmp_path / "lock"
-    assert storage._lock_problem(path) is None
-    monkeypatch.setattr(storage.fcntl, "flock", lambda *_: None)  # as on a file system that takes every lock
-    assert storage._lock_problem(path) == "another process takes a lock that is held"
+    assert "make room" in findings["disk: writes"].advice
 
 
 def written_config(data: Path, folder: Path) -> Path:
@@ -111,7 +101,14 @@ def test_damaged_shards(tmp_path):
     data = tiny_data(tmp_path / "data")
     config = written_config(data, tmp_path)
     _, findings, _ = run_doctor(config, "--deep")
-    for name in ("data.train", "data.train: checksums", "data.valid", "data.valid: checksums", "run", "mlflow"):
+    for name in (
+        "data.train",
+        "data.train: checksums",
+        "data.valid",
+        "data.valid: checksums",
+        "batch and data",
+        "model",
+    ):
         assert findings[name]["status"] == "ok"
     assert not (tmp_path / "run").exists(), "the doctor only looks"
 
@@ -157,10 +154,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: Answering
 
     def do_GET(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
         allowed = self.server.wanted in (None, self.headers["Authorization"])
         self.send_response(200 if allowed else 401)
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(b"{}" if allowed else b"You are not authenticated.")
+
+    do_POST = do_GET
 
     def log_message(self, *_: object) -> None:
         pass
@@ -183,40 +183,26 @@ def tracked(uri: str) -> dict[str, Finding]:
     return found(tracking.checks(TrackConfig(uri=uri)))
 
 
-def test_a_server_that_does_not_answer():
+def test_a_server_that_does_not_answer(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as hanging:  # it takes connections, and says nothing
         port = hanging.getsockname()[1]
-        begin = time.monotonic()
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
         findings = tracked(f"http://127.0.0.1:{port}")
-        assert time.monotonic() - begin < tracking.SECONDS + 3
     assert findings["mlflow"].status == "fail"
-    assert "timed out" in findings["mlflow"].value
+    assert "no answer in time" in findings["mlflow"].value
     assert "refused" in tracked(f"http://127.0.0.1:{port}")["mlflow"].value
     assert tracked("http://no-such-host.invalid:5000")["mlflow"].status == "fail"
 
 
-def test_who_may_read_what_is_tracked(monkeypatch):
-    own = outside_address()
-    if own is None:
-        pytest.skip("this machine has no address that others could use")
-    with answering(None) as server:
-        findings = tracked(f"http://127.0.0.1:{server.port}")
-        assert {name: one.status for name, one in findings.items()} == {"mlflow": "ok", "exposure": "ok"}
-    with answering(None, "0.0.0.0") as server:
-        assert tracked(f"http://127.0.0.1:{server.port}")["exposure"].status == "warn"
-        assert tracked(f"http://{own}:{server.port}")["exposure"].status == "warn"
-    header = "Basic bWU6aHVudGVyMg=="
-    with answering(header, "0.0.0.0") as server:
-        findings = tracked(f"http://{own}:{server.port}")
-        assert findings["mlflow"].status == "fail"
-        assert "asks for credentials" in findings["mlflow"].value
+def test_a_server_with_a_password(monkeypatch):
+    with answering("Basic bWU6aHVudGVyMg==") as server:
+        uri = f"http://127.0.0.1:{server.port}"
+        assert "401" in tracked(uri)["mlflow"].value
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
-        findings = tracked(f"http://{own}:{server.port}")
-        assert findings["mlflow"].status == findings["exposure"].status == "ok"
-        assert findings["encryption"].status == "warn"
+        assert {name: one.status for name, one in tracked(uri).items()} == {"mlflow": "ok", "exposure": "ok"}
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
-        assert "does not take" in tracked(f"http://{own}:{server.port}")["mlflow"].value
+        assert tracked(uri)["mlflow"].status == "fail"
 
 
 def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
@@ -227,12 +213,12 @@ def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(gpus, "torch_cuda", lambda: "13.0")
     findings = found(gpus.checks("bf16"))
-    assert findings["driver"].value == "570.86.15"
+    assert findings["gpus"].value == "2 of driver 570.86.15: NVIDIA H200"
     assert findings["gpu 0"].status == "ok"
     assert findings["gpu 1"].status == "fail"
     assert "3 uncorrected" in findings["gpu 1"].value
     assert findings["torch build"].status == "fail"
-    assert "CUDA up to 12.8" in findings["torch build"].value
+    assert "supports CUDA 12.8" in findings["torch build"].value
 
     program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18\n")
     assert "mismatch" in found(gpus.checks(None))["gpus"].value

@@ -31,7 +31,7 @@ def raising(error: BaseException):
 
 def test_a_check_that_crashes_or_hangs_is_a_finding():
     checks = [
-        Check("a", "raises", lambda: raising(ValueError("no\n such thing"))),
+        Check("a", "raises", lambda: raising(ValueError("no\nsuch thing"))),
         Check("a", "says", lambda: raising(UserError("choose another"))),
         Check("b", "dies", lambda: raising(os.kill(os.getpid(), signal.SIGKILL))),
         Check("b", "hangs", lambda: raising(time.sleep(60)), seconds=0.3),
@@ -39,7 +39,7 @@ def test_a_check_that_crashes_or_hangs_is_a_finding():
         Check("b", "fine", lambda: iter([Finding("fine", "ok", "http://me:secret@host/x?token=abc \x1b[2J")])),
     ]
     begin = time.monotonic()
-    found = run_checks(checks)
+    found = list(run_checks(checks))
     assert time.monotonic() - begin < 20
     by_name = {finding.name: finding for finding in found}
     assert by_name["raises"].status == by_name["says"].status == by_name["dies"].status == "fail"
@@ -127,12 +127,12 @@ def test_every_line_is_documented():
     page = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
     rows = "\n".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
     known = {name.split(": ")[-1] for name in re.findall(r"`([^`]+)`", rows)}
-    done = run_checks(all_checks(None))
-    assert len(done) > 25
+    done = list(run_checks(all_checks(None)))
+    assert len(done) > 20
     for finding in done:
         assert re.sub(r"^(partition|gpu) \S+.*", r"\1", finding.name).split(": ")[-1] in known, finding.name
     source = "\n".join(path.read_text() for path in (ROOT / "launchers/doctor").glob("*.py"))
-    for name in set(re.findall(r'(?:Finding|_finding)\(\s*"([^"{]+)"', source)):
+    for name in set(re.findall(r'(?:Finding|judge)\(\s*"([^"{]+)"', source)):
         assert name in known | {"gpus"}, name
 
 

@@ -1,10 +1,10 @@
-"""What `maskwright doctor` thinks of packages, and of what compiles extensions and where."""
+"""What `maskwright doctor` thinks of packages and compilers."""
 
-from typing import Any
+import sys
 
 import pytest
 
-from launchers.doctor import extensions, packages
+from launchers.doctor import packages
 from pretrain.config import Config
 from tests.support.doctor import status
 
@@ -26,34 +26,24 @@ def test_python_and_what_is_not_needed():
     triton = "triton<3.8,>=3.6; platform_system == 'Linux' and extra == 'dev'"
     assert packages.judge_version(triton, None, needed=False).status == "skipped"
     assert status(packages.judge_version(triton, None)) == "fail"
-    assert not packages._always(triton)
+    assert not packages._is_always_needed(triton)
 
 
-def test_extensions(tmp_path):
-    assert status(extensions.judge_compiler("g++ 12")) == "ok"
-    assert status(extensions.judge_compiler(None)) == "fail"
-    assert status(extensions.judge_kernel_folder(tmp_path, True, False, 0)) == "ok"
-    assert status(extensions.judge_kernel_folder(tmp_path, False, False, 0)) == "fail"
-    assert "TRITON_CACHE_DIR" in extensions.judge_kernel_folder(tmp_path, True, True, 3).advice
-    assert status(extensions.judge_tokenizers({"nanotoken": "0.1"})) == "ok"
-    assert extensions.judge_tokenizers({"nanotoken": None}).status == "skipped"
-
-
-def settings(**sections: Any) -> Config:
-    """A config with these sections."""
+def test_a_compiler_is_only_needed_where_the_run_uses_one(monkeypatch):
     required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
-    return Config.model_validate(required | sections)
+    plain, compiled = (Config.model_validate(required | {"train": {"steps": 1, "compile": on}}) for on in (False, True))
+    monkeypatch.setattr(packages, "gpu_count", lambda: 0)
+    has_check = {
+        name: "compiler" in names(config) for name, config in {"": None, "plain": plain, "c": compiled}.items()
+    }
+    assert has_check == {"": False, "plain": False, "c": True}
+    for program, expected in {sys.executable: "ok", "/no/such/compiler": "fail"}.items():
+        monkeypatch.setenv("CXX", program)
+        (finding,) = next(check for check in packages.checks(compiled) if check.name == "compiler").look()
+        assert status(finding) == expected
+    monkeypatch.setattr(packages, "gpu_count", lambda: 8)
+    assert "compiler" in names(None), "Triton's kernels"
 
 
 def names(config: Config | None) -> set[str]:
-    """The names of the checks of extensions."""
-    return {check.name for check in extensions.checks(config)}
-
-
-def test_compilers_are_looked_for_only_where_the_run_uses_one(monkeypatch):
-    compiles = settings(train={"steps": 1, "compile": True})
-    monkeypatch.setattr(extensions, "gpu_count", lambda: 0)
-    assert names(None) == names(settings()) == {"triton", "tokenizers"}
-    assert names(compiles) == {"triton", "tokenizers", "compiler"}
-    monkeypatch.setattr(extensions, "gpu_count", lambda: 8)
-    assert names(compiles) == {"triton", "tokenizers"}
+    return {check.name for check in packages.checks(config)}

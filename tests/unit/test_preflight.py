@@ -93,8 +93,9 @@ def test_every_command_that_starts_runs_refuses(config, tmp_path):
         ["study", "masking", str(config), gone, "--dry-run"],
     ):
         assert "model.init" in str(CliRunner().invoke(app, words).exception), words
-    (found,) = checks(load_config(config, [gone]), deep=False)[-1].look()
-    assert (found.status, "is no folder" in found.value) == ("fail", True)
+    findings = {one.name: one for one in checks(load_config(config, [gone]), deep=False)[-1].look()}
+    assert {name for name, one in findings.items() if one.status == "fail"} == {"model"}
+    assert "is no folder" in findings["model"].value
     assert not (tmp_path / "study").exists()
 
 

@@ -1,0 +1,146 @@
+"""Checks of one node: its memory, its folders and its GPUs. The doctor and a Slurm job's start both use them.
+
+A check returns a finding: what was checked, whether it is fit, what was seen, and what to do. A node that fails one of
+them cannot train.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import psutil
+
+from data_prep.errors import one_line
+from data_prep.files import atomic_writer
+
+Status = Literal["ok", "warn", "fail", "skipped"]
+
+GIB = 1 << 30
+_LEAST_MEMORY = 0.02
+_SLOW_COMMIT = 0.2  # seconds
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check. advice: what to do, where something is wrong. group: the part of the report."""
+
+    name: str
+    status: Status
+    value: str
+    advice: str = ""
+    group: str = ""
+
+
+def judge(name: str, value: str, *rules: tuple[bool, Status, str]) -> Finding:
+    """The finding with the status and the advice of the first rule that holds; "ok" if none does."""
+    for holds, status, advice in rules:
+        if holds:
+            return Finding(name, status, value, advice)
+    return Finding(name, "ok", value)
+
+
+class Answer(NamedTuple):
+    """The output of a program, and whether it exited with 0."""
+
+    works: bool
+    text: str
+
+
+def ask(*command: str, seconds: float = 8.0) -> Answer | None:
+    """The output of a program, or its error messages if it fails; None if it is not installed."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        return None
+    except subprocess.TimeoutExpired:
+        return Answer(False, f"{command[0]} did not answer within {seconds:g} s")
+    except OSError as error:
+        return Answer(False, f"{command[0]} cannot be run ({error.strerror})")
+    text = result.stdout if result.returncode == 0 else result.stderr or result.stdout
+    return Answer(result.returncode == 0, text.strip())
+
+
+def check_memory(total: int, available: int) -> Finding:
+    """Memory in bytes: what this process may use, and what is available."""
+    value = f"{available / GIB:.1f} GiB of {total / GIB:.1f} GiB of memory are available"
+    advice = "a training process takes 1 GiB before its model: end other programs, or raise the job's --mem"
+    return judge(
+        "memory",
+        value,
+        (available < _LEAST_MEMORY * total, "fail", advice),
+        (available < 2 * GIB, "warn", advice),
+    )
+
+
+def memory_here() -> Finding:
+    """The memory of this machine."""
+    memory = psutil.virtual_memory()
+    return check_memory(memory.total, memory.available)
+
+
+def check_room(name: str, folder: Path, least: int, wanted: int = 0, advice: str = "make room") -> Finding:
+    """Free space of a folder's file system: below `least` bytes it fails, below `wanted` it is a warning."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return Finding(name, "fail", f"{folder} cannot be read ({error.strerror})", "choose another folder")
+    value = f"{free / GIB:,.2f} GiB free in {folder}"
+    return judge(name, value, (free < least, "fail", advice), (free < wanted, "warn", advice))
+
+
+def check_writes(name: str, folder: Path) -> Finding:
+    """Write a small file into a folder as a checkpoint is committed, read it back, and remove it."""
+    path = folder / f".check-{socket.gethostname()}-{os.getpid()}"
+    token, begin = uuid.uuid4().hex.encode(), time.perf_counter()
+    try:
+        with atomic_writer(path) as file:
+            file.write(token)
+        seconds = time.perf_counter() - begin
+        read = path.read_bytes()
+        path.unlink()
+    except OSError as error:
+        advice = "make room, or choose a folder that you may write to, on every node"
+        return Finding(name, "fail", f"cannot write to {folder} ({error.strerror})", advice)
+    value = f"a small file is committed in {1000 * seconds:.1f} ms"
+    return judge(
+        name,
+        value if read == token else f"{folder} returns other bytes than were written",
+        (read != token, "fail", "choose another file system"),
+        (seconds > _SLOW_COMMIT, "warn", "each checkpoint waits for several commits: choose a faster file system"),
+    )
+
+
+def check_gpu_count(needed: int, seconds: float) -> Finding:
+    """Whether nvidia-smi lists as many GPUs as are needed; skipped if none is, or without nvidia-smi."""
+    if not needed:
+        return Finding("gpus", "skipped", "no GPU is needed")
+    answer = ask("nvidia-smi", "--query-gpu=index", "--format=csv,noheader", seconds=seconds)
+    if answer is None:  # GPUs of another maker, or none: the ranks report it
+        return Finding("gpus", "skipped", "there is no nvidia-smi")
+    count = len([line for line in answer.text.splitlines() if line.strip().isdigit()])
+    value = f"{count} of {needed} GPUs in nvidia-smi" if answer.works or count else one_line(answer.text, 200)
+    wrong = not answer.works or count < needed
+    return judge("gpus", value, (wrong, "fail", "ask the administrator to check the node"))
+
+
+def check_node(run_folder: Path, gpus: int, seconds: float) -> list[Finding]:
+    """All checks of a node on which a run is about to start.
+
+    Args:
+        gpus: processes of the run on this node that need one.
+        seconds: the time that nvidia-smi may take to answer.
+    """
+    return [
+        check_gpu_count(gpus, seconds),
+        check_writes("run folder", run_folder),
+        memory_here(),
+        check_room("/tmp", Path("/tmp"), least=100 << 20),
+    ]
