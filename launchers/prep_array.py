@@ -5,16 +5,15 @@ The stages follow one another, scan, resolve, task, merge, by Slurm's dependenci
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from launchers.slurm.client import cancel, recorded_jobs, still_queued, submit
+from launchers.slurm.job_chain import ChainedJob, refuse_while_queued
 from launchers.slurm.script_template import Template, directives, log_pattern
 
-STAGES = ("scan", "resolve", "task", "merge")
 MOST_ELEMENTS = 1000
 CORE_BYTES = 2_000_000_000
 MOST_CORE_TASKS = 64
@@ -26,16 +25,6 @@ class Stage:
 
     name: str
     elements: list[list[int]]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One call of sbatch: elements first+1 to first+count of a stage, or the whole of a stage without elements."""
-
-    stage: str
-    first: int
-    count: int
-    after: str | None
 
 
 @dataclass(frozen=True)
@@ -73,31 +62,24 @@ def elements(tasks: Sequence[int], per_element: int) -> list[list[int]]:
     return [list(tasks[first : first + per_element]) for first in range(0, len(tasks), per_element)]
 
 
-def jobs(stages: Sequence[Stage], max_array_size: int) -> list[Job]:
-    """The jobs to submit, in order. Indices of an array run from 1, and stay below `max_array_size`."""
+def jobs(stages: Sequence[Stage], max_array_size: int) -> list[ChainedJob]:
+    """The jobs to submit, in order. Indices of an array run from 1, and stay below `max_array_size`.
+
+    The argument of an array's script is how many elements of its stage earlier arrays have. A stage waits for the end
+    of the one before, however it ends: `prep resolve` and `prep merge` then report what is incomplete. Only tasks
+    after a failed `resolve` could do nothing, and are cancelled.
+    """
     made = []
     before: str | None = None
     for stage in stages:
-        count, most = len(stage.elements), max_array_size - 1
+        count, most, needs_success = len(stage.elements), max_array_size - 1, before == "resolve"
         if not stage.elements:
-            made.append(Job(stage.name, 0, 0, before))
-        made += [Job(stage.name, first, min(most, count - first), before) for first in range(0, count, most)]
+            made.append(ChainedJob(stage.name, after=before, needs_success=needs_success))
+        for first in range(0, count, most):
+            array = f"1-{min(most, count - first)}"
+            made.append(ChainedJob(stage.name, array, (str(first),), before, needs_success))
         before = stage.name
     return made
-
-
-def sbatch_options(job: Job, ids: Mapping[str, Sequence[str]]) -> list[str]:
-    """The options of sbatch for a job, `ids` being those of the jobs of each earlier stage.
-
-    A stage waits for the end of the one before, however it ends: `prep resolve` and `prep merge` then say what is
-    incomplete. Only tasks after a failed `resolve` could do nothing, and are cancelled.
-    """
-    options = [f"--array=1-{job.count}"] if job.count else []
-    if job.after == "resolve":
-        options += [f"--dependency=afterok:{':'.join(ids[job.after])}", "--kill-on-invalid-dep=yes"]
-    elif job.after:
-        options.append(f"--dependency=afterany:{':'.join(ids[job.after])}")
-    return options
 
 
 def render(stage: Stage, array: PrepArray, folder: Path) -> str:
@@ -137,14 +119,10 @@ def next_folder(array: PrepArray) -> Path:
     return array.folder / f"submission-{sum(last) + 1:04}"
 
 
-def refuse_while_queued(array: PrepArray) -> None:
+def refuse_while_prepared(array: PrepArray) -> None:
     """Raise UserError if jobs of the last submission wait or run; earlier ones had ended when it was made."""
     for folder in submission_folders(array)[-1:]:
-        if queued := still_queued(recorded_jobs(folder / "jobs", STAGES)):
-            raise UserError(
-                f"{array.out} is being prepared by jobs {' '.join(queued)} ({folder}); wait for them, or cancel them "
-                f"with `scancel {' '.join(queued)}`."
-            )
+        refuse_while_queued(folder, array.out)
 
 
 def write_scripts(stages: Sequence[Stage], array: PrepArray, folder: Path) -> None:
@@ -170,24 +148,3 @@ def write_scripts(stages: Sequence[Stage], array: PrepArray, folder: Path) -> No
 def list_text(stage: Stage) -> str:
     """The list of an array: the task numbers of one element a line."""
     return "".join(" ".join(map(str, tasks)) + "\n" for tasks in stage.elements)
-
-
-def submit_all(planned: Sequence[Job], folder: Path) -> dict[str, list[str]]:
-    """Submit the jobs, note their ids in FOLDER/jobs, and return the ids of each stage.
-
-    Raises:
-        UserError: when sbatch refuses one; those before it are cancelled.
-    """
-    ids: dict[str, list[str]] = {}
-    try:
-        with open(folder / "jobs", "w") as file:
-            for job in planned:
-                arguments = [str(job.first)] if job.count else []
-                job_id = submit(folder / f"{job.stage}.sh", sbatch_options(job, ids), arguments)
-                ids.setdefault(job.stage, []).append(job_id)
-                file.write(f"{job.stage} {job_id}\n")
-                file.flush()
-    except BaseException:
-        cancel([job_id for stage in ids.values() for job_id in stage])
-        raise
-    return ids

@@ -9,21 +9,19 @@ from typing import Annotated
 import typer
 
 from launchers.prep_array import (
-    Job,
     PrepArray,
     Stage,
     elements,
     jobs,
     list_text,
     next_folder,
-    refuse_while_queued,
+    refuse_while_prepared,
     render,
-    sbatch_options,
-    submit_all,
     tasks_per_element,
     write_scripts,
 )
 from launchers.slurm.client import check_available, max_array_size
+from launchers.slurm.job_chain import ChainedJob, submit_chain
 
 
 def prep(
@@ -74,9 +72,9 @@ def prep(
         _print_all(stages, planned, array, folder)
         return
     check_available()
-    refuse_while_queued(array)
+    refuse_while_prepared(array)
     write_scripts(stages, array, folder)
-    _report(stages, submit_all(planned, folder), array)
+    _report(stages, submit_chain(planned, folder), array)
 
 
 def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[Stage]:
@@ -108,7 +106,7 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[Stage]
     return stages
 
 
-def _print_all(stages: list[Stage], planned: list[Job], array: PrepArray, folder: Path) -> None:
+def _print_all(stages: list[Stage], planned: list[ChainedJob], array: PrepArray, folder: Path) -> None:
     """What would be written, and the commands as a shell would run them, with job ids in variables."""
     for stage in stages:
         if stage.elements:
@@ -118,7 +116,7 @@ def _print_all(stages: list[Stage], planned: list[Job], array: PrepArray, folder
     ids: dict[str, list[str]] = {}
     for number, job in enumerate(planned, 1):
         script = shlex.quote(str(folder / f"{job.stage}.sh"))
-        words = ["sbatch --parsable", *sbatch_options(job, ids), script, *([str(job.first)] if job.count else [])]
+        words = ["sbatch --parsable", *job.options(ids), script, *job.arguments]
         print(f"job{number}=$({' '.join(words)})")
         ids.setdefault(job.stage, []).append(f"$job{number}")
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.errors import MissingFile, UserError
+from data_prep.errors import UserError
 from data_prep.processes import die_with_parent
-from data_prep.reading import open_plain, read_text, unusable
+from data_prep.reading import open_plain
 
 PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "sinfo", "squeue", "scancel")
 
@@ -27,8 +27,6 @@ _SUPERVISOR_SECONDS = 60.0  # the same, inside a job, where nobody waits at a te
 _KILL_WAIT = 30.0  # seconds, Slurm's default
 _EXCLUDE_TRIES = 20  # a tenth of a second apart, within Slurm's KillWait
 _STEP_END_SECONDS = 20.0  # for srun to end its tasks after SIGTERM
-_MAX_JOBS_BYTES = 1 << 20
-_JOB_ID = re.compile(r"[1-9][0-9]{0,18}")
 _WRITTEN = "written by `maskwright launch"
 _FIELDS = {"id": "%i", "array": "%F", "task": "%K", "state": "%T", "reason": "%r", "used": "%M", "limit": "%l"}
 _FIELDS |= {"start": "%S", "nodes": "%D", "name": "%j", "comment": "%k", "script": "%o"}
@@ -263,26 +261,6 @@ def still_queued(job_ids: Sequence[str]) -> list[str]:
         raise UserError(f"Cannot find out whether jobs {' '.join(job_ids)} still run: {answer.text}")
     queued = set(answer.text.split()) if answer.works else set()
     return [job_id for job_id in job_ids if job_id in queued]
-
-
-def recorded_jobs(path: Path, stages: Sequence[str] = ()) -> list[str]:
-    """The ids of jobs in a file that a submission has written; none if there is no such file.
-
-    Args:
-        stages: words that the file may have beside ids.
-
-    Raises:
-        UserError: if the file holds anything else, or cannot be read.
-    """
-    hint = "see in `squeue` whether jobs of this folder run, then delete the file"
-    try:
-        words = read_text(path, _MAX_JOBS_BYTES, hint).split()
-    except MissingFile:
-        return []
-    ids = [word for word in words if word not in stages]
-    if wrong := [word for word in ids if not _JOB_ID.fullmatch(word)]:
-        raise unusable(path, f"{wrong[0][:30]!r} is not the id of a job", hint)
-    return ids
 
 
 def own_jobs(seconds: float = _SECONDS) -> tuple[list[QueuedJob], str | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from launchers.slurm import client
+from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
 from launchers.slurm.script import check_time_limit, environment_lines, own_options, queue_options, setup_lines
 from launchers.slurm.script_template import Template, directives, log_pattern
 from launchers.slurm.submission import cores_of
@@ -36,18 +37,8 @@ def submit_study(folder: Path, study: Study, config: Config) -> str:
     for part in PARTS:
         with atomic_writer(made / f"{part}.sh") as file:
             file.write(render(folder, study, config, part).encode())
-    ids: list[str] = []
-    try:
-        for part, options in plan(numbers, needs_timing(folder, study)):
-            ids.append(
-                client.submit(made / f"{part}.sh", [option.format(before=ids[-1:] and ids[-1]) for option in options])
-            )
-    except BaseException:
-        client.cancel(ids)
-        raise
-    with atomic_writer(made / "jobs") as file:
-        file.write(f"{' '.join(ids)}\n".encode())
-    return _words(folder, numbers, ids)
+    submitted = submit_chain(plan(numbers, needs_timing(folder, study)), made)
+    return _words(folder, numbers, [job_id for ids in submitted.values() for job_id in ids])
 
 
 def todo(folder: Path, study: Study) -> list[int]:
@@ -59,16 +50,13 @@ def todo(folder: Path, study: Study) -> list[int]:
     ]
 
 
-def plan(numbers: Sequence[int], timing: bool) -> list[tuple[str, list[str]]]:
-    """The jobs in order, each with its options of sbatch, in which {before} is the id of the job before it.
-
-    Runs wait for times to be measured, and cannot be without. The report waits for the runs, however they end.
-    """
-    jobs: list[tuple[str, list[str]]] = [("time", [])] if timing else []
+def plan(numbers: Sequence[int], timing: bool) -> list[ChainedJob]:
+    """The jobs in order. Runs need the measured times. The report waits for the runs, however they end."""
+    jobs = [ChainedJob("time")] if timing else []
     if numbers:
-        after = ["--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"] if timing else []
-        jobs.append(("run", [f"--array={','.join(map(str, numbers))}", *after]))
-    return [*jobs, ("report", ["--dependency=afterany:{before}"] if jobs else [])]
+        array = ",".join(map(str, numbers))
+        jobs.append(ChainedJob("run", array, after="time" if timing else None, needs_success=timing))
+    return [*jobs, ChainedJob("report", after=jobs[-1].stage if jobs else None)]
 
 
 def render(folder: Path, study: Study, config: Config, part: str) -> str:
@@ -120,8 +108,7 @@ def _check(folder: Path, study: Study, config: Config) -> None:
         raise UserError("cluster.container: a study's jobs run in no container yet; use cluster.setup")
     if len(children(study)) >= (most := client.max_array_size()):
         raise UserError(f"the study has {len(children(study))} runs, and an array has {most - 1} elements at most here")
-    if queued := client.still_queued(client.recorded_jobs(folder / "slurm" / "jobs")):
-        raise UserError(f"jobs {' '.join(queued)} of {folder} wait or run; wait, or `scancel {' '.join(queued)}`")
+    refuse_while_queued(folder / "slurm", folder)
 
 
 def _words(folder: Path, numbers: Sequence[int], ids: Sequence[str]) -> str:

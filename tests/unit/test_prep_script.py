@@ -16,20 +16,18 @@ from data_prep.sources import find_inputs
 from data_prep.tokenizer import train
 from launchers.prep_array import (
     MOST_ELEMENTS,
-    Job,
     PrepArray,
     Stage,
     elements,
     jobs,
     next_folder,
-    refuse_while_queued,
+    refuse_while_prepared,
     render,
-    sbatch_options,
-    submit_all,
     tasks_per_element,
     write_scripts,
 )
 from launchers.slurm.client import max_array_size
+from launchers.slurm.job_chain import ChainedJob, submit_chain
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
@@ -53,15 +51,16 @@ def program(folder: Path, name: str, script: str) -> None:
 @given(st.lists(st.integers(0, 10**6), unique=True), st.integers(1, 50), st.integers(2, 40))
 def test_every_task_is_in_one_element_of_one_array(tasks: list[int], per_element: int, limit: int) -> None:
     stage = Stage("task", elements(tasks, per_element))
-    done = [
-        task
-        for job in (jobs([stage], limit) if stage.elements else [])
-        for index in range(1, job.count + 1)
-        for task in stage.elements[job.first + index - 1]
-    ]
+    arrays = [(int(job.arguments[0]), size(job)) for job in (jobs([stage], limit) if stage.elements else [])]
+    done = [task for first, count in arrays for element in stage.elements[first : first + count] for task in element]
     assert done == tasks
     assert all(len(element) <= per_element for element in stage.elements)
-    assert all(0 < job.count < limit for job in jobs([stage], limit) if stage.elements)
+    assert all(0 < count < limit for _, count in arrays)
+
+
+def size(job: ChainedJob) -> int:
+    """The number of elements of a job array."""
+    return int((job.array or "1-0").removeprefix("1-"))
 
 
 GB = 10**9
@@ -86,15 +85,15 @@ def test_tasks_of_an_element(count: int, total_bytes: int, cpus: int, expected: 
 def test_stages_wait_for_each_other() -> None:
     stages = [Stage("scan", [[n] for n in range(5)]), Stage("resolve", []), TASKS, MERGE]
     planned = jobs(stages, max_array_size=4)
-    assert planned == [
-        Job("scan", 0, 3, None),
-        Job("scan", 3, 2, None),
-        Job("resolve", 0, 0, "scan"),
-        Job("task", 0, 2, "resolve"),
-        Job("merge", 0, 0, "task"),
+    assert [(job.stage, job.arguments) for job in planned] == [
+        ("scan", ("0",)),
+        ("scan", ("3",)),
+        ("resolve", ()),
+        ("task", ("0",)),
+        ("merge", ()),
     ]
     ids = {"scan": ["1", "2"], "resolve": ["3"], "task": ["4"]}
-    assert [sbatch_options(job, ids) for job in planned] == [
+    assert [job.options(ids) for job in planned] == [
         ["--array=1-3"],
         ["--array=1-2"],
         ["--dependency=afterany:1:2"],
@@ -182,7 +181,7 @@ def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path)
     folder = next_folder(nasty)
     stages = [TASKS, MERGE]
     write_scripts(stages, nasty, folder)
-    assert submit_all(jobs(stages, 2), folder) == {"task": ["41", "42"], "merge": ["43"]}
+    assert submit_chain(jobs(stages, 2), folder) == {"task": ["41", "42"], "merge": ["43"]}
     assert (slurm / "calls").read_text().splitlines() == [
         f"sbatch --parsable --array=1-1 {folder}/task.sh 0",
         f"sbatch --parsable --array=1-1 {folder}/task.sh 1",
@@ -190,15 +189,15 @@ def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path)
     ]
     assert (folder / "task.txt").read_text() == "0 1\n7 9\n"
     program(slurm, "squeue", f'echo "$*" >{slurm}/asked; echo 43; echo 42; echo 42')
-    with pytest.raises(UserError, match=r"by jobs 42 43 .*scancel 42 43"):
-        refuse_while_queued(nasty)
+    with pytest.raises(UserError, match=r"Jobs 42 43 of .*scancel 42 43"):
+        refuse_while_prepared(nasty)
     assert "--jobs=41,42,43" in (slurm / "asked").read_text()
     for ended in ("true", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"):
         program(slurm, "squeue", ended)
-        refuse_while_queued(nasty)
+        refuse_while_prepared(nasty)
     program(slurm, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(UserError, match="Unable to contact"):
-        refuse_while_queued(nasty)
+        refuse_while_prepared(nasty)
     assert next_folder(nasty).name == "submission-0002"
 
 
@@ -215,7 +214,7 @@ def test_what_was_submitted_before_a_refusal_is_cancelled(nasty: PrepArray, slur
     script = (slurm / "sbatch").read_text() + '\n[ "$1 $2" != "--parsable --dependency=afterany:41:42" ]'
     program(slurm, "sbatch", script + " || { echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1; }")
     with pytest.raises(UserError, match="QOSMaxSubmitJobPerUserLimit"):
-        submit_all(jobs([TASKS, MERGE], 2), folder)
+        submit_chain(jobs([TASKS, MERGE], 2), folder)
     assert (slurm / "calls").read_text().splitlines()[-1] == "scancel --quiet 41 42"
 
 

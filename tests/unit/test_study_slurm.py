@@ -15,13 +15,18 @@ def config(tmp_path):
 
 
 def test_jobs_wait_for_one_another():
-    assert plan([2, 3], timing=True) == [
+    ids = {"time": ["7"], "run": ["8"]}
+
+    def options(numbers, timing):
+        return [(job.stage, job.options(ids)) for job in plan(numbers, timing)]
+
+    assert options([2, 3], timing=True) == [
         ("time", []),
-        ("run", ["--array=2,3", "--dependency=afterok:{before}", "--kill-on-invalid-dep=yes"]),
-        ("report", ["--dependency=afterany:{before}"]),
+        ("run", ["--array=2,3", "--dependency=afterok:7", "--kill-on-invalid-dep=yes"]),
+        ("report", ["--dependency=afterany:8"]),
     ]
-    assert plan([1], timing=False) == [("run", ["--array=1"]), ("report", ["--dependency=afterany:{before}"])]
-    assert plan([], timing=False) == [("report", [])]
+    assert options([1], timing=False) == [("run", ["--array=1"]), ("report", ["--dependency=afterany:8"])]
+    assert options([], timing=False) == [("report", [])]
 
 
 def test_a_job_script_asks_for_what_the_cluster_section_says(config):
