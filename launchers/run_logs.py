@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from glob import escape, glob
@@ -13,7 +14,6 @@ from data_prep.reading import open_regular, read_bytes
 
 Form = Callable[[list[bytes]], list[str]]
 
-_CHUNK = 1 << 16
 _MAX_SCRIPT_BYTES = 1 << 20
 _POLL = 0.25  # seconds between two looks
 _SETTLED = 2.0  # without a new line, after which a run that has ended is over
@@ -85,19 +85,14 @@ def _text(lines: list[bytes]) -> list[str]:
 
 
 def _tail(path: Path, count: int | None, whole_alone: bool = False) -> tuple[list[bytes], int]:
-    """(the last lines, how far was read), read from the end."""
+    """The last lines, and the position after them; `whole_alone` leaves out a last line that is still written."""
     with open_regular(path) as file:
-        end = place = file.seek(0, os.SEEK_END)
-        content = b""
-        while place and (count is None or content.count(b"\n") <= count):
-            place = max(0, place - _CHUNK)
-            file.seek(place)
-            content = file.read(min(_CHUNK, end - place - len(content))) + content
-    if whole_alone:
-        whole = content.rfind(b"\n") + 1
-        end, content = end - (len(content) - whole), content[:whole]
-    lines = content.splitlines()
-    return (lines if count is None else lines[max(0, len(lines) - count) :]), end
+        lines = deque(file, count)
+        end = file.tell()
+    if whole_alone and lines and not lines[-1].endswith(b"\n"):
+        end -= len(lines.pop())
+    shown = b"".join(lines).splitlines()  # a carriage return ends a line too
+    return (shown if count is None else shown[max(0, len(shown) - count) :]), end
 
 
 def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:

@@ -1,12 +1,14 @@
-"""The batch script of a submission, as a pure function of it."""
+"""Batch scripts of training runs and studies, as pure functions of the config."""
 
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_prep.errors import UserError
+from launchers.slurm.client import COMMENT
 from launchers.slurm.script_template import Template, directives, sbatch_quote
-from launchers.slurm.submission import Submission
+from launchers.slurm.submission import Submission, cores_of
 from pretrain.config import ClusterConfig
 
 START_SECONDS = 180
@@ -14,58 +16,73 @@ START_SECONDS = 180
 
 
 def render(submission: Submission) -> str:
-    """The text of the batch script; every value in it is quoted for the reader of its line, sbatch or bash.
+    """The text of a run's batch script.
+
+    Raises:
+        UserError: as batch_script.
+    """
+    cluster, job = submission.cluster, submission.jobs[0]
+    run, python = str(submission.config.run.dir), shlex.quote(str(submission.python))
+    return batch_script(
+        cluster,
+        purpose="A training run, written by `maskwright launch slurm`. It becomes launchers/slurm/supervise.py.",
+        options={
+            "job-name": cluster.job_name or submission.config.run.dir.name,
+            "comment": f"{COMMENT}{run}/seed-%a" if submission.seeds else f"{COMMENT}{run}",
+            "output": submission.log,
+            "array": submission.seeds.text if submission.seeds else None,
+            "nodes": str(job.nodes + job.spare_nodes),
+            "ntasks-per-node": str(job.processes_per_node),
+            "cpus-per-task": str(job.cpus_per_process),
+            "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
+        },
+        # With spare nodes the supervisor goes on without a node that is lost; without, Slurm ends the job.
+        flags=["no-kill"] * (job.spare_nodes > 0),
+        python=submission.python,
+        working_dir=submission.working_dir,
+        command=f"{python} -m launchers.slurm.supervise {_job_path(submission)}",
+    )
+
+
+def batch_script(
+    cluster: ClusterConfig,
+    purpose: str,
+    options: Mapping[str, str | None],
+    flags: Sequence[str],
+    python: Path,
+    working_dir: Path,
+    command: str,
+) -> str:
+    """A batch script with the options of a config's `cluster:` section. Every value is quoted for sbatch or bash.
+
+    Args:
+        purpose: the comment at its top.
+        options, flags: of sbatch, besides those that `cluster` has.
+        command: a line of bash, which the script becomes.
 
     Raises:
         UserError: when a value cannot stand in an `#SBATCH` line, or the time limit is malformed or too short.
     """
-    cluster = submission.cluster
     if cluster.time is not None:
         check_time_limit(cluster.time, cluster.signal_seconds)
+    names = ("mem", "partition", "account", "qos", "constraint", "reservation", "time")
+    shared = {name: getattr(cluster, name) for name in names}
+    shared |= {"signal": f"B:USR1@{cluster.signal_seconds}", "open-mode": "append"}
+    flags = ["requeue" if cluster.requeue else "no-requeue", *["exclusive"] * cluster.exclusive, *flags]
+    own = [option.removeprefix("--").partition("=") for option in cluster.options]
+    lines = [directives({**options, **shared}), *(f"#SBATCH --{flag}" for flag in flags)]
+    lines += [f"#SBATCH --{name}" + (f"={sbatch_quote(name, value)}" if equals else "") for name, equals, value in own]
     return Template.load("slurm.sh").substitute(
-        directives=_directives(submission),
-        setup=setup_lines(cluster),
-        working_dir=shlex.quote(str(submission.working_dir)),
-        environment=environment_lines(cluster, submission.python, submission.jobs[0].cpus_per_process),
-        supervisor=f"{shlex.quote(str(submission.python))} -m launchers.slurm.supervise {_job_path(submission)}",
+        purpose=purpose,
+        directives="\n".join(lines),
+        setup=_setup_lines(cluster),
+        working_dir=shlex.quote(str(working_dir)),
+        environment=_environment_lines(cluster, python),
+        command=command,
     )
 
 
-def _directives(submission: Submission) -> str:
-    cluster, job = submission.cluster, submission.jobs[0]
-    run = str(submission.config.run.dir)
-    options = {
-        "job-name": cluster.job_name or submission.config.run.dir.name,
-        "comment": f"maskwright:{run}/seed-%a" if submission.seeds else f"maskwright:{run}",
-        "output": submission.log,
-        "array": submission.seeds.text if submission.seeds else None,
-        "nodes": str(job.nodes + job.spare_nodes),
-        "ntasks-per-node": str(job.processes_per_node),
-        "cpus-per-task": str(job.cpus_per_process),
-        "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
-        **queue_options(cluster),
-        "signal": f"B:USR1@{cluster.signal_seconds}",
-        "open-mode": "append",
-    }
-    flags = ["requeue" if cluster.requeue else "no-requeue"]
-    # With spare nodes the supervisor goes on without a node that is lost; without, Slurm ends the job.
-    flags += ["exclusive"] * cluster.exclusive + ["no-kill"] * (job.spare_nodes > 0)
-    return "\n".join([directives(options), *(f"#SBATCH --{word}" for word in flags), *own_options(cluster)])
-
-
-def queue_options(cluster: ClusterConfig) -> dict[str, str | None]:
-    """Options of sbatch that have the names of their keys in `cluster:`."""
-    names = ("mem", "partition", "account", "qos", "constraint", "reservation", "time")
-    return {name: getattr(cluster, name) for name in names}
-
-
-def own_options(cluster: ClusterConfig) -> list[str]:
-    """A `#SBATCH` line for each of cluster.options."""
-    own = [option.removeprefix("--").partition("=") for option in cluster.options]
-    return [f"#SBATCH --{name}" + (f"={sbatch_quote(name, value)}" if equals else "") for name, equals, value in own]
-
-
-def setup_lines(cluster: ClusterConfig) -> str:
+def _setup_lines(cluster: ClusterConfig) -> str:
     """What prepares the environment: modules, and cluster.setup."""
     lines = []
     if cluster.modules:
@@ -74,12 +91,12 @@ def setup_lines(cluster: ClusterConfig) -> str:
     return "\n".join([*lines, *(cluster.setup or "").splitlines()]) or "# (none)"
 
 
-def environment_lines(cluster: ClusterConfig, python: Path, cores: int) -> str:
-    """The environment of the job's processes, each of which has so many cores."""
+def _environment_lines(cluster: ClusterConfig, python: Path) -> str:
+    """The environment of the job's processes."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in cluster.environment.items()]
     lines.append("# The Python environment that submitted the job.")
     lines.append(f"export PATH={shlex.quote(str(python.parent))}:$PATH")
-    lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{cores}}}")
+    lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{cores_of(cluster)}}}")
     return "\n".join([*lines, *(["export DS_ACCELERATOR=cpu"] if cluster.cpu else [])])
 
 

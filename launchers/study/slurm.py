@@ -10,8 +10,8 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from launchers.slurm import client
 from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
-from launchers.slurm.script import check_time_limit, environment_lines, own_options, queue_options, setup_lines
-from launchers.slurm.script_template import Template, directives, log_pattern
+from launchers.slurm.script import batch_script
+from launchers.slurm.script_template import log_pattern
 from launchers.slurm.submission import cores_of
 from launchers.slurm.verdict import ending_of
 from launchers.study.child import is_done
@@ -65,31 +65,23 @@ def render(folder: Path, study: Study, config: Config, part: str) -> str:
     Raises:
         UserError: if a value cannot stand in a script, or the time limit is malformed or too short.
     """
-    cluster, python = config.cluster, Path(os.path.abspath(sys.executable))
-    if cluster.time is not None:
-        check_time_limit(cluster.time, cluster.signal_seconds)
-    cores = cores_of(cluster)
-    options = {
-        "job-name": f"{cluster.job_name or folder.absolute().name}-{part}",
-        "output": log_pattern(folder.absolute() / "slurm", "%A_%a.log" if part == "run" else "%j.log"),
-        "nodes": "1",
-        "ntasks": "1",
-        "cpus-per-task": str(study.processes * cores),
-        "gres": None if cluster.cpu or part == "report" else f"gpu:{study.processes}",
-        **queue_options(cluster),
-        "signal": f"B:USR1@{cluster.signal_seconds}",
-        "open-mode": "append",
-    }
-    flags = ["requeue" if cluster.requeue else "no-requeue"] + ["exclusive"] * cluster.exclusive
-    lines = [directives(options), *(f"#SBATCH --{flag}" for flag in flags), *own_options(cluster)]
+    cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), folder.absolute()
     only = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else ""
-    return Template.load("study.sh").substitute(
-        directives="\n".join(lines),
-        setup=setup_lines(cluster),
-        working_dir=shlex.quote(str(Path.cwd())),
-        environment=environment_lines(cluster, python, cores),
-        python=shlex.quote(str(python)),
-        command=f"{part} {shlex.quote(str(folder.absolute()))}{only}",
+    return batch_script(
+        cluster,
+        purpose="A part of a masking study, written by `maskwright study masking --slurm`. Finished runs are skipped.",
+        options={
+            "job-name": f"{cluster.job_name or here.name}-{part}",
+            "output": log_pattern(here / "slurm", "%A_%a.log" if part == "run" else "%j.log"),
+            "nodes": "1",
+            "ntasks": "1",
+            "cpus-per-task": str(study.processes * cores_of(cluster)),
+            "gres": None if cluster.cpu or part == "report" else f"gpu:{study.processes}",
+        },
+        flags=[],
+        python=python,
+        working_dir=Path.cwd(),
+        command=f"{shlex.quote(str(python))} -m launchers.cli study {part} {shlex.quote(str(here))}{only}",
     )
 
 
