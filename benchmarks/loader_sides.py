@@ -37,9 +37,8 @@ from pretrain.data.window import BlockReader  # noqa: E402
 from pretrain.masking.policy import MaskedTokens  # noqa: E402
 from pretrain.masking.replacement import Replacement  # noqa: E402
 from pretrain.masking.rows import IGNORED, Masked, Objective, Rows  # noqa: E402
-from pretrain.masking.units import Tokens  # noqa: E402
+from pretrain.masking.units import Tokens, concatenated_ranges  # noqa: E402
 from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
-from pretrain.ramp import ramp  # noqa: E402
 
 SEED = 7
 SLOTS = 65_536  # of a batch
@@ -164,14 +163,15 @@ def pack_buffer(
     start = row_of_piece * seq_len + before - before[rows.row_starts[row_of_piece]]
     tokens = np.full(len(rows) * seq_len, vocabulary.pad, dtype=np.int64)
     tokens[start], tokens[start + size - 1] = vocabulary.cls, vocabulary.sep
-    tokens[ramp(start + 1, rows.piece_length)] = source[ramp(rows.piece_start, rows.piece_length)]
+    places = concatenated_ranges(rows.piece_start, rows.piece_length)
+    tokens[concatenated_ranges(start + 1, rows.piece_length)] = source[places]
     ends = np.union1d(start + size, np.arange(1, len(rows) + 1) * seq_len)
     for slot in range(0, len(tokens), SLOTS):
         stop = min(slot + SLOTS, len(tokens))
         low, high = np.searchsorted(ends, [slot, stop], side="right")
         cu_seqlens = np.concatenate([[0], ends[low:high] - slot]).astype(np.int32)
         lengths = np.diff(cu_seqlens)
-        positions = ramp(np.zeros(len(lengths), dtype=np.int64), lengths)
+        positions = concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths)
         yield Batch(tokens[slot:stop].reshape(-1, seq_len), positions, cu_seqlens)
 
 

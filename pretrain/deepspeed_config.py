@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from data_prep.errors import UserError
 from pretrain.buckets import bucket_size, flat_gradients
 from pretrain.config import Config
+from pretrain.config.files import merged
 from pretrain.config.wording import shown, value_refusal
 
 # What Maskwright derives from its own sections, and from which.
@@ -80,7 +81,7 @@ def deepspeed_config(config: Config, parameters: int, device: str) -> dict[str, 
     """
     _check_names(config.deepspeed)
     _check_meaning(config)
-    found = _merged(_ours(config, parameters, device), config.deepspeed)
+    found = merged(_ours(config, parameters, device), config.deepspeed)
     try:
         DeepSpeedConfig(found)
     except ValidationError as error:
@@ -183,11 +184,3 @@ def _check_meaning(config: Config) -> None:
 def _has(values: Any, key: str) -> bool:
     first, _, rest = key.partition(".")
     return isinstance(values, dict) and first in values and (not rest or _has(values[first], rest))
-
-
-def _merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(ours)
-    for key, value in theirs.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged

@@ -20,7 +20,7 @@ from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
 from pretrain.data.batch import Batch
 from pretrain.data.checksum import batch_checksum
-from pretrain.data.feed import DeviceBatch, DeviceFeed
+from pretrain.data.feed import DeviceBatch, DeviceFeed, device_masking
 from pretrain.data.loader import Loader, Step
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.prefetch import Prefetcher
@@ -33,7 +33,6 @@ from pretrain.guards.replicas import check_replicas
 from pretrain.guards.resume_state import ResumeState
 from pretrain.identity import batch_settings
 from pretrain.late import LateReader
-from pretrain.masking.deferred import device_masking
 from pretrain.model.flops import peak_tflops
 from pretrain.profiling import Profile
 from pretrain.resume import checkpoint_state

@@ -51,11 +51,11 @@ def load_config(
     """
     values = {} if path is None else read_yaml(path)
     if profile is not None:
-        values = _merged({"cluster": _read_profile(profile)}, values)
+        values = merged({"cluster": _read_profile(profile)}, values)
     for override in overrides or []:
         _apply_override(values, override)
     if options:
-        values = _merged(values, {"cluster": options})
+        values = merged(values, {"cluster": options})
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -72,12 +72,12 @@ def _read_profile(path: Path) -> dict[str, Any]:
     return values
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Both mappings, with the values of `above` where they meet."""
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both mappings, section by section; `above` wins where both have a value."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return result
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
 from pretrain.masking.rows import IGNORED, Masked, Objective, Rows, ToMask
+from pretrain.masking.units import concatenated_ranges
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.ramp import ramp
 
 _SOURCE_SHIFT = 16  # the source stands above the epoch in a row's identity: masks of two sources never share draws
 
@@ -89,7 +89,7 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
         slots = before - np.repeat(before[first] - numbers * seq_len, counts)
         pieces, replaced = part.window.tokens(starts, lengths)
         tokens[slots] = vocabulary.cls
-        inside = ramp(slots + 1, lengths)
+        inside = concatenated_ranges(slots + 1, lengths)
         tokens[inside] = pieces.tokens
         if pieces.marks is not None:
             marks[inside] = pieces.marks
@@ -128,7 +128,7 @@ def batch_of(laid_out: LaidOut, masked: Masked) -> Batch:
     return Batch(
         seq_len=seq_len,
         tokens=masked.tokens,
-        positions=ramp(np.zeros(len(lengths), dtype=np.int64), lengths),
+        positions=concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths),
         cu_seqlens=cu_seqlens,
         masked_positions=masked.positions,
         labels=masked.labels,

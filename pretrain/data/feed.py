@@ -1,5 +1,6 @@
 """Batches on the device that trains: on CUDA through pinned memory, on a stream of their own, ahead of their use."""
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from data_prep.errors import UserError
 from pretrain.data.batch import Batch
 from pretrain.data.device_checksum import device_checksum
-from pretrain.masking.rows import IGNORED, ToMask
+from pretrain.masking.policy import DeferredMasks
+from pretrain.masking.rows import IGNORED, Objective, ToMask
 
 if TYPE_CHECKING:
     from pretrain.masking.kernel import DeviceMasked, DeviceMasking
@@ -90,3 +93,24 @@ class DeviceFeed:
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self._device, non_blocking=True) if self._stream else tensor
+
+
+def device_masking(objective: Objective, device: torch.device, longest_row: int) -> "DeviceMasking | None":
+    """The masking on the device for an objective that leaves it to the device; None for other objectives.
+
+    Raises:
+        UserError: if the device or the packages cannot do it.
+    """
+    if not isinstance(objective, DeferredMasks):
+        return None
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
+    try:
+        from pretrain.masking.kernel import LONGEST_ROW, DeviceMasking
+    except ImportError:
+        raise UserError("masking.device gpu needs the package triton; install it, or set it to cpu") from None
+    if longest_row > LONGEST_ROW:
+        raise UserError(
+            f"masking.device gpu masks rows of up to {LONGEST_ROW:,} slots; set it to cpu: the masks are the same"
+        )
+    return DeviceMasking(objective.masked, device)

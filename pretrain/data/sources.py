@@ -20,9 +20,8 @@ from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking.deferred import DeferredMasks
 from pretrain.masking.objective import objective_of, rate_at
-from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.policy import DeferredMasks, MaskedTokens
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
 

@@ -18,8 +18,8 @@ from pretrain.data.window import BlockReader
 from pretrain.masking.mask_rate import mask_rate
 from pretrain.masking.policy import MaskedTokens
 from pretrain.masking.rows import IGNORED, WORD_START, Rows
+from pretrain.masking.units import concatenated_ranges
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.ramp import ramp
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def first_rows(stream: RowStream, most: int, config: Config, vocabulary: Vocabul
     parts, _ = stream.take(Position(), min(most, packed), seq_len)
     laid_out = lay_out(parts, min(most, packed), seq_len, vocabulary)
     lengths = np.diff(laid_out.ends, prepend=0)
-    positions = ramp(np.zeros(len(lengths), dtype=np.int64), lengths).reshape(laid_out.rows.tokens.shape)
+    positions = concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths).reshape(laid_out.rows.tokens.shape)
     return PackedRows(laid_out.rows, positions, packed - len(positions))
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from data_prep.errors import DamagedData
 from pretrain.data.order import permute
 from pretrain.data.packing import Mode, Rows, pack, randoms_needed, remaining
+from pretrain.masking.units import concatenated_ranges
 from pretrain.philox import Key, draw
-from pretrain.ramp import ramp
 
 _READERS = 8  # blocks read at once, where a batch needs several: on a network each read waits for its own answer
 _SUBSTITUTES = 64  # blocks tried in place of a damaged one
@@ -207,7 +207,7 @@ class Window:
         row_starts = self.rows.row_starts
         first = row_starts[numbers - self.first_row]
         counts = row_starts[numbers - self.first_row + 1] - first
-        places = ramp(first, counts)
+        places = concatenated_ranges(first, counts)
         return self.rows.piece_start[places], self.rows.piece_length[places], counts
 
     def tokens(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[Space, int]:
@@ -221,7 +221,7 @@ class Window:
         needed[block] = True
         self._load(np.flatnonzero(needed & ~self._loaded).tolist())
         replaced = int(lengths[self._damaged[block]].sum()) if self._damaged.any() else 0
-        return self._space.part(ramp(starts, lengths)), replaced
+        return self._space.part(concatenated_ranges(starts, lengths)), replaced
 
     def load_like(self, other: "Window") -> None:
         """Read the blocks at the places where `other` has read its own."""

@@ -13,10 +13,10 @@ from data_prep.errors import UserError
 from data_prep.remote import shown
 from pretrain.finetuning.batches import Feature
 from pretrain.finetuning.files import Row, first_names, read_table, spread
+from pretrain.finetuning.label_options import cut_note, label_names, label_options
 from pretrain.finetuning.learner import Head, Learner
 from pretrain.finetuning.metrics import classification_metrics
 from pretrain.finetuning.settings import Settings
-from pretrain.finetuning.task import cut_note, label_names, label_options
 
 _GOLD, _UNDECIDED = "gold_label", "-"  # of SNLI and MultiNLI; of a pair on which no three annotators agreed
 _TEXTS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"))

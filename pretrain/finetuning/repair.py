@@ -19,10 +19,10 @@ from data_prep.errors import UserError
 from data_prep.remote import shown
 from pretrain.finetuning.batches import IGNORED, Feature, with_targets
 from pretrain.finetuning.files import first_names, read_table, spread
+from pretrain.finetuning.label_options import cut_note, label_options
 from pretrain.finetuning.learner import Head, Learner
 from pretrain.finetuning.metrics import f_beta, precision_recall, share
 from pretrain.finetuning.settings import Settings
-from pretrain.finetuning.task import cut_note, label_options
 
 MOST_TOKENS = 8  # in the place of a word
 KEEP = 0  # the detector's labels: this, and 1 more than the number of tokens by which a word is replaced

@@ -1,12 +1,15 @@
-"""What all tasks have in common, and the choice of one."""
+"""The protocol of a fine-tuning task, and the task that settings name."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from data_prep.errors import UserError
+from pretrain.finetuning.classification import Classification
 from pretrain.finetuning.learner import Head, Learner
+from pretrain.finetuning.questions import Questions
+from pretrain.finetuning.repair import Repair
 from pretrain.finetuning.settings import Settings
+from pretrain.finetuning.tokens import Tokens
 
 
 class Task(Protocol):
@@ -37,11 +40,6 @@ def open_task(settings: Settings, train: str, valid: str, tokenizer: Any) -> Tas
     Raises:
         UserError: if files do not hold what the task needs, or it has no such metric.
     """
-    from pretrain.finetuning.classification import Classification
-    from pretrain.finetuning.questions import Questions
-    from pretrain.finetuning.repair import Repair
-    from pretrain.finetuning.tokens import Tokens
-
     kinds: dict[str, Any] = {
         "classification": Classification,
         "tokens": Tokens,
@@ -55,20 +53,3 @@ def open_task(settings: Settings, train: str, valid: str, tokenizer: Any) -> Tas
         names = f"{', '.join(others)} or {last}" if others else last
         raise UserError(f"--metric for {settings.task} must be {names}, not {task.metric!r}.")
     return task
-
-
-def label_names(found: set[str]) -> list[str]:
-    """Labels in order, integers by their size."""
-    if all(re.fullmatch(r"-?\d+", label) for label in found):
-        return sorted(found, key=int)
-    return sorted(found)
-
-
-def label_options(labels: Sequence[str]) -> dict[str, Any]:
-    """What the config of a model says of its labels."""
-    return {"id2label": dict(enumerate(labels)), "label2id": {label: id for id, label in enumerate(labels)}}
-
-
-def cut_note(cut: int, of: int, what: str, max_length: int) -> list[str]:
-    """A note on how many examples were too long, if any."""
-    return [f"{cut:,} of {of:,} {what} are longer than {max_length} tokens, and are cut"] if cut else []

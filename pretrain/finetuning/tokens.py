@@ -11,10 +11,10 @@ from data_prep.errors import UserError
 from data_prep.remote import shown
 from pretrain.finetuning.batches import IGNORED, Feature, with_targets
 from pretrain.finetuning.files import Sentence, read_columns, spread
+from pretrain.finetuning.label_options import cut_note, label_names, label_options
 from pretrain.finetuning.learner import Head, Learner
 from pretrain.finetuning.metrics import names_entities, token_metrics
 from pretrain.finetuning.settings import Settings
-from pretrain.finetuning.task import cut_note, label_names, label_options
 
 
 class Tokens:

@@ -4,11 +4,10 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain.agree import together
-from pretrain.data.feed import DeviceFeed
+from pretrain.data.feed import DeviceFeed, device_masking
 from pretrain.data.loader import Loader
 from pretrain.engine import Engine
 from pretrain.guards.resume_state import ResumeState
-from pretrain.masking.deferred import device_masking
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pretrain.masking.draws import of_columns, of_rows, wide
 from pretrain.masking.replacement import Replacement, replace
-from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows, compact
+from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows, ToMask, compact
 from pretrain.masking.selection import count, fixed, select_tokens, select_units
 from pretrain.masking.units import Strategy, Text, Tokens, cut
 from pretrain.masking.vocabulary import Vocabulary
@@ -116,6 +116,27 @@ class MaskedTokens:
             here = chosen == number
             begins[here] = _cut_by(strategy, text[here], key)
         return begins
+
+
+class DeferredMasks:
+    """The objective `masked` where the device masks (pretrain.masking.kernel): the host only cuts rows into units."""
+
+    def __init__(self, masked: MaskedTokens):
+        self.masked = masked
+
+    @property
+    def marks(self) -> int:
+        return self.masked.marks
+
+    def slots(self, seq_len: int) -> int:
+        return self.masked.slots(seq_len)
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
+        """Return the tokens unchanged, no predictions, and the input of the kernel."""
+        units = self.masked.units(rows, self.masked.vocabulary.is_ordinary[rows.tokens])
+        nothing = np.zeros(0, dtype=np.int64)
+        later = ToMask(None if units is None else units.bits, rows.places, fixed(rate))
+        return Masked(rows.tokens.reshape(-1), nothing, nothing, later)
 
 
 def _cut_by(strategy: Strategy, text: Text, key: tuple[int, int]) -> NDArray[np.bool_]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from pretrain.masking.draws import of_columns, of_rows, scaled
 from pretrain.philox import Key
-from pretrain.ramp import ramp
 
 _LONG_WORD = 8  # tokens of a word that is never cut
 
@@ -117,7 +116,7 @@ class NGrams:
         first, n_words = text.runs
         turn = scaled(of_rows(key, text.places), self.n)[text.words[first] // text.tokens.shape[1]]
         n_grams = (turn + n_words - 1) // self.n + 1
-        number = np.maximum(self.n * ramp(np.zeros_like(n_grams), n_grams) - np.repeat(turn, n_grams), 0)
+        number = np.maximum(self.n * concatenated_ranges(np.zeros_like(n_grams), n_grams) - np.repeat(turn, n_grams), 0)
         return text.begins_at(np.repeat(first, n_grams) + number)
 
 
@@ -163,10 +162,20 @@ def cut(begins: NDArray[np.bool_], ordinary: NDArray[np.bool_], longest: int) ->
         return begins
     begins = begins.copy()
     pieces = (lengths[long] - 1) // longest
-    begins.reshape(-1)[np.repeat(starts[long], pieces) + longest * ramp(np.ones_like(pieces), pieces)] = True
+    number = concatenated_ranges(np.ones_like(pieces), pieces)
+    begins.reshape(-1)[np.repeat(starts[long], pieces) + longest * number] = True
     return begins
 
 
 def longest_of(words: int) -> int:
     """The most tokens of a unit of so many words: one word may be long, and the others have one token each."""
     return words - 1 + _LONG_WORD
+
+
+def concatenated_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """starts[0], starts[0] + 1, ... (lengths[0] of them), starts[1], ...: int64 [sum of lengths], each at least 1."""
+    steps = np.ones(int(lengths.sum()), dtype=np.int64)
+    if len(steps):
+        steps[0] = starts[0]
+        steps[np.cumsum(lengths[:-1])] = starts[1:] - starts[:-1] - lengths[:-1] + 1
+    return np.cumsum(steps, out=steps)

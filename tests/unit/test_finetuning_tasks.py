@@ -11,10 +11,11 @@ import torch
 from data_prep.errors import UserError
 from pretrain.finetuning.batches import IGNORED
 from pretrain.finetuning.classification import Classification
+from pretrain.finetuning.label_options import label_names
 from pretrain.finetuning.questions import Questions, best_span
 from pretrain.finetuning.repair import Edit, Pair, Repair, Row, pair_of, repair_metrics
 from pretrain.finetuning.settings import Settings
-from pretrain.finetuning.task import label_names, open_task
+from pretrain.finetuning.task import open_task
 from pretrain.finetuning.tokens import Tokens, first_tokens
 from tests.support.finetuning import WORDS, tiny_tokenizer
 

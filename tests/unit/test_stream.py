@@ -23,8 +23,8 @@ from pretrain.data.mixture import PERIOD, MixturePosition, quotas
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, Space, Window
+from pretrain.masking.units import concatenated_ranges
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.ramp import ramp
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader
 
@@ -426,6 +426,7 @@ def test_stages_are_found_by_step():
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=30))
-def test_ramps(spans):
+def test_concatenated_ranges(spans):
     starts, lengths = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    assert ramp(starts, lengths).tolist() == [start + k for start, length in spans for k in range(length)]
+    expected = [start + k for start, length in spans for k in range(length)]
+    assert concatenated_ranges(starts, lengths).tolist() == expected
