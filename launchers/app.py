@@ -1,20 +1,18 @@
 """All commands of `maskwright`, assembled."""
 
-import inspect
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from launchers.commands import (
     analyze,
     checkpoints,
-    collocations,
-    dataset,
     demo,
     doctor,
     evaluate,
+    export,
     finetune,
     generate,
     launch,
@@ -22,16 +20,25 @@ from launchers.commands import (
     launch_list,
     launch_prep,
     logs,
-    mask,
+    mask_show,
     plan,
-    prep,
+    prep_collocations,
+    prep_info,
+    prep_merge,
+    prep_plan,
+    prep_resolve,
+    prep_run,
+    prep_scan,
+    prep_show,
+    prep_task,
+    prep_verify,
     replay,
     report,
-    run,
     status,
     study,
-    tokenizer,
+    tokenizer_train,
     track,
+    train,
 )
 
 _HELP = """Pretrain masked-language-model encoders, from raw text to a Hugging Face model.
@@ -56,30 +63,30 @@ The usual order of commands:
 `maskwright COMMAND -h` shows the options and examples of a command.
 """
 
-app = typer.Typer(
-    name="maskwright",
-    help=_HELP,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(tokenizer.tokenizer_app, name="tokenizer")
-for finished in (dataset.info, dataset.show, dataset.verify, collocations.collocations):
-    prep.prep_app.command()(finished)
-app.add_typer(prep.prep_app, name="prep")
-watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, replay.replay)
-results = (run.export, evaluate.evaluate, finetune.finetune, generate.generate)
-for command in (demo.demo, doctor.doctor, plan.plan, run.train, status.stop, *watching, *results):
-    app.command()(command)
-app.add_typer(mask.mask_app, name="mask")
-app.add_typer(analyze.analyze_app, name="analyze")
-app.add_typer(study.study_app, name="study")
-app.add_typer(track.track_app, name="track")
-launch.launch_app.command()(launch_prep.prep)
-launch.launch_app.command("list")(launch_list.list_runs)
-launch.launch_app.command()(launch_hosts.hosts)
-app.add_typer(launch.launch_app, name="launch")
+_TOKENIZER_HELP = """Train a tokenizer.
+
+Example:
+
+    maskwright tokenizer train --input 'text/*.txt' --vocab-size 30522 --out data/tokenizer
+"""
+
+_PREP_HELP = """Turn raw text into verified, pre-tokenized shards.
+
+Examples:
+
+    maskwright prep run --input 'text/*.txt' --tokenizer data/tokenizer --out data/books --valid-fraction 0.01
+
+    maskwright prep info data/books/train
+
+    maskwright prep show data/books/train 0
+"""
+
+_MASK_HELP = """See what masking does.
+
+Example:
+
+    maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer
+"""
 
 
 def _show_version(asked: bool) -> None:
@@ -88,38 +95,57 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[
-    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-]
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Callback of the whole program. It does nothing."""
 
 
-def _with_version(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that has the option --version, too."""
-    signature = inspect.signature(command)
-    option = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Version)
-
-    def run(version: bool = False, **options: Any) -> None:
-        command(**options)
-
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {}  # typer prefers them to those of the signature, by name
-    run.__signature__ = inspect.Signature([*signature.parameters.values(), option])  # type: ignore[attr-defined]
-    return run
+def _group(help_text: str, **commands: Callable[..., None]) -> typer.Typer:
+    """A group of commands, by the names that users type."""
+    group = typer.Typer(help=help_text, no_args_is_help=True)
+    for name, command in commands.items():
+        group.command(name)(command)
+    return group
 
 
-def _group(version: Version = False) -> None:
-    """Callback of a command group. It does nothing."""
-
-
-def _add_version(group: typer.Typer) -> None:
-    """Give a group, its commands and the groups in it the option --version."""
-    group.callback()(_group)
-    for command in group.registered_commands:
-        if command.callback is not None:
-            command.callback = _with_version(command.callback)
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            _add_version(inner.typer_instance)
-
-
-_add_version(app)
+app = typer.Typer(
+    name="maskwright",
+    help=_HELP,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.callback()(_main)
+app.add_typer(_group(_TOKENIZER_HELP, train=tokenizer_train.tokenizer_train), name="tokenizer")
+app.add_typer(
+    _group(
+        _PREP_HELP,
+        run=prep_run.prep_run,
+        plan=prep_plan.prep_plan,
+        scan=prep_scan.prep_scan,
+        resolve=prep_resolve.prep_resolve,
+        task=prep_task.prep_task,
+        merge=prep_merge.prep_merge,
+        info=prep_info.prep_info,
+        show=prep_show.prep_show,
+        verify=prep_verify.prep_verify,
+        collocations=prep_collocations.prep_collocations,
+    ),
+    name="prep",
+)
+watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, replay.replay)
+results = (export.export, evaluate.evaluate, finetune.finetune, generate.generate)
+for command in (demo.demo, doctor.doctor, plan.plan, train.train, status.stop, *watching, *results):
+    app.command()(command)
+app.add_typer(_group(_MASK_HELP, show=mask_show.mask_show), name="mask")
+app.add_typer(analyze.analyze_app, name="analyze")
+app.add_typer(study.study_app, name="study")
+app.add_typer(track.track_app, name="track")
+launch.launch_app.command()(launch_prep.prep)
+launch.launch_app.command("list")(launch_list.list_runs)
+launch.launch_app.command()(launch_hosts.hosts)
+app.add_typer(launch.launch_app, name="launch")

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import typer
@@ -13,25 +14,23 @@ PLAIN_SECONDS = 10  # between lines where there is no terminal
 
 
 class ProgressLine:
-    """How far the work is: a live line on a terminal, else a plain line now and then, on stderr."""
+    """Progress on stderr: one line that is redrawn on a terminal, else a plain line now and then."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
         columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
-        live = console.is_terminal and sys.stdout.isatty()
-        self._bar = Progress(*columns, console=console, transient=True) if live else None
-        self._task = self._bar.add_task("", total=None) if self._bar else None
+        shown = console.is_terminal and sys.stdout.isatty()
+        self._bar = Progress(*columns, console=console, transient=True, disable=not shown)
+        self._task = self._bar.add_task("", total=None)
         self._stage = ""
         self._begin = self._printed = time.monotonic()
 
     def __enter__(self) -> "ProgressLine":
-        if self._bar:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
+        self._bar.stop()
 
     def seconds(self, stage: str) -> float:
         """Seconds since this stage was first heard of."""
@@ -39,8 +38,12 @@ class ProgressLine:
             self._stage, self._begin = stage, time.monotonic()
         return max(time.monotonic() - self._begin, 1e-9)
 
+    def rate(self, unit: str) -> Callable[[int, int], None]:
+        """A function of (done, total) that shows how many million units are done a second."""
+        return lambda done, total: self.show(done, total, f"{done / 1e6 / self.seconds(unit):,.0f} million {unit}/s")
+
     def show(self, done: int, total: int, line: str) -> None:
-        if self._bar and self._task is not None:
+        if not self._bar.disable:
             self._bar.update(self._task, completed=done, total=total, description=escape(line))
         elif time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()

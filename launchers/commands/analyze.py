@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
-from launchers.commands.inputs import check_inputs
-from launchers.commands.places import local
+from launchers.commands.arguments import check_inputs, local
 from launchers.json_output import check_json_output, write_json_output
 from launchers.progress import ProgressLine
 

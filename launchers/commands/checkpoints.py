@@ -12,7 +12,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.folders import require_run
-from launchers.commands.run import RunArgument
+from launchers.commands.arguments import RunArgument
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:

@@ -1,15 +1,18 @@
-"""`maskwright evaluate`: what finished models know."""
+"""`maskwright evaluate`: held-out loss and minimal pairs of finished models."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers.commands.inputs import check_inputs
-from launchers.commands.places import local
+from data_prep.spelling import printable
+from launchers import tables
+from launchers.commands.arguments import check_inputs, local
 from launchers.json_output import check_json_output, write_json_output
 from launchers.progress import ProgressLine
 from pretrain.config.wording import percent
@@ -18,6 +21,16 @@ if TYPE_CHECKING:
     from pretrain.tracking import Target
 
 _ROWS, _MASK_RATE = 1000, 0.15
+_HELD_OUT = {
+    "by_frequency": "by how often the token is in the counted text",
+    "by_word_class": "by the place of the token in its word",
+    "by_length": "by tokens of the document, or piece of one",
+}
+_MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "held_out.loss": ("held-out loss, nats", "{:+.4f}".format),
+    "held_out.masked_accuracy": ("masked accuracy, points", lambda value: f"{100 * value:+.2f}"),
+    "pairs.accuracy": ("accuracy on pairs, points", lambda value: f"{100 * value:+.2f}"),
+}
 
 
 def evaluate(
@@ -98,7 +111,6 @@ def evaluate(
     check_inputs(names, (data, counts), (pairs,))
     target = _target(uri, experiment, models or ())
 
-    from launchers.evaluation_tables import print_results
     from pretrain.evaluation.evaluate import Task
     from pretrain.evaluation.evaluate import evaluate as run
     from pretrain.evaluation.track import send
@@ -139,3 +151,80 @@ def _refuse_unread(reader: str, given: str | None, options: Mapping[str, object]
     unread = [name for name, value in options.items() if value is not None]
     if given is None and unread:
         raise UserError(f"{unread[0]} is for {reader}; give that too, or leave it out")
+
+
+def print_results(found: dict[str, Any]) -> None:
+    """Print the results of all models, and their differences."""
+    console, models = tables.output(), found["models"]
+    if held_out := {name: results["held_out"] for name, results in models.items() if "held_out" in results}:
+        _print_held_out(console, held_out, found["settings"]["held_out"])
+    if pairs := {name: results["pairs"] for name, results in models.items() if "pairs" in results}:
+        _print_pairs(console, pairs)
+    if found["comparisons"]:
+        console.print(_comparisons(found["comparisons"]))
+
+
+def _print_held_out(console: Console, results: dict[str, Any], settings: dict[str, Any]) -> None:
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
+            f"{one['loss']:.4f}",
+            f"{one['perplexity']:,.2f}",
+            f"{one['masked_accuracy']:.2%}",
+            f"{one['predictions']:,}",
+            f"{one['rows']:,}",
+        )
+        for name, one in results.items()
+    ]
+    columns = ("model", "loss (nats)", "perplexity", "masked accuracy", "predictions", "rows")
+    masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
+    console.print(tables.table(columns, rows, f"Held-out text: {settings['data']}, {masks}"))
+    first = next(iter(results.values()))
+    for part, title in _HELD_OUT.items():
+        rows = [
+            (group, f"{of_group['predictions']:,}", *(f"{one[part][group]['loss']:.4f}" for one in results.values()))
+            for group, of_group in first[part].items()
+        ]
+        console.print(tables.table(("", "predictions", *results), rows, f"Loss {title}"))
+
+
+def _print_pairs(console: Console, results: dict[str, Any]) -> None:
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
+            one["score"],
+            f"{one['accuracy']:.2%}",
+            _interval(one["interval"], "{:.2%}".format),
+            f"{one['pairs']:,}",
+            f"{one['ties']:,}",
+        )
+        for name, one in results.items()
+    ]
+    columns = ("model", "score", "accuracy", "95% interval", "pairs", "ties")
+    console.print(tables.table(columns, rows, "Minimal pairs"))
+    groups = next(iter(results.values()))["by"]
+    for kind in dict.fromkeys(group.partition(":")[0] for group in groups):
+        of_kind = {group: figures for group, figures in groups.items() if group.startswith(f"{kind}:")}
+        rows = [
+            (
+                printable(group.partition(":")[2]),
+                f"{figures['pairs']:,}",
+                *(f"{one['by'][group]['accuracy']:.1%}" for one in results.values()),
+            )
+            for group, figures in of_kind.items()
+        ]
+        console.print(tables.table((kind, "pairs", *results), rows, f"Accuracy by {kind}"))
+
+
+def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
+    rows = []
+    for one in comparisons:
+        name, form = _MEASURES[one["measure"]]
+        interval = _interval(one["interval"], form) if one["interval"] else "too few to say"
+        rows.append((one["model"], name, form(one["difference"]), interval))
+    title = f"Difference from {comparisons[0]['with']}, with 95% intervals of a paired bootstrap"
+    return tables.table(("model", "measure", "difference", "95% interval"), rows, title)
+
+
+def _interval(bounds: list[float], form: Callable[[float], str]) -> str:
+    return f"{form(bounds[0])} to {form(bounds[1])}"

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.remote import shown
-from launchers.commands.inputs import check_inputs
-from launchers.commands.places import local
+from launchers.commands.arguments import check_inputs, local
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from data_prep.errors import UserError
-from launchers.commands.inputs import check_inputs
+from launchers.commands.arguments import check_inputs
 
 if TYPE_CHECKING:
     from rich.text import Text as Line

@@ -9,7 +9,7 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.folders import require_run
-from launchers.commands.run import RunArgument
+from launchers.commands.arguments import RunArgument
 from launchers.run_logs import follow, journal_lines, last_lines, logs_of
 from launchers.runs import ago
 

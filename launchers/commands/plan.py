@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers.commands.facts import PIPE_WIDTH
+from launchers.tables import PIPE_WIDTH
 from pretrain.progress import duration
 
 if TYPE_CHECKING:

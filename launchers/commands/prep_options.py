@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
-from launchers.commands.places import local
+from launchers.commands.arguments import local
 
 if TYPE_CHECKING:
     from data_prep.prepare import Request

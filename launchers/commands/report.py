@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from launchers.commands.places import local
+from launchers.commands.arguments import local
 
 
 def report(

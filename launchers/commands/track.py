@@ -9,7 +9,7 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.folders import require_run
-from launchers.commands.run import RunArgument
+from launchers.commands.arguments import RunArgument
 from launchers.progress import ProgressLine
 
 _HELP = """Bring MLflow up to date with a run.

@@ -38,6 +38,12 @@ def fillings(config: DataConfig, sources: Sources, seq_len: int) -> list[Filling
     return [_filling(config, name, dataset, float(share), seq_len) for name, dataset, share in named]
 
 
+def packed_fill(dataset: Dataset, seq_len: int) -> float:
+    """Share of slots that are not padding where a data set is packed with the default settings."""
+    found = _filling(DataConfig(train="-"), "", dataset, 1.0, seq_len)
+    return float(found.lengths.sum() / (found.rows * seq_len))
+
+
 def _filling(config: DataConfig, name: str, dataset: Dataset, share: float, seq_len: int) -> Filling:
     generator = np.random.default_rng(0)
     blocks = generator.permutation(dataset.n_blocks)[: _WINDOWS * config.window_blocks]

@@ -380,7 +380,7 @@ def test_the_file_is_there_before_anything_is_printed(models, pairs_file, tmp_pa
     out = tmp_path / "new" / "found.json"
     words = ["evaluate", *map(str, [models[0], "--pairs", pairs_file, "--json", out])]
     with monkeypatch.context() as patched:
-        patched.setattr("launchers.evaluation_tables.print_results", broken)
+        patched.setattr("launchers.commands.evaluate.print_results", broken)
         CliRunner().invoke(app, words)
     assert list(json.loads(out.read_text())["models"]) == [str(models[0])]
     monkeypatch.setattr("launchers.json_output.write_json", broken)

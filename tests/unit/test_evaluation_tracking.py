@@ -130,7 +130,7 @@ def test_what_is_printed_to_a_closed_pipe_was_sent(tmp_path, uri, monkeypatch):
     def closed(*_):
         raise BrokenPipeError
 
-    monkeypatch.setattr("launchers.evaluation_tables.print_results", closed)
+    monkeypatch.setattr("launchers.commands.evaluate.print_results", closed)
     words = ["evaluate", str(model), "--data", str(corpus / "data/valid"), "--rows", "4", "--uri", uri]
     assert CliRunner().invoke(app, words).exit_code
     assert rows(tmp_path, "select status from runs") == [("FINISHED",)]

@@ -19,7 +19,7 @@ from data_prep.reader import Dataset
 from data_prep.show import document
 from data_prep.unigrams import unigram_entropy
 from launchers.app import app
-from launchers.commands.dataset import packed_fill
+from pretrain.data.corpus import packed_fill
 from tests.datasets import make_dataset
 from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set
 

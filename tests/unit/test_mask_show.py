@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from data_prep.tokenizer import train
 from launchers import mask_show
 from launchers.app import app
-from launchers.commands import mask
+from launchers.commands import mask_show as mask_command
 from launchers.marked_text import plain_text
 from launchers.mask_show import show_data, show_text
 from pretrain.config import Config
@@ -231,7 +231,7 @@ def test_json(wordpiece):
 
 
 def test_standard_input_without_end(wordpiece, monkeypatch):
-    monkeypatch.setattr(mask, "MOST_CHARACTERS", 8)
+    monkeypatch.setattr(mask_command, "MOST_CHARACTERS", 8)
     code, output, _ = command("-", "--tokenizer", wordpiece, input="the old ship left")
     assert code == 0
     assert "only the first 8 characters of standard input are read" in output

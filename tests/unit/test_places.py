@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.commands.places import local
+from launchers.commands.arguments import local
 
 COMMANDS = ("prep run", "prep plan", "prep collocations", "tokenizer train", "export", "evaluate", "finetune", "report")
 OPTIONS = [

@@ -24,7 +24,7 @@ from data_prep.show import document
 from data_prep.sources import Options
 from data_prep.verify import verify
 from launchers.app import app
-from launchers.commands.dataset import _with_targets
+from launchers.commands.prep_show import _with_targets
 from tests.datasets import make_dataset
 from tests.support.prep import prepare_files
 from tests.support.wordpiece_set import wordpiece_set

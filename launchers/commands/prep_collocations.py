@@ -1,4 +1,4 @@
-"""`maskwright prep collocations`: the list that PMI masking goes by."""
+"""`maskwright prep collocations`: write the list of collocations for PMI masking."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,8 +7,7 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.spelling import printable
-from launchers.commands.dataset import DataSet
-from launchers.commands.places import local
+from launchers.commands.arguments import DataSet, check_folder_of, local
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = 3  # n-grams printed from the beginning and from the end of the list, for each n
 
 
-def collocations(
+def prep_collocations(
     location: DataSet,
     out: Annotated[Path, typer.Option(parser=local, metavar="FILE", help="The list to write, a parquet table.")],
     size: Annotated[
@@ -40,8 +39,7 @@ def collocations(
     from data_prep.collocations import find_collocations
     from data_prep.reader import Dataset
 
-    if not out.resolve().parent.is_dir():
-        raise UserError(f"There is no folder {out.resolve().parent} to write {out.name} to.")
+    check_folder_of(out)
     if out.exists():
         raise UserError(f"{out} exists; choose another --out.")
     dataset = Dataset(location)

@@ -17,22 +17,12 @@ if TYPE_CHECKING:
     from pretrain.config import Config
     from pretrain.data.inspect import Kind
 
-_HELP = """See what masking does.
-
-Example:
-
-    maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer
-"""
-
-mask_app = typer.Typer(help=_HELP, no_args_is_help=True)
-
 MOST_CHARACTERS = 1 << 20  # read of a file or of standard input, which may have no end
 _FATES: "dict[Kind, str]" = {"mask": "[MASK]", "random": "random", "kept": "kept"}
 _OVERRIDE = re.compile(r"(objective|[\w-]+(\.[\w-]+)+)=")
 
 
-@mask_app.command()
-def show(
+def mask_show(
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="in quotes; - for standard input")] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="masking.strategy=span run.seed=1 ...")

@@ -1,4 +1,4 @@
-"""`maskwright tokenizer`."""
+"""`maskwright tokenizer train`: train a WordPiece or byte-level BPE tokenizer."""
 
 from enum import Enum
 from pathlib import Path
@@ -7,17 +7,8 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
-from launchers.commands.places import local
+from launchers.commands.arguments import local
 from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, Separator, TextField
-
-_HELP = """Train a tokenizer.
-
-Example:
-
-    maskwright tokenizer train --input 'text/*.txt' --vocab-size 30522 --out data/tokenizer
-"""
-
-tokenizer_app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 class Kind(str, Enum):
@@ -25,8 +16,7 @@ class Kind(str, Enum):
     bpe = "bpe"
 
 
-@tokenizer_app.command()
-def train(
+def tokenizer_train(
     input: Inputs,
     out: Annotated[Path, typer.Option(parser=local, metavar="DIR", help="Folder to write.")],
     more: MoreInputs = None,

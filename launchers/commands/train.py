@@ -1,4 +1,4 @@
-"""`maskwright train` and `export`."""
+"""`maskwright train`: train on this machine."""
 
 import sys
 from pathlib import Path
@@ -7,11 +7,6 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
-from data_prep.files import check_writable
-from data_prep.folders import require_run
-from launchers.commands.places import local
-
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
 
 
 def train(
@@ -45,33 +40,3 @@ def train(
     if is_completed(parsed):
         return
     sys.exit(train_locally(config, parsed, overrides or [], processes))
-
-
-def export(
-    run: RunArgument,
-    out: Annotated[
-        Path | None, typer.Option(parser=local, metavar="DIR", help="folder to write; RUN/exports/step-N by default")
-    ] = None,
-    step: Annotated[int | None, typer.Option(help="the newest checkpoint by default")] = None,
-    ema: Annotated[bool, typer.Option("--ema", help="the averaged weights of optim.ema")] = False,
-) -> None:
-    """Write a checkpoint as a Hugging Face model folder.
-
-    Examples:
-
-        maskwright export runs/demo
-
-        maskwright export runs/demo --step 400 --out models/demo
-
-        maskwright export runs/demo --ema
-    """
-    require_run(run)
-    check_writable(out or run / "exports" / "step")
-    from pretrain.export_place import chosen_checkpoint, export_place
-    from pretrain.run_folder import RunFolder
-
-    folder = RunFolder(run)
-    export_place(folder, chosen_checkpoint(folder, step), out, ema)
-    from pretrain.export import export_run  # imports torch, which takes seconds
-
-    print(export_run(run, step, out, averaged=ema))

@@ -1,0 +1,40 @@
+"""`maskwright export`: write a checkpoint as a Hugging Face model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from data_prep.files import check_writable
+from data_prep.folders import require_run
+from launchers.commands.arguments import RunArgument, local
+
+
+def export(
+    run: RunArgument,
+    out: Annotated[
+        Path | None, typer.Option(parser=local, metavar="DIR", help="folder to write; RUN/exports/step-N by default")
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="the newest checkpoint by default")] = None,
+    ema: Annotated[bool, typer.Option("--ema", help="the averaged weights of optim.ema")] = False,
+) -> None:
+    """Write a checkpoint as a Hugging Face model folder.
+
+    Examples:
+
+        maskwright export runs/demo
+
+        maskwright export runs/demo --step 400 --out models/demo
+
+        maskwright export runs/demo --ema
+    """
+    require_run(run)
+    check_writable(out or run / "exports" / "step")
+    from pretrain.export_place import chosen_checkpoint, export_place
+    from pretrain.run_folder import RunFolder
+
+    folder = RunFolder(run)
+    export_place(folder, chosen_checkpoint(folder, step), out, ema)
+    from pretrain.export import export_run  # imports torch, which takes seconds
+
+    print(export_run(run, step, out, averaged=ema))

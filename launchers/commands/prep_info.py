@@ -1,0 +1,153 @@
+"""`maskwright prep info`: counts, lengths, fill and frequent tokens of a data set."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from launchers import tables
+from launchers.commands.arguments import DataSet, check_folder_of
+from launchers.progress import ProgressLine
+
+_BAR = 30  # characters of the longest bar
+
+
+def prep_info(
+    location: DataSet,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the figures.")] = None,
+    seq_len: Annotated[
+        list[int] | None,
+        typer.Option(min=3, metavar="N", help="Row length to give the fill for; may be repeated.  [128 512 1024 8192]"),
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="Most frequent tokens to list.")] = 20,
+) -> None:
+    """Show what a data set holds: counts by source, document lengths, fill of rows, most frequent tokens.
+
+    Reads every token. Entropy is in nats a token. Fill is the share of slots that are not padding; [CLS] and [SEP]
+    count as filled.
+
+    Example: `maskwright prep info data/books --seq-len 128 --seq-len 512 --png books.png`
+    """
+    from data_prep.inspect import SEQ_LENS, summary
+    from data_prep.reader import Dataset
+    from pretrain.data.corpus import packed_fill
+
+    if png is not None:
+        check_folder_of(png)
+    dataset = Dataset(location)
+    with ProgressLine() as line:
+        facts = summary(dataset, seq_len or SEQ_LENS, top, line.rate("tokens"))
+    for row in facts["fill"]:
+        row["packed"] = packed_fill(dataset, row["seq_len"])
+    if png is not None:
+        from pretrain.png_charts import draw_data_set
+
+        draw_data_set(facts, png, Path(dataset.location).name or str(Path(dataset.location).resolve()))
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    out = tables.output()
+    out.print(Text(dataset.location, style="bold"))
+    for table in (_totals(facts), _sources(facts), _lengths(facts), _fill(facts), _tokens(facts)):
+        if table is not None:
+            out.print(table)
+
+
+def _totals(facts: dict[str, Any]) -> Table:
+    tokenizer, left_out = facts["tokenizer"], facts["left_out"]
+    targets = facts.get("targets")
+    return tables.facts(
+        {
+            "documents": _count(facts["documents"]),
+            "tokens": _count(facts["tokens"]),
+            "words": _count(facts["words"]),
+            "tokens a word": _number(facts["tokens_per_word"]),
+            "UTF-8 bytes a token": _number(facts["bytes_per_token"]),
+            "unknown tokens": f"{_count(facts['unknown'])} ({_percent(facts['unknown_rate'])})",
+            "unigram entropy": f"{_number(facts['unigram_entropy'])} nats a token",
+            "vocabulary": f"{facts['vocabulary_used']:,} of {tokenizer['vocab_size']:,} ids occur",
+            "size": f"{facts['bytes']:,} bytes, {facts['blocks']:,} blocks, {facts['shards']:,} shards, "
+            f"{facts['dtype']}",
+            "targets": "" if targets is None else f"{targets:,} tokens to repair ({targets / facts['tokens']:.2%})",
+            "inputs": _count(facts["inputs"]),
+            "left out": ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count) or "nothing",
+            "fingerprint": facts["fingerprint"],
+            "tokenizer": tokenizer["sha256"],
+        }
+    )
+
+
+def _sources(facts: dict[str, Any]) -> Table | None:
+    if not facts["sources"]:
+        return None
+    columns = ("inputs", "documents", "tokens", "tokens/word", "bytes/token", "unknown", "entropy", "left out")
+    rows = [
+        (
+            "(of no input)" if source["name"] is None else source["name"] or "(no name)",
+            _percent(source["tokens"] / facts["tokens"]),
+            *(_count(source[key]) for key in ("inputs", "documents", "tokens")),
+            *(_number(source[key]) for key in ("tokens_per_word", "bytes_per_token")),
+            _percent(source["unknown_rate"]),
+            _number(source["unigram_entropy"]),
+            _count(sum(source["left_out"].values())),
+        )
+        for source in facts["sources"]
+    ]
+    return tables.table(("source", "share", *columns), rows, "By source")
+
+
+def _lengths(facts: dict[str, Any]) -> Table:
+    lengths = ", ".join(f"{name} {value:,.0f}" for name, value in facts["document_length"].items())
+    largest = max(bin["documents"] for bin in facts["length_histogram"])
+    rows = [
+        (
+            f"{bin['from']:,} to {bin['to']:,}",
+            _count(bin["documents"]),
+            f"{100 * bin['documents'] / facts['documents']:.1f}",
+            f"{100 * bin['tokens'] / facts['tokens']:.1f}",
+            "#" * -(-bin["documents"] * _BAR // largest),
+        )
+        for bin in facts["length_histogram"]
+    ]
+    columns = ("tokens", "documents", "%", "% of tokens", "histogram")
+    return tables.table(columns, rows, f"Document lengths: {lengths}", texts=("histogram",))
+
+
+def _fill(facts: dict[str, Any]) -> Table:
+    columns = ("seq_len", "a document a row", "packed as for training", "documents cut")
+    rows = [
+        (_count(row["seq_len"]), _percent(row["alone"]), _percent(row["packed"]), _count(row["documents_cut"]))
+        for row in facts["fill"]
+    ]
+    return tables.table(columns, rows, "Fill: share of slots that are not padding")
+
+
+def _tokens(facts: dict[str, Any]) -> Table | None:
+    if not facts["most_frequent"]:
+        return None
+    rows = [
+        (_spelled(token), str(token["id"]), _count(token["count"]), _percent(token["share"]))
+        for token in facts["most_frequent"]
+    ]
+    return tables.table(("token", "id", "count", "share"), rows, "Most frequent tokens")
+
+
+def _spelled(token: dict[str, Any]) -> str:
+    text = "" if token["text"] is None else repr(token["text"])
+    return str(token["token"]) if "\N{REPLACEMENT CHARACTER}" in text else text  # a part of a character has no text
+
+
+def _count(value: int | None) -> str:
+    return "not recorded" if value is None else f"{value:,}"
+
+
+def _number(value: float | None) -> str:
+    return "not recorded" if value is None else f"{value:,.3f}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.2%}"

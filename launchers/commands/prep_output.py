@@ -1,0 +1,44 @@
+"""What the commands of a preparation print: progress, notes and totals."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from launchers.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from data_prep.prepare import Prepared
+    from data_prep.progress import Progress as Totals
+
+
+def show_totals(line: ProgressLine) -> Callable[[str, "Totals", int], None]:
+    """A function that shows the totals of a stage on the progress line."""
+
+    def show(stage: str, totals: "Totals", total_bytes: int) -> None:
+        seconds = line.seconds(stage)
+        text = f"{stage}: {totals.text_bytes / 1e6 / seconds:.1f} MB/s of text, {totals.documents:,} documents"
+        if totals.tokens:
+            text += f", {totals.tokens:,} tokens ({totals.tokens / 1e6 / seconds:.1f} M/s)"
+        line.show(totals.file_bytes, total_bytes, text)
+
+    return show
+
+
+def print_prepared(prepared: "Prepared", out: Path, already_finished: bool = False) -> None:
+    """Print the notes and totals of a preparation."""
+    for note in prepared.notes:
+        typer.echo(note, err=True)
+    for folder, manifest in prepared.manifests.items():
+        totals = manifest.totals
+        typer.echo(
+            f"{folder}: {'already finished, ' if already_finished else ''}{totals.documents:,} documents, "
+            f"{totals.tokens:,} tokens, {totals.blocks:,} blocks, {len(manifest.shards):,} shards, "
+            f"fingerprint {manifest.fingerprint[:16]}"
+        )
+    left_out = manifest.left_out()
+    if left_out:
+        where = f" (see {out / 'quarantine.jsonl'})" if left_out.get("unreadable") else ""
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
+        typer.echo(f"left out: {counts}{where}", err=True)

@@ -1,0 +1,28 @@
+"""`maskwright prep plan`: cut the work into tasks without doing it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import typer
+
+from launchers.commands.prep_options import with_request
+
+if TYPE_CHECKING:
+    from data_prep.prepare import Request
+
+
+@with_request
+def prep_plan(ask: "Callable[[], Request]") -> None:
+    """Plan a data set without doing it: for job arrays, by `prep task` and `prep merge` or `launch prep`.
+
+    Example: `maskwright prep plan --input 's3://bucket/text/*.parquet' --tokenizer tok --out data/web`
+    """
+    from data_prep.prepare import plan_only
+
+    asked = ask()
+    plan, notes = plan_only(asked)
+    for note in notes:
+        typer.echo(note, err=True)
+    size = sum(task.bytes for task in plan.tasks)
+    tasks = f"tasks 0 to {len(plan.tasks) - 1}" if plan.tasks else "no tasks"
+    typer.echo(f"{asked.out}: {tasks}, {size / 1e6:,.1f} MB of input")

@@ -1,0 +1,18 @@
+"""`maskwright prep scan`: hash the documents of some tasks of a plan."""
+
+from data_prep.pool import Workers
+from launchers.commands.arguments import Planned, Tasks, WorkerCount
+from launchers.commands.prep_output import show_totals
+from launchers.progress import ProgressLine
+from pretrain.threads import usable_cores
+
+
+def prep_scan(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
+    """With --deduplicate: hash the documents of these tasks of a plan.
+
+    Example: `maskwright prep scan data/web 0 1 2`
+    """
+    from data_prep.prepare import scan_tasks
+
+    with Workers(min(workers or usable_cores().number, len(tasks))) as processes, ProgressLine() as line:
+        scan_tasks(out, tasks, processes, show_totals(line))

@@ -1,0 +1,69 @@
+"""`maskwright prep show`: print one document of a data set."""
+
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from data_prep.spelling import printable
+from launchers.commands.arguments import DataSet
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def prep_show(
+    location: DataSet,
+    number: Annotated[int, typer.Argument(metavar="N", help="Number of the document, from 0.", show_default=False)],
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show the tokens, a line for each word.")] = False,
+) -> None:
+    """Print a document as the data set's own tokenizer decodes it; of pairs, what is to be repaired as ⟦word⟧.
+
+    Example: `maskwright prep show data/books 1234`
+    """
+    from data_prep.reader import Dataset
+    from data_prep.show import document
+
+    dataset = Dataset(location)
+    found = document(dataset, number)
+    origin = " ".join(part for part in (found.input, f"({found.source})" if found.source else "") if part)
+    head = {
+        "document": f"{found.number:,}",
+        "block": f"{found.key}, document {found.place:,} of it",
+        "shard": found.shard,
+        "source": origin or "not recorded",
+        **({} if found.id is None else {"id": str(found.id)}),
+        "tokens": f"{len(found.ids):,}",
+        "words": f"{int(found.word_starts.sum()):,}",
+        **({} if found.targets is None else {"targets": f"{int(found.targets.sum()):,} tokens to repair"}),
+    }
+    for name, value in head.items():
+        typer.echo(f"{name:<10}{printable(value)}")
+    typer.echo()
+    if not tokens:
+        text = found.text if found.targets is None else _with_targets(found.ids, found.targets, dataset.tokenizer_path)
+        typer.echo(printable(text, keep="\n\t"))
+        return
+    words: list[list[str]] = []
+    targets = [False] * len(found.ids) if found.targets is None else found.targets.tolist()
+    for id, token, starts, target in zip(
+        found.ids.tolist(), found.tokens, found.word_starts.tolist(), targets, strict=True
+    ):
+        if starts or not words:
+            words.append([])
+        words[-1].append(f"⟦{printable(token)}⟧ ({id})" if target else f"{printable(token)} ({id})")
+    for word in words:
+        typer.echo("  ".join(word))
+
+
+def _with_targets(ids: "np.ndarray", targets: "np.ndarray", tokenizer: Path) -> str:
+    """The text, with a mark around each run of targets."""
+    from data_prep.spelling import open_spelling
+
+    spelling, text = open_spelling(tokenizer), ""
+    for target, group in groupby(zip(ids.tolist(), targets.tolist(), strict=True), lambda one: one[1]):
+        part = spelling.text(id for id, _ in group)
+        word = part.lstrip()
+        text += f"{part[: len(part) - len(word)]}⟦{word}⟧" if target else part
+    return text.removeprefix(" ")

@@ -1,0 +1,23 @@
+"""`maskwright prep task`: do some tasks of a plan."""
+
+import typer
+
+from data_prep.pool import Workers
+from launchers.commands.arguments import Planned, Tasks, WorkerCount
+from launchers.commands.prep_output import show_totals
+from launchers.progress import ProgressLine
+from pretrain.threads import usable_cores
+
+
+def prep_task(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
+    """Do these tasks of a plan; what is done already is only verified.
+
+    Example: `maskwright prep task data/web 0 1 2`
+    """
+    from data_prep.notes import encoder_notes
+    from data_prep.prepare import do_tasks
+
+    with Workers(min(workers or usable_cores().number, len(tasks))) as processes, ProgressLine() as line:
+        records = do_tasks(out, tasks, processes, show_totals(line))
+    for note in encoder_notes(records):
+        typer.echo(note, err=True)

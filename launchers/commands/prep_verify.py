@@ -1,0 +1,38 @@
+"""`maskwright prep verify`: read every byte of a data set and report damage."""
+
+from pathlib import Path
+
+import typer
+
+from data_prep.errors import UserError
+from data_prep.spelling import printable
+from launchers.commands.arguments import DataSet, WorkerCount
+from launchers.progress import ProgressLine
+from pretrain.threads import usable_cores
+
+
+def prep_verify(
+    location: DataSet,
+    workers: WorkerCount = None,
+) -> None:
+    """Read every byte of a data set and name all damage; exit 1 if there is any.
+
+    Example: `maskwright prep verify data/books`
+    """
+    from data_prep.remote import is_url, shown
+    from data_prep.storage import read_manifest
+    from data_prep.verify import verify
+
+    if is_url(location):
+        raise UserError(f"{shown(location)} is not on this machine; copy the data set to a folder, then verify that.")
+    folder = Path(location)
+    problems = 0
+    with ProgressLine() as line:
+        for problem in verify(folder, workers or usable_cores().number, line.rate("bytes")):
+            typer.echo(printable(problem))
+            problems += 1
+    if problems:
+        lines = "1 problem" if problems == 1 else f"{problems} problems"
+        raise UserError(f"{folder} is damaged: {lines}; restore the files or prepare the data set again.")
+    totals = read_manifest(folder).totals
+    typer.echo(f"{folder}: sound, {totals.documents:,} documents, {totals.tokens:,} tokens, {totals.blocks:,} blocks")

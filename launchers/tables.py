@@ -1,0 +1,43 @@
+"""The one table display: plain tables that read well without colours, on a terminal or in a pipe."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 120
+
+
+def output(pipe_width: int = PIPE_WIDTH) -> Console:
+    """Standard output; where that is no terminal, lines have up to `pipe_width` columns."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=pipe_width)
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "", texts: Collection[str] = ()
+) -> Table:
+    """Rows of cells under the names of their columns.
+
+    Args:
+        texts: columns of text beside the first one; the others hold figures and are aligned to the right.
+    """
+    heading = Text(title) if title else None
+    found = Table(title=heading, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        is_text = name in (columns[0], *texts)
+        found.add_column(Text(name), justify="left" if is_text else "right", overflow="fold")
+    for row in rows:
+        found.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return found
+
+
+def facts(values: Mapping[str, str]) -> Table:
+    """A name and its value on each line; empty values are left out."""
+    found = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in values.items():
+        if value:
+            found.add_row(name, Text(value))
+    return found
