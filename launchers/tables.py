@@ -24,8 +24,8 @@ def table(
     Args:
         texts: columns of text beside the first one; the others hold figures and are aligned to the right.
     """
-    heading = Text(title) if title else None
-    found = Table(title=heading, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    lines = box.SIMPLE_HEAD if title else None  # a table alone is as easy to cut into words as to read
+    found = Table(title=Text(title) or None, title_justify="left", title_style="bold", box=lines, pad_edge=False)
     for name in columns:
         is_text = name in (columns[0], *texts)
         found.add_column(Text(name), justify="left" if is_text else "right", overflow="fold")

@@ -1,4 +1,4 @@
-"""`maskwright checkpoints`."""
+"""`maskwright checkpoints`: list and verify the checkpoints of a run."""
 
 import json
 import sys
@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.folders import require_run
+from launchers import tables
 from launchers.commands.arguments import RunArgument
 from launchers.progress import ProgressLine
 
@@ -94,16 +93,9 @@ def _print(
     quick: bool,
 ) -> None:
     if rows:
-        table = Table(box=None, pad_edge=False)
-        for name in ("step", "saved", "size", "state", "kept", *(["remote"] if settings.remote else [])):
-            table.add_column(name, justify="right" if name in ("step", "size") else "left")
-        for row in rows:
-            saved = datetime.fromtimestamp(row["time"]).isoformat(" ", "minutes") if row["time"] else "?"
-            state = "damaged" if row["problem"] else "sizes are right" if quick else "verified"
-            copied = {True: "yes", False: "no", None: "?"}[row["remote"]]
-            cells = [f"{row['step']:,}", saved, f"{row['bytes'] / 1e6:,.1f} MB", state, row["kept"] or "until the next"]
-            table.add_row(*cells, *([copied] if settings.remote else []))
-        Console().print(table)
+        columns = ("step", "saved", "size", "state", "kept", *(["remote"] if settings.remote else []))
+        cells = [_cells(row, quick)[: len(columns)] for row in rows]
+        tables.output().print(tables.table(columns, cells, texts=("saved", "state", "kept", "remote")))
         for row in rows:
             if row["problem"]:
                 print(f"damaged: {row['problem']}")
@@ -114,3 +106,11 @@ def _print(
         print(f"copied to {settings.remote} alone: {', '.join(alone)}")
     if problem:
         print(f"warning: {problem}", file=sys.stderr)
+
+
+def _cells(row: dict[str, Any], quick: bool) -> list[str]:
+    saved = datetime.fromtimestamp(row["time"]).isoformat(" ", "minutes") if row["time"] else "?"
+    state = "damaged" if row["problem"] else "sizes are right" if quick else "verified"
+    copied = {True: "yes", False: "no", None: "?"}[row["remote"]]
+    size = f"{row['bytes'] / 1e6:,.1f} MB"
+    return [f"{row['step']:,}", saved, size, state, row["kept"] or "until the next", copied]

@@ -1,16 +1,14 @@
-"""`maskwright finetune`."""
+"""`maskwright finetune`: fine-tune a model with several seeds."""
 
 import math
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.remote import shown
+from launchers import tables
 from launchers.commands.arguments import check_inputs, local
 from launchers.progress import ProgressLine
 
@@ -20,20 +18,7 @@ if TYPE_CHECKING:
     from pretrain.tracking import Target
 
 
-class TaskName(str, Enum):
-    """What is to be learnt."""
-
-    classification = "classification"
-    tokens = "tokens"
-    questions = "questions"
-    repair = "repair"
-
-
-class Init(str, Enum):
-    """Where training begins."""
-
-    pretrained = "pretrained"
-    random = "random"
+TaskName = Literal["classification", "tokens", "questions", "repair"]
 
 
 def _above_zero(lr: float) -> float:
@@ -47,10 +32,6 @@ def _share(dropout: float | None) -> float | None:
     if dropout is not None and not 0 <= dropout < 1:
         raise UserError(f"--dropout must be 0 or more and less than 1, not {dropout:g}. Write for example 0.1.")
     return dropout
-
-
-_LENGTHS = {TaskName.questions: 384}
-_LENGTH = 128
 
 
 def finetune(
@@ -76,7 +57,9 @@ def finetune(
     dropout: Annotated[
         float | None, typer.Option(callback=_share, help="of the encoder and the head  [default: what the model has]")
     ] = None,
-    init: Annotated[Init, typer.Option(help="random: the same architecture, untrained")] = Init.pretrained,
+    init: Annotated[
+        Literal["pretrained", "random"], typer.Option(help="random: the same architecture, untrained")
+    ] = "pretrained",
     metric: Annotated[str | None, typer.Option(help="the main one, instead of the task's own")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="use so many training examples, spread evenly")] = None,
     limit_valid: Annotated[int | None, typer.Option(min=1, help="the same of the held-out ones")] = None,
@@ -110,13 +93,13 @@ def finetune(
     from pretrain.tracking import command_target
 
     settings = Settings(
-        task=task.value,
+        task=task,
         epochs=epochs,
         lr=lr,
         batch_size=batch_size,
-        max_length=max_length or _LENGTHS.get(task, _LENGTH),
+        max_length=max_length or (384 if task == "questions" else 128),
         dropout=dropout,
-        init="random" if init == Init.random else "pretrained",
+        init=init,
         columns=tuple(columns.split(",")) if columns else (),
         limit=limit,
         limit_valid=limit_valid,
@@ -169,16 +152,13 @@ def _run(
 
 
 def _print(report: "Report", without_model: str) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("metric", "mean", "sd", "lowest", "highest", "baseline"):
-        table.add_column(name, justify="left" if name == "metric" else "right")
+    rows = []
     for name in sorted(report.baseline, key=lambda name: name != report.metric):
         values = report.values(name)
-        deviation = report.deviation(name)
-        cells = [report.mean(name), deviation, min(values), max(values), report.baseline[name]]
-        shown = ["" if value is None else f"{value:.4f}" for value in cells]
-        table.add_row(name, *shown, style="bold" if name == report.metric else None)
-    Console(soft_wrap=True).print(table)
+        figures = [report.mean(name), report.deviation(name), min(values), max(values), report.baseline[name]]
+        rows.append((name, *("" if value is None else f"{value:.4f}" for value in figures)))
+    columns = ("metric", "mean", "sd", "lowest", "highest", "baseline")
+    tables.output().print(tables.table(columns, rows))
     typer.echo(f"of {_seeds(report)}; baseline: {without_model}")
 
 

@@ -2,9 +2,8 @@
 
 import inspect
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -41,18 +40,6 @@ Cache = Annotated[
 CacheGB = Annotated[float, typer.Option(min=0.001, help="Most gigabytes to keep there.")]
 
 
-class Normalize(str, Enum):
-    none = "none"
-    nfc = "nfc"
-    nfkc = "nfkc"
-
-
-class Deduplicate(str, Enum):
-    none = "none"
-    exact = "exact"
-    near = "near"
-
-
 def request(
     *,
     input: Inputs,
@@ -77,15 +64,18 @@ def request(
         float,
         typer.Option(min=0, max=0.5, help="Share of the documents, chosen by a hash of their text, for DIR/valid."),
     ] = 0.0,
-    normalize: Annotated[Normalize, typer.Option(help="Unicode normal form to bring the text into.")] = Normalize.none,
+    normalize: Annotated[
+        Literal["none", "nfc", "nfkc"], typer.Option(help="Unicode normal form to bring the text into.")
+    ] = "none",
     min_characters: Annotated[int, typer.Option(min=0, help="Leave out shorter documents.")] = 0,
     max_characters: Annotated[int | None, typer.Option(min=1, help="Leave out longer documents.")] = None,
     drop_repetitive: Annotated[
         bool, typer.Option("--drop-repetitive", help="Leave out documents that repeat themselves (Gopher's rules).")
     ] = False,
     deduplicate: Annotated[
-        Deduplicate, typer.Option(help="Keep the first of equal (exact) or nearly equal (near) documents.")
-    ] = Deduplicate.none,
+        Literal["none", "exact", "near"],
+        typer.Option(help="Keep the first of equal (exact) or nearly equal (near) documents."),
+    ] = "none",
     near_threshold: Annotated[
         float, typer.Option(min=0.1, max=1, help="Jaccard similarity that is nearly equal.")
     ] = 0.8,
@@ -114,8 +104,8 @@ def request(
 
     settings = Settings(
         reading=Options(text_field, id_field, separator, wrong_field),
-        cleaning=Cleaning(normalize.value, min_characters, max_characters, drop_repetitive),
-        deduplicate=deduplicate.value,
+        cleaning=Cleaning(normalize, min_characters, max_characters, drop_repetitive),
+        deduplicate=deduplicate,
         near_threshold=near_threshold,
         valid_fraction=valid_fraction,
     )

@@ -1,8 +1,7 @@
 """`maskwright tokenizer train`: train a WordPiece or byte-level BPE tokenizer."""
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,16 +10,13 @@ from launchers.commands.arguments import local
 from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, Separator, TextField
 
 
-class Kind(str, Enum):
-    wordpiece = "wordpiece"
-    bpe = "bpe"
-
-
 def tokenizer_train(
     input: Inputs,
     out: Annotated[Path, typer.Option(parser=local, metavar="DIR", help="Folder to write.")],
     more: MoreInputs = None,
-    kind: Annotated[Kind, typer.Option(help="As BERT's (wordpiece) or RoBERTa's (byte-level bpe).")] = Kind.wordpiece,
+    kind: Annotated[
+        Literal["wordpiece", "bpe"], typer.Option(help="As BERT's (wordpiece) or RoBERTa's (byte-level bpe).")
+    ] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(min=1, help="Tokens, special ones included.")] = 30_522,
     lowercase: Annotated[bool, typer.Option(help="Lower-case the text (wordpiece only).")] = True,
     text_field: TextField = "text",
@@ -48,7 +44,7 @@ def tokenizer_train(
     inputs, local = find_inputs([*input, *(more or [])]), Cache(cache or CACHE, int(cache_gb * 1e9))
     texts = Sample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
     try:
-        size = train(texts, kind.value, vocab_size, out, lowercase)
+        size = train(texts, kind, vocab_size, out, lowercase)
     except NoText:
         if texts.rejected:
             raise UserError(f"The input has no text: {texts.first_reason}.") from None
@@ -58,4 +54,4 @@ def tokenizer_train(
         typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
     note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""
     source = f"a sample of {texts.text_bytes / 1e6:,.0f} MB" if texts.cut else f"{texts.text_bytes / 1e6:,.1f} MB"
-    typer.echo(f"{out}: {kind.value} tokenizer with {size} tokens{note}, learnt from {source} of text")
+    typer.echo(f"{out}: {kind} tokenizer with {size} tokens{note}, learnt from {source} of text")

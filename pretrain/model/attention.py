@@ -2,7 +2,7 @@
 
 Backends: `varlen` runs over the documents as they lie (flash attention, on CUDA in 16-bit precision); `sdpa` over the
 rows under a mask (anywhere, in any precision), on a CPU document by document where that is less work, and by blocks
-where layers see near tokens alone; `flex` over the stream under a block mask (torch's FlexAttention).
+where layers see near tokens alone.
 Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pretrain.model.band import band_attention, band_mask, band_width
 
-Backend = Literal["varlen", "sdpa", "flex"]
+Backend = Literal["varlen", "sdpa"]
 Reach = int | None
 
 _WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
@@ -30,7 +30,7 @@ class Documents:
 
     cu_seqlens [C] int32: document boundaries, N repeated at the end.
     seq_len: S; documents do not cross multiples of it.
-    masks: by reach, what the backend needs: [R, 1, S, S] bool (sdpa; None where all see all), or a BlockMask (flex).
+    masks: by reach, what sdpa needs: [R, 1, S, S] bool; None where all see all.
     lengths: of the documents, where sdpa takes each by itself; masks are then [L, L], L being the longest.
     banded: whether sdpa takes layers with a reach by blocks; their mask is then a band_mask.
     """
@@ -39,7 +39,7 @@ class Documents:
     cu_seqlens: Tensor
     seq_len: int
     causal: bool
-    masks: dict[Reach, Any]
+    masks: dict[Reach, Tensor | None]
     lengths: list[int] | None = None
     banded: bool = False
 
@@ -62,9 +62,6 @@ class Documents:
             return cls(backend, cu_seqlens, seq_len, causal, {})
         slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
         document = torch.bucketize(slots, cu_seqlens, right=True)
-        if backend == "flex":
-            masks = {reach: _block_mask(document, causal, reach) for reach in reaches}
-            return cls(backend, cu_seqlens, seq_len, causal, masks)
         lengths = _worth_cutting(cu_seqlens, n, seq_len, n_documents)
         pairs = sum(length**2 for length in lengths) if lengths else n * seq_len
         banded = not causal and any(reach is not None and pairs > n * band_width(reach) for reach in reaches)
@@ -96,9 +93,6 @@ def attention(
         bounds, longest = documents.cu_seqlens, documents.seq_len
         out: Tensor = _varlen()(q, k, v, bounds, bounds, longest, longest, window_size=window)
         return out
-    if documents.backend == "flex":
-        by_head = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-        return _flex()(*by_head, block_mask=documents.masks[reach]).squeeze(0).transpose(0, 1)
     if documents.banded and reach is not None:
         return band_attention(q, k, v, documents.masks[reach], reach, dropout)
     if documents.lengths is not None:
@@ -155,27 +149,6 @@ def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach:
     if reach is not None:
         sees &= ahead.abs() <= reach
     return sees
-
-
-def _block_mask(document: Tensor, causal: bool, reach: Reach) -> Any:
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        found = document[query] == document[key]
-        if causal:
-            found = found & (key <= query)
-        if reach is not None:
-            found = found & ((key - query).abs() <= reach)
-        return found
-
-    return create_block_mask(sees, None, None, len(document), len(document), device=document.device)
-
-
-@functools.cache
-def _flex() -> Any:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return torch.compile(flex_attention, dynamic=False) if torch.cuda.is_available() else flex_attention
 
 
 @functools.cache

