@@ -39,7 +39,7 @@ class Documents:
     cu_seqlens: Tensor
     seq_len: int
     causal: bool
-    masks: dict[Reach, Tensor | None]
+    masks: dict[Reach, Any]
     lengths: list[int] | None = None
     banded: bool = False
 
