@@ -35,6 +35,7 @@ from launchers.commands import (
     replay,
     report,
     status,
+    stop,
     study,
     tokenizer_train,
     track,
@@ -139,7 +140,7 @@ app.add_typer(
 )
 watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, replay.replay)
 results = (export.export, evaluate.evaluate, finetune.finetune, generate.generate)
-for command in (demo.demo, doctor.doctor, plan.plan, train.train, status.stop, *watching, *results):
+for command in (demo.demo, doctor.doctor, plan.plan, train.train, stop.stop, *watching, *results):
     app.command()(command)
 app.add_typer(_group(_MASK_HELP, show=mask_show.mask_show), name="mask")
 app.add_typer(analyze.analyze_app, name="analyze")

@@ -7,10 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from data_prep.errors import UserError
-from launchers.slurm.client import QueuedJob, jobs_of
+from launchers.slurm.client import QueuedJob, jobs_of, own_jobs
 from launchers.slurm.record import read_saving
 from launchers.slurm.verdict import Saving
 from pretrain.progress import duration
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from pretrain.overview import Overview
     from pretrain.run_folder import Status
 
-_PIPE_WIDTH = 1000
+PIPE_WIDTH = 1000  # of tables with one line a run: no line is broken
 WAITS = "queued"  # the state of a run that Slurm has not begun, which has no status of its own
 
 
@@ -82,10 +80,22 @@ def look(run: Path, jobs: list[QueuedJob]) -> Seen:
     return Seen(run, status, None, overview_of(folder, status), own, saving)
 
 
-def wide_console() -> Console:
-    """Standard output; where that is no terminal, no line is broken."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+def look_at_all(given: list[Path]) -> list[Seen]:
+    """See runs as they are now, each once; a folder that is no run stands for the runs below it.
+
+    Raises:
+        UserError: if there is one run alone, of which nothing can be read.
+    """
+    from data_prep.folders import is_run
+    from pretrain.overview import runs_below
+
+    paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))
+    # Only runs that were submitted have a job; others need no question to Slurm.
+    jobs, _ = own_jobs() if any((run / "slurm").is_dir() for run in paths) else ([], None)
+    found = [look(path, jobs) for path in paths]
+    if len(found) == 1 and found[0].problem and not found[0].jobs:
+        raise UserError(found[0].problem)
+    return found
 
 
 def as_json(values: Any) -> str:

@@ -17,7 +17,7 @@ def output(pipe_width: int = PIPE_WIDTH) -> Console:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "", texts: Collection[str] = ()
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]] = (), title: str = "", texts: Collection[str] = ()
 ) -> Table:
     """Rows of cells under the names of their columns.
 

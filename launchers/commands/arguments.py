@@ -10,6 +10,7 @@ from data_prep.errors import UserError
 from data_prep.remote import is_url, shown
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
+RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders of run folders")]
 DataSet = Annotated[str, typer.Argument(metavar="DIR", help="A data set: a folder or a URL.", show_default=False)]
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
 Planned = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a planned data set.", show_default=False)]

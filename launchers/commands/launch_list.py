@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from data_prep.errors import UserError, working_directory
-from launchers.runs import Seen, age_cell, as_json, look, number, place, step_cell, wide_console
+from launchers import tables
+from launchers.runs import PIPE_WIDTH, Seen, age_cell, as_json, look, number, place, step_cell
 from launchers.slurm.client import QueuedJob, own_jobs
 
 
@@ -59,18 +57,15 @@ def _facts(job: QueuedJob) -> dict[str, Any]:
 
 
 def _print(seen: list[Seen], others: list[QueuedJob]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("job", "in the queue", "time", "run", "state", "step", "loss", "updated", "reason", "next"):
-        right = name in ("time", "step", "loss", "updated")
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    columns = ("job", "in the queue", "time", "run", "state", "step", "loss", "updated", "reason", "next")
+    rows = []
     for one in seen:
         jobs: list[QueuedJob | None] = [*one.jobs] or [None]
-        for job in jobs:
-            own = [place(one.run), one.state, step_cell(one), number(one.overview.loss, ".4f"), age_cell(one)]
-            table.add_row(*map(escape, [*_job(job), *own, one.reason, one.next_action]))
-    for job in others:
-        table.add_row(*map(escape, [*_job(job), "", job.name, "", "", "", "", "none"]))
-    wide_console().print(table)
+        own = [place(one.run), one.state, step_cell(one), number(one.overview.loss, ".4f"), age_cell(one)]
+        rows += [[*_job(job), *own, one.reason, one.next_action] for job in jobs]
+    rows += [[*_job(job), "", job.name, "", "", "", "", "none"] for job in others]
+    texts = ("in the queue", "run", "state", "reason", "next")
+    tables.output(PIPE_WIDTH).print(tables.table(columns, rows, texts=texts))
 
 
 def _job(job: QueuedJob | None) -> list[str]:

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers.tables import PIPE_WIDTH
+from launchers import tables
 from pretrain.progress import duration
 
 if TYPE_CHECKING:
@@ -198,9 +196,7 @@ def _print(
     places: tuple[int, int],
     price: float | None,
 ) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
+    console = tables.output()
     nodes, each = places
     console.print(
         f"{config.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs ({nodes} x {each})"
@@ -218,15 +214,8 @@ def _print(
         console.print("Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu.")
 
 
-def _table(title: str, *names: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, name in enumerate(names):
-        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
-    return table
-
-
 def _work(planned: "Plan") -> Table:
-    table = _table("Work", "steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP")
+    table = tables.table(("steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP"), title="Work")
     for stage in planned.stages:
         flops = "not known" if stage.flops is None else f"{stage.flops:.3g}"
         sizes = (stage.seq_len, stage.global_batch_size, stage.micro_batch_size, stage.accumulation)
@@ -244,7 +233,7 @@ def _memory(config: "Config", planned: "Plan") -> Table:
     where = (
         f"ZeRO {config.zero.stage}, {config.train.precision}, micro-batch {stage.micro_batch_size} x {stage.seq_len}"
     )
-    table = _table(f"Memory of a GPU ({where})", "GiB", "GPU", "host", "when")
+    table = tables.table(("GiB", "GPU", "host", "when"), title=f"Memory of a GPU ({where})")
     for item in stage.memory:
         if item.device or item.host:
             table.add_row(item.name, _gib(item.device), _gib(item.host), item.when)
@@ -270,7 +259,7 @@ def _fit_lines(planned: "Plan", room: tuple[int | None, str]) -> list[str]:
 
 
 def _choices(fitting: "list[Choice]") -> Table:
-    table = _table("The largest micro-batch that fits", "with", "rows", "GiB")
+    table = tables.table(("with", "rows", "GiB"), title="The largest micro-batch that fits")
     for choice in fitting:
         rows = "none fits" if choice.micro_batch_size is None else str(choice.micro_batch_size)
         table.add_row(choice.change, rows, _gib(choice.device_bytes))
@@ -279,7 +268,9 @@ def _choices(fitting: "list[Choice]") -> Table:
 
 def _speed(planned: "Plan", times: dict[str, Any], price: float | None) -> Table:
     title = "Time (assumed, as no speed was measured or given)" if times["assumed"] else "Time"
-    table = _table(title, "speed", "tokens/s", "days", "time", "GPU hours", *([] if price is None else ["cost"]))
+    table = tables.table(
+        ("speed", "tokens/s", "days", "time", "GPU hours", *([] if price is None else ["cost"])), title=title
+    )
     for source, seconds, rate in times["rows"]:
         hours = _gpu_hours(planned, seconds)
         cost = [] if price is None else [f"{price * hours:,.2f}"]

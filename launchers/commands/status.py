@@ -1,34 +1,31 @@
-"""`maskwright status` and `stop`."""
+"""`maskwright status`: what runs are doing."""
 
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.markup import escape
 from rich.table import Table
 
 from data_prep.errors import UserError
+from launchers import tables
+from launchers.commands.arguments import RunsArgument
 from launchers.runs import (
+    PIPE_WIDTH,
     Seen,
     age_cell,
     ago,
     as_json,
     job_cell,
     left_cell,
-    look,
+    look_at_all,
     number,
     place,
     step_cell,
-    wide_console,
 )
-from launchers.slurm.client import QueuedJob, own_jobs
-from launchers.stop import stop_run
+from launchers.slurm.client import QueuedJob
 
 _SHORT_JOURNAL = 50_000_000  # bytes, a second's reading
-
-RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders of run folders")]
 
 
 def status(
@@ -48,56 +45,16 @@ def status(
     """
     from pretrain.run_folder import EXIT_CODES
 
-    runs = _runs(run)
-    if exit_code and len(runs) > 1:
-        raise UserError(f"--exit-code is for one run, and {len(runs)} are given")
-    jobs, _ = own_jobs() if _may_be_queued(runs) else ([], None)
-    found = [look(path, jobs) for path in runs]
-    if len(found) == 1 and found[0].problem and not found[0].jobs:
-        raise UserError(found[0].problem)
+    found = look_at_all(run)
+    if exit_code and len(found) > 1:
+        raise UserError(f"--exit-code is for one run, and {len(found)} are given")
     if json_format:
         one = len(run) == len(found) == 1
         print(as_json(found[0].facts() | _goodput(run[0]) if one else [seen.facts() for seen in found]))
     else:
-        _print(found)
+        tables.output(PIPE_WIDTH).print(_one(found[0]) if len(found) == 1 else _several(found))
     if exit_code:
         sys.exit(EXIT_CODES[found[0].status.state] if found[0].status else 1)
-
-
-def stop(run: RunsArgument) -> None:
-    """Ask runs to write a checkpoint and stop (exit code 75); a job that waits in Slurm's queue is taken out of it.
-
-    Examples:
-
-        maskwright stop runs/demo
-
-        maskwright stop runs/a runs/b
-    """
-    runs = _runs(run)
-    jobs, _ = own_jobs() if _may_be_queued(runs) else ([], None)
-    found = [look(path, jobs) for path in runs]
-    if len(found) == 1 and found[0].problem and not found[0].jobs:
-        raise UserError(found[0].problem)
-    for seen in found:
-        print(stop_run(seen))
-
-
-def _runs(given: list[Path]) -> list[Path]:
-    """The run folders that are meant, each once; a folder that is no run, if it holds some, stands for them."""
-    from data_prep.folders import is_run
-    from pretrain.overview import runs_below
-
-    found = [run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path])]
-    return list(dict.fromkeys(found))
-
-
-def _may_be_queued(runs: list[Path]) -> bool:
-    """Only runs that were submitted have a job; others need no question to Slurm."""
-    return any((run / "slurm").is_dir() for run in runs)
-
-
-def _print(found: list[Seen]) -> None:
-    wide_console().print(_one(found[0]) if len(found) == 1 else _several(found))
 
 
 def _goodput(run: Path) -> dict[str, float | None]:
@@ -109,7 +66,6 @@ def _goodput(run: Path) -> dict[str, float | None]:
 
 def _one(seen: Seen) -> Table:
     facts, last = seen.overview, seen.overview.last_checkpoint
-    table = Table(show_header=False, box=None)
     share = "" if seen.percent is None else f" ({seen.percent:.1f}%)"
     rows = {
         "state": seen.state,
@@ -127,13 +83,10 @@ def _one(seen: Seen) -> Table:
         "Slurm job": _job(facts.slurm_job, seen.jobs),
         "MLflow": facts.mlflow_page or "",
         "time limit": seen.saving.sentence if seen.saving else "",
+        "reason": seen.reason,
+        "next": seen.next_action,
     }
-    for name, value in rows.items():
-        if value:
-            table.add_row(name, escape(value))
-    table.add_row("reason", escape(seen.reason))
-    table.add_row("next", escape(seen.next_action))
-    return table
+    return tables.facts(rows)
 
 
 def _loss(seen: Seen) -> str:
@@ -156,13 +109,20 @@ def _job(last: str | None, jobs: list[QueuedJob]) -> str:
 
 
 def _several(found: list[Seen]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("run", "state", "step", "%", "loss", "tokens/s", "left", "updated", "job", "next"):
-        right = name in ("step", "%", "loss", "tokens/s", "left", "updated")
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for seen in found:
-        cells = [place(seen.run), seen.state, step_cell(seen), number(seen.percent, ".0f")]
-        cells += [number(seen.overview.loss, ".4f"), number(seen.overview.tokens_per_second, ",.0f")]
-        cells += [left_cell(seen), age_cell(seen), job_cell(seen.jobs), seen.problem or seen.next_action]
-        table.add_row(*map(escape, cells))
-    return table
+    columns = ("run", "state", "step", "%", "loss", "tokens/s", "left", "updated", "job", "next")
+    rows = [
+        (
+            place(seen.run),
+            seen.state,
+            step_cell(seen),
+            number(seen.percent, ".0f"),
+            number(seen.overview.loss, ".4f"),
+            number(seen.overview.tokens_per_second, ",.0f"),
+            left_cell(seen),
+            age_cell(seen),
+            job_cell(seen.jobs),
+            seen.problem or seen.next_action,
+        )
+        for seen in found
+    ]
+    return tables.table(columns, rows, texts=("state", "job", "next"))

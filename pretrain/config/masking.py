@@ -73,8 +73,6 @@ class MaskingConfig(Section):
     @model_validator(mode="after")
     def _of_a_strategy(self) -> "MaskingConfig":
         for name in ("span", "ngram"):
-            if name not in self.weights and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(
-                    f"{name} is for strategy {name}, which is not chosen; set masking.strategy, or remove it"
-                )
+            if name not in self.weights:
+                self.refuse_unread(name, why=f"is for strategy {name}, which masking.strategy does not choose")
         return self

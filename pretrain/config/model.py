@@ -70,22 +70,18 @@ class ModelConfig(Section):
     def _auto(self) -> "ModelConfig":
         if (self.arch == "auto") != (self.config is not None):
             raise ValueError("arch auto and config go together: give both, or neither")
-        if self.arch == "auto" and self.dropout:
-            raise ValueError("with arch auto, dropout is what config says; leave model.dropout out")
-        if self.arch == "auto" and self.init is not None:
-            raise ValueError("init is for the native encoder; leave it out with arch auto")
-        for name in ("size", "max_positions"):
-            if self.arch == "auto" and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"with arch auto, {name} is what config says; leave model.{name} out")
+        if self.arch == "auto":
+            self.refuse_unread("dropout", "size", "max_positions", why="comes from model.config with arch auto")
+            self.refuse_unread("init", why="is for the native encoder, not for arch auto")
         return self
 
     @model_validator(mode="after")
     def _of_one_form(self) -> "ModelConfig":
-        for name in ("local_attention", "global_rope_theta", "local_rope_theta"):
-            if self.arch != "modernbert" and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} is for arch modernbert, not {self.arch}; remove it")
-        if self.scaled_init and self.arch not in ("bert", "roberta"):
-            raise ValueError(f"scaled_init is for arch bert and roberta, not {self.arch}; remove it")
+        if self.arch != "modernbert":
+            modern = ("local_attention", "global_rope_theta", "local_rope_theta")
+            self.refuse_unread(*modern, why=f"is for arch modernbert, not {self.arch}")
+        if self.arch not in ("bert", "roberta"):
+            self.refuse_unread("scaled_init", why=f"is for arch bert and roberta, not {self.arch}")
         if self.scaled_init and self.init is not None:
             raise ValueError("scaled_init is for random weights, and init gives others; remove one of the two")
         return self

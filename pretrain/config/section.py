@@ -29,6 +29,16 @@ class Section(BaseModel):
             return values
         return {key: value for key, value in values.items() if key not in cls.retired or value != cls.retired[key]}
 
+    def refuse_unread(self, *names: str, why: str, section: str = "") -> None:
+        """Raise ValueError if one of these keys is set, which nothing would read.
+
+        Args:
+            why: continues the key's name. section: stands before it, with a dot.
+        """
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{section}{name} {why}; remove it")
+
     @field_validator("*", mode="before")
     @classmethod
     def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:

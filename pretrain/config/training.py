@@ -53,11 +53,9 @@ class ScheduleConfig(Section):
     @model_validator(mode="after")
     def _falls(self) -> "ScheduleConfig":
         if self.kind != "wsd":
-            for name in ("decay", "decay_fraction", "decay_steps"):
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} is for kind wsd, not {self.kind}; remove it")
-        if self.kind == "constant" and self.min_ratio:
-            raise ValueError("min_ratio is for rates that fall, and kind constant does not; remove it")
+            self.refuse_unread("decay", "decay_fraction", "decay_steps", why=f"is for kind wsd, not {self.kind}")
+        if self.kind == "constant":
+            self.refuse_unread("min_ratio", why="is for rates that fall, and kind constant does not")
         return self
 
 

@@ -59,9 +59,13 @@ class Config(Section):
     def _cross_checks(self) -> "Config":
         self._stages_fit()
         if self.objective == "repair":
-            self._unread("strategy", "replacement", because="repair masks all that the wrong text has not")
+            self.masking.refuse_unread(
+                "strategy", "replacement", section="masking.", why="is not read by objective repair"
+            )
         if self.causal:
-            self._unread("strategy", "rate", "replacement", because="clm masks none")
+            self.masking.refuse_unread(
+                "strategy", "rate", "replacement", section="masking.", why="is not read by objective clm"
+            )
         if self.objective == "mlm":
             self._predicts()
         if self.eval.masks == "common" and self.objective != "mlm":
@@ -75,14 +79,13 @@ class Config(Section):
                 "track.models is for models that fill masks, and MLflow's pipeline would end each text of one of "
                 "objective clm with [SEP]; set it to none, and use `maskwright export`"
             )
-        if self.train.fused_kernels and self.model.arch == "auto":
-            raise ValueError("train.fused_kernels is for the native encoder; set it to false with model.arch auto")
+        if self.model.arch == "auto":
+            native = ("fused_kernels", "compile", "activation_checkpointing")
+            self.train.refuse_unread(
+                *native, section="train.", why="is for the native encoder, not for model.arch auto"
+            )
         if self.train.compile:
             self._compiles()
-        if self.train.activation_checkpointing and self.model.arch == "auto":
-            raise ValueError(
-                "train.activation_checkpointing is for the native encoder; set it to false with model.arch auto"
-            )
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError(
                 f"zero.stage 0 is for train.precision fp32; write zero.stage 1 for {self.train.precision}, which sums "
@@ -119,8 +122,6 @@ class Config(Section):
                 )
 
     def _compiles(self) -> None:
-        if self.model.arch == "auto":
-            raise ValueError("train.compile is for the native encoder; set it to false with model.arch auto")
         if self.zero.stage == 3:
             raise ValueError("train.compile is for zero.stage 0 to 2, whose weights stay in place; set one of the two")
         if self.train.fused_kernels:
@@ -134,10 +135,3 @@ class Config(Section):
                 f"masking.rate {least:g} is less than half a token of a row of {shortest} slots, so nothing would be "
                 f"predicted; raise it to {math.ceil(500 / (shortest - 2)) / 1000:g} at least, or make rows longer"
             )
-
-    def _unread(self, *names: str, because: str) -> None:
-        for name in names:
-            if getattr(self.masking, name) != MaskingConfig.model_fields[name].default:
-                raise ValueError(
-                    f"masking.{name} says which tokens to mask and how, and objective: {because}; remove it"
-                )

@@ -32,6 +32,14 @@ _OWN_SLOT = 2  # of its window half counts, and in that half the token itself
 _VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
 _SPLIT = ("query", "key", "value")  # one matrix in the native encoder
 
+_SIZES = {  # of a shape, and what transformers calls them
+    "vocab_size": "vocab_size",
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "intermediate": "intermediate_size",
+    "init_std": "initializer_range",
+}
 _BERT_LAYER = {
     "attention_out": "attention.output.dense",
     "attention_norm": "attention.output.LayerNorm",
@@ -91,14 +99,9 @@ def from_hugging_face(state: State, shape: EncoderShape) -> State:
 
 def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
     """The configuration under which transformers computes what the native encoder computes."""
-    common: dict[str, Any] = {
-        "vocab_size": shape.vocab_size,
-        "hidden_size": shape.hidden,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "intermediate_size": shape.intermediate,
+    common: dict[str, Any] = {theirs: getattr(shape, ours) for ours, theirs in _SIZES.items()}
+    common |= {
         "max_position_embeddings": shape.first_position + shape.max_positions,
-        "initializer_range": shape.init_std,
         "pad_token_id": shape.pad_id,
         "bos_token_id": None,  # and those below: the families' own ids are not those of our vocabulary
         "eos_token_id": None,
@@ -149,16 +152,8 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
     arch = "modernbert" if kind == _MODERN_CAUSAL else kind
     if arch not in MODELS:
         raise UserError(f"a model of the kind {kind!r} has no native form; there are {', '.join(MODELS)}")
-    values: dict[str, Any] = {
-        "arch": arch,
-        "vocab_size": config.vocab_size,
-        "layers": config.num_hidden_layers,
-        "hidden": config.hidden_size,
-        "heads": config.num_attention_heads,
-        "intermediate": config.intermediate_size,
-        "pad_id": config.pad_token_id or 0,
-        "init_std": config.initializer_range,
-    }
+    values: dict[str, Any] = {ours: getattr(config, theirs) for ours, theirs in _SIZES.items()}
+    values |= {"arch": arch, "pad_id": config.pad_token_id or 0}
     first = values["pad_id"] + 1 if arch == "roberta" else 0
     values["max_positions"] = config.max_position_embeddings - first
     if arch == "modernbert":

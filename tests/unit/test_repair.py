@@ -169,7 +169,7 @@ def test_data_without_targets_is_refused(data):
 def test_settings_that_repair_does_not_read_are_refused(data):
     for masking in ({"strategy": "span"}, {"replacement": {"mask": 0.5}}):
         name = next(iter(masking))
-        with pytest.raises(ValueError, match=rf"masking\.{name} says which tokens to mask"):
+        with pytest.raises(ValueError, match=rf"masking\.{name} is not read by objective repair"):
             config_of(data, masking=masking)
     again = Config.model_validate(config_of(data).model_dump(mode="json"))
     assert isinstance(objective_of(again, VOCABULARY, 0, "train"), Repair)
