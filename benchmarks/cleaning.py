@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from benchmarks.prep import texts_of  # noqa: E402
 from data_prep.cleaning.contamination import contaminated, evaluation_grams, evaluation_texts  # noqa: E402
-from data_prep.cleaning.duplicates import document_hashes, resolve_exact  # noqa: E402
-from data_prep.cleaning.minhash import bands_and_rows, resolve_near, signatures  # noqa: E402
+from data_prep.cleaning.minhash import bands_and_rows, signatures  # noqa: E402
+from data_prep.cleaning.repeats import document_hashes, resolve_repeats  # noqa: E402
 from data_prep.cleaning.text import Cleaning, clean_all  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 
@@ -58,8 +58,8 @@ def main() -> None:
         print(lines[-1], flush=True)
     dropped = clean_all(texts, Cleaning(repetition=True))[1].count("repetitive")
     resolved = [
-        f"| exact | {seconds(lambda: resolve(resolve_exact, args.documents, 2), 1):,.1f} |",
-        f"| near | {seconds(lambda: resolve(resolve_near, args.documents, bands_and_rows(0.8)[0]), 1):,.1f} |",
+        f"| exact | {seconds(lambda: resolve(False, args.documents, 2), 1):,.1f} |",
+        f"| near | {seconds(lambda: resolve(True, args.documents, bands_and_rows(0.8)[0]), 1):,.1f} |",
     ]
     report = f"""# What filters cost
 
@@ -92,7 +92,7 @@ def seconds(work: Callable[[], Any], rounds: int) -> float:
     return statistics.median(taken)
 
 
-def resolve(resolver: Callable[..., Any], documents: int, columns: int) -> None:
+def resolve(any_column: bool, documents: int, columns: int) -> None:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         scans = [Path(folder) / f"{task}.scan.npy" for task in range(TASKS)]
@@ -104,7 +104,7 @@ def resolve(resolver: Callable[..., Any], documents: int, columns: int) -> None:
                 rows[:copies] = first[:copies]
             first = rows if first is None else first
             np.save(path, rows)
-        resolver(scans, [Path(folder) / f"{task}.drop.npy" for task in range(TASKS)])
+        resolve_repeats(scans, [Path(folder) / f"{task}.drop.npy" for task in range(TASKS)], any_column)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -118,7 +118,7 @@ def write_data_set(one: Path, shard: ShardInfo, tokens: int, folder: Path) -> Ma
         shards,
         [],
     )
-    write_json(folder / "manifest.json", manifest.to_json())
+    write_json(folder / "manifest.json", asdict(manifest))
     return manifest
 
 

@@ -41,7 +41,7 @@ from data_prep.reader import Dataset  # noqa: E402
 from data_prep.shards import ShardWriter  # noqa: E402
 from data_prep.sources import Found, Options, find_inputs, open_rows  # noqa: E402
 from data_prep.sources.base import Counts  # noqa: E402
-from data_prep.sources.streams import decompressed_chunks  # noqa: E402
+from data_prep.sources.streams import text_chunks  # noqa: E402
 from data_prep.tokenizer import describe, load  # noqa: E402
 
 OURS_A_ROUND = 3  # it takes seconds, so that other work on the machine shows: the median of three counts
@@ -153,7 +153,7 @@ def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
 
     def decompress() -> bytes:
         with open(file, "rb") as compressed:
-            return b"".join(decompressed_chunks(compressed, ".zst", Counts()))
+            return b"".join(text_chunks(compressed, ".zst", Counts()))
 
     chunked, text = took(decompress)
     at_once, _ = took(lambda: zstandard.ZstdDecompressor().decompress(data, max_output_size=len(text)))

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_prep.cleaning.arrays import load_integers, row_writer
-from data_prep.cleaning.duplicates import document_hashes, resolve_exact
-from data_prep.cleaning.minhash import resolve_near, signatures
-from data_prep.cleaning.repeats import MAX_BYTES
+from data_prep.cleaning.minhash import signatures
+from data_prep.cleaning.repeats import MAX_BYTES, document_hashes, resolve_repeats
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
 from data_prep.plan import Plan
@@ -103,11 +102,10 @@ def resolve(plan: Plan, out: Path, max_bytes: int = MAX_BYTES) -> int:
         )
     if not resolved(plan, out):
         (out / "prep" / "drop").mkdir(exist_ok=True)
-        resolvers = {"exact": resolve_exact, "near": resolve_near}
         for kind in kinds(plan):
             scans = [_scan_path(out, task, kind) for task in range(len(plan.tasks))]
             drops = [_drop_path(out, task, kind) for task in range(len(plan.tasks))]
-            resolvers[kind](scans, drops, max_bytes=max_bytes)
+            resolve_repeats(scans, drops, kind == "near", max_bytes)
         write_json(out / "prep" / "drop.json", {"scans": _scans(plan, out), "drops": _drops(plan, out)})
     return sum(_n_dropped(plan, task, out) for task in range(len(plan.tasks)))
 

@@ -14,7 +14,7 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +155,6 @@ class Manifest:
     shards: list[ShardInfo]
     sources: list[SourceInfo]
     index_fingerprint: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def left_out(self) -> dict[str, int]:
         """Documents left out of the whole preparation, by reason."""

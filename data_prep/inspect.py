@@ -16,7 +16,6 @@ PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SEQ_LENS = (128, 512, 1024, 8192)
 SPECIALS_PER_PIECE = 2  # a trainer puts [CLS] and [SEP] around each piece
 _GATHER_DOCUMENTS = 1 << 20  # document lengths counted together
-_COUNTED_LENGTH = 1 << 20  # below it, an array with a count for each length is faster than sorting
 
 Progress = Callable[[int, int], None]
 
@@ -33,12 +32,7 @@ class Lengths:
 
     def add(self, lengths: np.ndarray) -> None:
         """Count the documents of `lengths` [documents]."""
-        if lengths.max(initial=0) < _COUNTED_LENGTH:
-            counted = np.bincount(lengths)
-            values = np.flatnonzero(counted)
-            counts = counted[values]
-        else:
-            values, counts = np.unique(lengths.astype(np.int64), return_counts=True)
+        values, counts = np.unique(lengths.astype(np.int64), return_counts=True)
         merged, place = np.unique(np.concatenate([self.values, values]), return_inverse=True)
         total = np.zeros(len(merged), np.int64)
         np.add.at(total, place, np.concatenate([self.counts, counts]))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import orjson
@@ -57,7 +57,7 @@ def write_manifest(
         sources=list(sources),
         index_fingerprint=index_fingerprint(shards),
     )
-    write_json(folder / "manifest.json", manifest.to_json())
+    write_json(folder / "manifest.json", asdict(manifest))
     return manifest
 
 
@@ -71,7 +71,7 @@ def merge(plan: Plan, records: Sequence[TaskRecord], out: Path) -> list[Manifest
         if not any(record.documents(split) for record in records):
             raise NoDocuments(_nothing(plan, records, split))
     written = [out, out / "prep", *(out / split / "tokenizer" for split in plan.splits)]
-    written += [out / "prep" / name for name in ("tasks", "scan", "drop", "ids", "quarantine", "tokenizer")]
+    written += [out / "prep" / name for name in ("tasks", "scan", "drop", "quarantine", "tokenizer")]
     written += [out / split / name for split in plan.splits for name in ("", "shards")]
     for temporary in (path for folder in set(written) for path in folder.glob(".*.tmp")):
         if is_abandoned(temporary):

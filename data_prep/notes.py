@@ -7,13 +7,12 @@ from data_prep.plan import Input, Plan
 from data_prep.worker import SHORT_TOKENS, TaskRecord
 
 SHORT_SHARE = 0.25  # of the documents, from which on short ones are worth a warning
-_SHARDS = 8  # that the advice on more shards aims at: enough for the workers of a usual DataLoader
 _SPLITS = {"blank": "split at empty lines", "line": "one document a line", "file": "one document a file"}
 
 
 def notes_of(plan: Plan, records: Sequence[TaskRecord]) -> list[str]:
-    """How text files were split, whether the documents are short, and what a single shard cannot do."""
-    return [*encoder_notes(records), *_split_notes(plan, records), *_shard_notes(plan, records)]
+    """Why a faster encoder was left out, how text files were split, and whether their documents are short."""
+    return [*encoder_notes(records), *_split_notes(plan, records)]
 
 
 def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
@@ -42,21 +41,6 @@ def _split_notes(plan: Plan, records: Sequence[TaskRecord]) -> list[str]:
             "text, prepare again with --separator file and another --out."
         )
     return notes
-
-
-def _shard_notes(plan: Plan, records: Sequence[TaskRecord]) -> list[str]:
-    split = plan.splits[0]
-    if sum(len(record.shards[split]) for record in records) != 1:
-        return []
-    size = sum(one.bytes for one in plan.inputs)
-    if any(task.last - task.first > 1 for task in plan.tasks):
-        advice = f"prepare again with --task-mb {max(0.001, size / _SHARDS / 1e6):.2g} and another --out"
-    else:
-        advice = "split the input into several files and prepare again with another --out"
-    return [
-        "note: the data set has one shard. `maskwright train` needs no more; a DataLoader of the webdataset package "
-        f"needs one for each worker. For more shards, {advice}."
-    ]
 
 
 def _count(documents: int) -> str:

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,6 @@ from typing import Any
 from data_prep import deduplicate
 from data_prep.cache import CACHE, CACHE_BYTES, Cache
 from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
-from data_prep.document_ids import id_note
 from data_prep.errors import UserError, interrupted
 from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file
 from data_prep.format import Manifest, TokenizerInfo
@@ -108,7 +108,7 @@ def plan_only(request: Request) -> tuple[Plan, list[str]]:
 
 def scan_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = show_nothing) -> None:
     """Scan these tasks for duplicates; what holds of `do_tasks` holds here."""
-    _attempt_all(_attempt_scan, "scan", out, tasks, workers, show)
+    _attempt_all(deduplicate.scan, "scan", out, tasks, workers, show)
 
 
 def resolve_tasks(out: Path, max_bytes: int) -> int:
@@ -122,13 +122,13 @@ def do_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = sho
 
     A task that fails does not keep the others from being done; then raises UserError, saying why the first has failed.
     """
-    return _attempt_all(_attempt_task, "task", out, tasks, workers, show)
+    return _attempt_all(run_task, "task", out, tasks, workers, show)
 
 
 def _attempt_all(work: Work, stage: str, out: Path, tasks: Sequence[int], workers: Workers, show: Show) -> list[Any]:
     with _explained(out):
         plan = _checked(out, tasks)
-        results = workers.run(work, tasks, out, _shown(show, stage, plan, tasks))
+        results = workers.run(functools.partial(_attempt, work), tasks, out, _shown(show, stage, plan, tasks))
     failed = [(task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, str)]
     if failed:
         raise UserError(f"{len(failed)} of {len(tasks)} tasks failed, the first being {failed[0][0]}: {failed[0][1]}")
@@ -238,19 +238,10 @@ def _checked(out: Path, tasks: Sequence[int]) -> Plan:
     return plan
 
 
-def _attempt_scan(bench: Workbench, task: int, report: Report) -> str | None:
-    """Why the scan failed, if it did."""
+def _attempt(work: Work, bench: Workbench, task: int, report: Report) -> Any:
+    """The result of a task, or why it failed."""
     try:
-        deduplicate.scan(bench, task, report)
-    except UserError as error:
-        return str(error)
-    return None
-
-
-def _attempt_task(bench: Workbench, task: int, report: Report) -> TaskRecord | str:
-    """The record, or why the task failed."""
-    try:
-        return run_task(bench, task, report)
+        return work(bench, task, report)
     except UserError as error:
         return str(error)
 
@@ -309,5 +300,4 @@ def _sound(folder: Path) -> Manifest:
 def _merge(plan: Plan, records: list[TaskRecord], out: Path) -> tuple[dict[Path, Manifest], list[str]]:
     """Write the manifests; they, by folder, and notes for the user."""
     manifests = dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))
-    repeated = id_note(plan, [record.task for record in records if record.ids_sha256], out)
-    return manifests, notes_of(plan, records) + ([repeated] if repeated else [])
+    return manifests, notes_of(plan, records)

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,10 @@ from data_prep.format import (
     xxh3,
 )
 from data_prep.remote import is_url, open_remote, shown
-from data_prep.storage import RESTORE, LocalStorage, Span, Storage
+from data_prep.storage import RESTORE, LocalStorage, Span
+
+if TYPE_CHECKING:
+    from data_prep.remote_storage import RemoteStorage
 
 _RECORDS = 1 << 14  # block records kept, of some 500 bytes each
 
@@ -285,7 +288,7 @@ class Dataset:
             )
 
 
-def _open_storage(location: str | Path, cache_dir: Path, cache_bytes: int) -> Storage:
+def _open_storage(location: str | Path, cache_dir: Path, cache_bytes: int) -> "LocalStorage | RemoteStorage":
     if isinstance(location, Path) or not is_url(location):
         return LocalStorage(Path(location))
     remote = open_remote(location)

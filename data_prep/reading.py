@@ -20,6 +20,7 @@ from data_prep.typed import typed
 MAX_JSON_BYTES = 64 << 20
 MAX_CONFIG_BYTES = 16 << 20  # of a model's or tokenizer's configuration
 MAX_DEPTH = 100
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _MAX_DIGITS = 40  # of an integer: 128 bits
 _MAX_PATH = 160  # characters of a path in a message
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -115,11 +116,11 @@ def parse_json(data: bytes | str, kind: Any, nan: bool = False) -> Any:
     """
     text = data if isinstance(data, str) else _decoded(data)
     try:
-        value = _decoder(nan).decode(text)
+        value = (_WITH_NAN if nan else _STRICT).decode(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not valid JSON at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
-        raise ValueError(_too_deep()) from None
+        raise ValueError(_TOO_DEEP) from None
     _check_depth(value)
     if _SURROGATE.search(text):
         try:
@@ -168,10 +169,6 @@ def _decoded(data: bytes) -> str:
         raise ValueError(f"it is not text in UTF-8 (byte {error.start + 1})") from None
 
 
-def _decoder(nan: bool) -> json.JSONDecoder:
-    return _WITH_NAN if nan else _STRICT
-
-
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -203,17 +200,13 @@ _STRICT = json.JSONDecoder(
 _WITH_NAN = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole_number)
 
 
-def _too_deep() -> str:
-    return f"it is nested more than {MAX_DEPTH} levels deep"
-
-
 def _check_depth(value: Any) -> None:
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [inner for outer in level for inner in _inside(outer) if type(inner) in (dict, list)]
         if not level:
             return
-    raise ValueError(_too_deep())
+    raise ValueError(_TOO_DEEP)
 
 
 def _inside(value: Any) -> Iterable[Any]:

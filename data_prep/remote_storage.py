@@ -33,7 +33,7 @@ class RemoteStorage:
     def __init__(self, url: str, cache_dir: Path, cache_bytes: int) -> None:
         if shown(url) != url:
             raise UserError(f"{shown(url)} is given with a query; a data set needs the plain URL of its folder.")
-        self.folder = None
+        self.folder: Path | None = None
         self._url = url
         self._opened: tuple[int, Remote] | None = None
         self._cache = Cache(cache_dir, cache_bytes)

@@ -5,10 +5,11 @@ import hashlib
 import io
 import sys
 import tarfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
@@ -60,18 +61,6 @@ class _Hashing:
 
 
 @dataclass
-class _Pending:
-    """What will be the next block."""
-
-    n_tokens: int = 0
-    tokens: list[np.ndarray] = field(default_factory=list)
-    lengths: list[np.ndarray] = field(default_factory=list)
-    words: list[np.ndarray] = field(default_factory=list)
-    targets: list[np.ndarray] = field(default_factory=list)
-    ids: list[str | int] = field(default_factory=list)
-
-
-@dataclass
 class _OpenShard:
     name: str
     tar: _Hashing
@@ -110,7 +99,8 @@ class ShardWriter:
         self._folder, self._task, self._dtype = folder, task, dtype
         self._block_tokens, self._shard_bytes = block_tokens, shard_bytes
         self._version = TARGETS_VERSION if targets else FORMAT_VERSION
-        self._pending = _Pending()
+        self._pending: dict[str, list[Any]] = defaultdict(list)  # parts of each member of the next block
+        self._pending_tokens = 0
         self._next_block = 0
         self._shard: _OpenShard | None = None
         self._stack = contextlib.ExitStack()
@@ -128,7 +118,7 @@ class ShardWriter:
         self._stack.__exit__(kind, error, trace)
 
     def _finish(self) -> None:
-        if self._pending.n_tokens:
+        if self._pending_tokens:
             self._close_block()
         self._close_shard()
 
@@ -155,36 +145,34 @@ class ShardWriter:
         tokens, lengths, ends = tokens.astype(self._dtype, copy=False), lengths.astype("<u4"), np.cumsum(lengths)
         document = token = 0
         while document < len(lengths):
-            room = self._block_tokens - self._pending.n_tokens
+            room = self._block_tokens - self._pending_tokens
             stop = min(int(np.searchsorted(ends, token + room)) + 1, len(lengths))
             end = int(ends[stop - 1])
-            self._pending.n_tokens += end - token
-            self._pending.tokens.append(tokens[token:end])
-            self._pending.lengths.append(lengths[document:stop])
-            if word_starts is not None:
-                self._pending.words.append(word_starts[token:end])
-            if targets is not None:
-                self._pending.targets.append(targets[token:end])
+            self._pending_tokens += end - token
+            self._pending["tokens"].append(tokens[token:end])
+            self._pending["lengths"].append(lengths[document:stop])
+            for name, bits in (("words", word_starts), ("targets", targets)):
+                if bits is not None:
+                    self._pending[name].append(bits[token:end])
             if ids is not None:
-                self._pending.ids.extend(ids[document:stop])
+                self._pending["ids"].extend(ids[document:stop])
             document, token = stop, end
-            if self._pending.n_tokens >= self._block_tokens:
+            if self._pending_tokens >= self._block_tokens:
                 self._close_block()
 
     def _close_block(self) -> None:
-        pending, self._pending = self._pending, _Pending()
-        lengths = np.concatenate(pending.lengths)
+        pending, self._pending, self._pending_tokens = self._pending, defaultdict(list), 0
+        lengths = np.concatenate(pending["lengths"])
         members: dict[str, np.ndarray | bytes] = {
             "ends": np.cumsum(lengths).astype(ENDS_DTYPE),
-            "tokens": np.concatenate(pending.tokens),
+            "tokens": np.concatenate(pending["tokens"]),
         }
-        if pending.words:
-            members["words"] = np.packbits(np.concatenate(pending.words), bitorder="little")
-        if pending.targets:
-            members["targets"] = np.packbits(np.concatenate(pending.targets), bitorder="little")
-        if pending.ids:
-            members["ids"] = orjson.dumps(pending.ids)
-        size = sum(_size(member) for member in members.values())
+        for name in ("words", "targets"):
+            if pending[name]:
+                members[name] = np.packbits(np.concatenate(pending[name]), bitorder="little")
+        if pending["ids"]:
+            members["ids"] = orjson.dumps(pending["ids"])
+        size = sum(len(part) if isinstance(part, bytes) else part.nbytes for part in members.values())
         if self._shard is not None and self._shard.tar.bytes + size > self._shard_bytes:
             self._close_shard()
         self._write_block(self._shard or self._open_shard(), members, lengths)
@@ -235,10 +223,6 @@ class ShardWriter:
                 **shard.totals(),
             )
         )
-
-
-def _size(member: np.ndarray | bytes) -> int:
-    return len(member) if isinstance(member, bytes) else member.nbytes
 
 
 def _index_parts(shard: _OpenShard, dtype: np.dtype, version: int) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from data_prep import format
 from data_prep.errors import DamagedData, MissingDataSet, UnusableInput, working_directory
@@ -31,56 +31,38 @@ class Span(NamedTuple):
     what: str
 
 
-class Storage(Protocol):
-    """The files of one data set. Its methods may be called from any thread, and raise UserError or DamagedData."""
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of a local data set."""
-
-    def place(self, name: str) -> str:
-        """A file of `shards/`, as messages name it."""
-
-    def manifest(self) -> Manifest:
-        """manifest.json, read anew each time."""
-
-    def tokenizer(self, info: TokenizerInfo) -> Path:
-        """A local folder with the tokenizer's files."""
-
-    def index(self, shard: ShardInfo, trusted: bool) -> contextlib.AbstractContextManager[int]:
-        """A descriptor of a shard's index, which has the manifest's size and, unless it is `trusted`, SHA-256."""
-
-    def read(self, span: Span, out: memoryview) -> None:
-        """Read a span into `out` at once; raises unless the bytes have their checksum."""
-
-    def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Of these files of `shards/`, the bytes of each that is there (None: not told)."""
-
-
 class LocalStorage:
-    """A data set in a folder. Between two calls no file is open or mapped, whatever the number of shards."""
+    """A data set in a folder. Between two calls no file is open or mapped, whatever the number of shards.
+
+    RemoteStorage has the same methods. They may be called from any thread, and raise UserError or DamagedData.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._shards = str(folder / "shards")
 
     def place(self, name: str) -> str:
+        """A file of `shards/`, as messages name it."""
         return f"{self._shards}/{name}"
 
     def manifest(self) -> Manifest:
+        """manifest.json, read anew each time."""
         return read_manifest(self.folder)
 
     def tokenizer(self, info: TokenizerInfo) -> Path:
+        """A local folder with the tokenizer's files."""
         return self.folder / "tokenizer"
 
     @contextlib.contextmanager
     def index(self, shard: ShardInfo, trusted: bool) -> Iterator[int]:
+        """A descriptor of an index, which has the manifest's size and, unless it is `trusted`, SHA-256."""
         with self._opened(shard.index_name) as descriptor:
             if problem := index_problem(descriptor, shard, trusted):
                 raise DamagedData(f"{self.place(shard.index_name)} {problem}")
             yield descriptor
 
     def read(self, span: Span, out: memoryview) -> None:
+        """Read a span into `out` at once; raises unless the bytes have their checksum."""
         with self._opened(span.shard.name) as descriptor:
             there = read_into(descriptor, out, span.offset)
             size = os.fstat(descriptor).st_size
@@ -93,6 +75,7 @@ class LocalStorage:
         check_span(path, span, out)
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Of these files of `shards/`, the bytes of each that is there (None: not told)."""
         try:
             with os.scandir(self._shards) as entries:
                 there = {entry.name for entry in entries}

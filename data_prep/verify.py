@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +51,10 @@ def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> 
     tables = []
     done, total = 0, sum(shard.bytes for shard in manifest.shards)
     for shard, report in zip(manifest.shards, reports, strict=True):
-        yield from report.problems
-        if report.table is not None:
-            tables.append(report.table)
+        problems, table = report
+        yield from problems
+        if table is not None:
+            tables.append(table)
         done += shard.bytes
         if progress:
             progress(done, total)
@@ -63,43 +64,37 @@ def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> 
     yield from _strangers(folder / "shards", known)
 
 
-@dataclass
-class _Report:
-    """What is wrong with a shard, and its block table [blocks] if that can be read."""
-
-    problems: list[str] = field(default_factory=list)
-    table: np.ndarray | None = None
-
-
 @dataclass(frozen=True)
 class _ShardCheck:
-    """The check of one shard, in a form that can be sent to another process."""
+    """The check of one shard, in a form that can be sent to another process.
+
+    It gives what is wrong, and the block table [blocks] if that can be read.
+    """
 
     folder: Path
     tokenizer: TokenizerInfo
     dtype: str
     version: int
 
-    def __call__(self, shard: ShardInfo) -> _Report:
+    def __call__(self, shard: ShardInfo) -> tuple[list[str], np.ndarray | None]:
         tar, index = self.folder / shard.name, self.folder / shard.index_name
         tar_is_wrong = _file_problem(tar, shard.bytes, shard.sha256)
         index_is_wrong = _file_problem(index, shard.index_bytes, shard.index_sha256)
-        report = _Report([problem for problem in (tar_is_wrong, index_is_wrong) if problem])
+        problems = [problem for problem in (tar_is_wrong, index_is_wrong) if problem]
         if index_is_wrong:
-            return report
+            return problems, None
         dtype = np.dtype(self.dtype).newbyteorder("<")
         try:
             table, lengths = shard_index(map_file(index), shard, dtype, self.version)
         except ValueError as error:
-            report.problems.append(f"{shard.index_name}: {error}")
-            return report
-        report.table = table.copy()
+            return [*problems, f"{shard.index_name}: {error}"], None
+        table = table.copy()
         try:
             content = np.frombuffer(map_file(tar), "u1") if tar.stat().st_size else np.zeros(0, "u1")
         except OSError:
-            return report  # it is missing or cannot be read, as has been said
-        report.problems += [f"{shard.name}{line}" for line in self._content_problems(content, table, lengths, dtype)]
-        return report
+            return problems, table  # it is missing or cannot be read, as has been said
+        problems += [f"{shard.name}{line}" for line in self._content_problems(content, table, lengths, dtype)]
+        return problems, table
 
     def _content_problems(
         self, tar: np.ndarray, table: np.ndarray, lengths: np.ndarray, dtype: np.dtype

@@ -1,8 +1,6 @@
 """One idempotent task: a range of an input to shards of its own, then a record of what was written."""
 
 import contextlib
-import itertools
-from array import array
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +13,6 @@ from tokenizers import Tokenizer
 from data_prep import deduplicate
 from data_prep.alignment import UNCHANGED, targets_of
 from data_prep.cleaning.contamination import Grams
-from data_prep.document_ids import hash_of, ids_path, save_hashes
 from data_prep.documents import Documents, Quarantine, Unreadable, quarantine_path
 from data_prep.encoding import Encoder, Encoders
 from data_prep.errors import UserError
@@ -38,8 +35,8 @@ class TaskRecord:
     """OUT/prep/tasks/NNNNN.json. `shards` and `text_bytes` are by split; `lines` are those of the task's range.
 
     `drop_sha256` is that of the list of duplicates that was applied; `note` says why a faster encoder was left out;
-    `short_documents` are those of less than SHORT_TOKENS; `ids_sha256` is that of the hashes of the documents' ids, if
-    there are ids. Records of earlier versions have neither.
+    `short_documents` are those of less than SHORT_TOKENS, of which some records of earlier versions do not tell;
+    `ids_sha256`, which those may have, is not used.
     """
 
     hash: str
@@ -111,13 +108,6 @@ class Workbench:
         forbidden[[id for name, id in info.special_ids.items() if name != "unk"]] = True
         return forbidden
 
-    @cached_property
-    def forbidden_range(self) -> tuple[int, int]:
-        """All forbidden ids are at most the first or at least the second: one at either end, as special tokens are."""
-        half = len(self.forbidden) // 2
-        ids = np.flatnonzero(self.forbidden)
-        return int(ids[ids < half].max(initial=-1)), int(ids[ids >= half].min(initial=len(self.forbidden)))
-
     def documents(self, task: int, quarantine: Quarantine | None = None) -> Documents:
         """The documents of a task; raises UserError if its input is not as it was when it was planned."""
         unit = self.plan.tasks[task]
@@ -162,8 +152,6 @@ def verified_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
             written[out / split / "shards" / shard.index_name] = shard.index_sha256
     if record.quarantine_sha256 is not None:
         written[quarantine_path(out, task)] = record.quarantine_sha256
-    if record.ids_sha256 is not None:
-        written[ids_path(out, task)] = record.ids_sha256
     try:
         return record if all(sha256_file(path) == digest for path, digest in written.items()) else None
     except OSError:
@@ -204,7 +192,6 @@ class _Task:
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
         self.kept = self.tokens = self.short = 0
         self.has_ids = self.plan.settings.reading.id_field is not None
-        self.id_hashes = array("Q")
 
     def run(self, report: Report) -> TaskRecord:
         encoder: Encoder | None = None
@@ -233,7 +220,6 @@ class _Task:
             encoder=encoder.name if encoder else "none",
             note=note,
             short_documents=self.short,
-            ids_sha256=save_hashes(self.bench.out, self.task, self.id_hashes) if self.has_ids else None,
         )
 
     def _writer(self, split: str) -> ShardWriter:
@@ -253,8 +239,6 @@ class _Task:
             keep &= changed
         sizes = np.array([_utf8_bytes(row.text) for row in batch])
         names = [row.id for row in batch] if self.has_ids else None
-        if names is not None:
-            self.id_hashes.extend(hash_of(name) for name in itertools.compress(names, keep))
         for split, chosen in self._split(batch).items():
             chosen = chosen & keep
             self.text_bytes[split] += int(sizes[chosen].sum())
@@ -267,9 +251,7 @@ class _Task:
         """Documents with a token and without a pad, cls, sep or mask id, bool [n_documents]; the others are counted."""
         keep = lengths > 0
         self.documents.left_out["empty"] += int((~keep).sum())
-        low, high = self.bench.forbidden_range
-        suspects = np.flatnonzero((ids <= low) | (ids >= high))
-        bad = suspects[self.bench.forbidden[ids[suspects]]]
+        bad = np.flatnonzero(self.bench.forbidden[ids])
         if len(bad):
             special = np.unique(np.searchsorted(np.cumsum(lengths), bad, side="right"))
             for index in special:

@@ -9,11 +9,9 @@ for fast and accurate minwise hashing"). Bands as in Leskovec et al., "Mining of
 
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
-from data_prep.cleaning.repeats import MAX_BYTES, Report, resolve
 from data_prep.cleaning.words import batches, mix, ngrams, parts, word_hashes
 
 VALUES = 128
@@ -43,18 +41,6 @@ def sketches(texts: Sequence[str]) -> np.ndarray:
         places = (grams >> np.uint64(64 - 7)).astype(np.int64)
         np.minimum.at(values, owners * VALUES + places, np.minimum(grams, _EMPTY - np.uint64(1)))
     return _densified(values.reshape(len(texts), VALUES))
-
-
-def resolve_near(
-    band_files: Sequence[Path], drop_files: Sequence[Path], max_bytes: int = MAX_BYTES, report: Report | None = None
-) -> np.ndarray:
-    """Write for each task which documents share a band with any earlier document, be that dropped or not.
-
-    Of a cluster (documents linked by shared bands) its earliest stays, and so does each other one that resembles none
-    before it. A union of whole clusters would drop such a document as soon as a later one links it to the rest; here
-    an answer, once given, stands whatever is appended. Files, memory, time and result: see `repeats.resolve`.
-    """
-    return resolve(band_files, drop_files, any_column=True, max_bytes=max_bytes, report=report)
 
 
 def _densified(values: np.ndarray) -> np.ndarray:

@@ -1,10 +1,11 @@
 """Which keys occurred before: in memory by hashing, in files by passes over ranges of the keys."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from data_prep.cleaning.arrays import load_uint64, save_array
 from data_prep.cleaning.words import mix
@@ -14,7 +15,12 @@ MAX_BYTES = 512 << 20
 _BYTES_A_KEY = 128  # the working memory of a pass, measured
 _ROWS = 1 << 18  # of a file, looked at in one go
 
-Report = Callable[[float], None]
+
+def document_hashes(texts: Sequence[str]) -> np.ndarray:
+    """xxh3_128 of the texts' UTF-8, high half first, uint64 [n_texts, 2]."""
+    digest = xxhash.xxh3_128_digest
+    digests = b"".join([digest(text.encode("utf-8", "surrogatepass")) for text in texts])
+    return np.frombuffer(digests, dtype=">u8").reshape(-1, 2).astype(np.uint64)
 
 
 def first_index(keys: np.ndarray) -> np.ndarray:
@@ -40,19 +46,22 @@ def first_index(keys: np.ndarray) -> np.ndarray:
     return first
 
 
-def resolve(
+def resolve_repeats(
     key_files: Sequence[Path],
     drop_files: Sequence[Path],
     any_column: bool,
     max_bytes: int = MAX_BYTES,
-    report: Report | None = None,
 ) -> np.ndarray:
     """Write for each task the documents that repeat an earlier one; return how many, int64 [n_tasks].
 
     `key_files` hold uint64 [n_documents, columns], a file a task, in task order. A document repeats an earlier one if
     its whole row occurred before, or, with `any_column`, if any of its non-zero elements did. `drop_files`, one for
     each of them, get the sorted indices of these documents, uint32 [n_dropped]. Nothing depends on later documents, so
-    appended tasks change no earlier answer. `report` is called with the finished fraction.
+    appended tasks change no earlier answer.
+
+    Of a cluster of near duplicates (documents linked by shared bands) the earliest stays, and so does each other one
+    that resembles none before it. A union of whole clusters would drop such a document as soon as a later one links it
+    to the rest; here an answer, once given, stands whatever is appended.
 
     Finding takes O(keys) time, expected; reading takes O(keys x passes) with 256 x keys / max_bytes passes, each over
     one range of keys. Copies of a key need no memory. Besides, a byte a document is kept in an unnamed, mapped
@@ -75,8 +84,6 @@ def resolve(
             current = _Pass(dropped, capacity)
             for task, path in enumerate(key_files):
                 _add_file(current, path, int(ends[task]) - shapes[task][0], bounds, any_column)
-                if report:
-                    report((number + (task + 1) / len(key_files)) / passes)
             current.compact()
         counts = np.zeros(len(shapes), dtype=np.int64)
         for task, (rows, _) in enumerate(shapes):

@@ -33,12 +33,9 @@ def examine(found: Found, cache: Cache, options: Options | None = None) -> Exami
     UserError for what cannot be read at all: a damaged footer, no column of the text field's name.
     """
     options = options or Options()
-    if found.kind == "txt" and options.id_field:
-        raise UserError(f"{shown(found.location)} has no fields, and so no {options.id_field!r}; leave out --id-field.")
-    if found.kind == "txt" and options.wrong_field:
-        raise UserError(
-            f"{shown(found.location)} has no fields, and so no {options.wrong_field!r}; leave out --wrong-field."
-        )
+    for option, field in (("--id-field", options.id_field), ("--wrong-field", options.wrong_field)):
+        if found.kind == "txt" and field:
+            raise UserError(f"{shown(found.location)} has no fields, and so no {field!r}; leave out {option}.")
     if found.kind == "hub":
         from data_prep.sources.hub import examine_hub
 

@@ -13,11 +13,12 @@ from typing import BinaryIO
 
 import orjson
 
+from data_prep.compressed import DAMAGE
 from data_prep.errors import UnusableInput
 from data_prep.reading import open_regular
 from data_prep.remote import shown
 from data_prep.sources.base import Counts, Options, Row, compression_of, getter, too_long
-from data_prep.sources.streams import DAMAGE, decompressed_chunks, line_batches, plain_chunks
+from data_prep.sources.streams import line_batches, plain_chunks, text_chunks
 
 Batches = Iterator[list[bytes | None]]
 _BINARY = "the file is binary, not UTF-8 text: give a text file, or take it out of the input"
@@ -42,7 +43,7 @@ def read_lines(
             start, end = _boundaries(file, first, last, _separator_test(kind, options.separator), max_bytes, location)
         compression = compression_of(location)
         if compression and end:
-            chunks = decompressed_chunks(file, compression, counts)
+            chunks = text_chunks(file, compression, counts)
         else:
             chunks = plain_chunks(file, start, end, counts)
         batches = line_batches(chunks, max_bytes, start == 0)

@@ -1,21 +1,13 @@
 """Bytes of text files: decompression, and lines, with bounded memory."""
 
-import zlib
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import BinaryIO
 
-import zstandard
-
+from data_prep.compressed import decompressed_chunks
 from data_prep.sources.base import Counts
 
-DAMAGE = (EOFError, zlib.error, zstandard.ZstdError)
 BOM = b"\xef\xbb\xbf"
 _CHUNK_BYTES = 1 << 20
-# Decompressors, and how much they are fed at a time: hostile bytes expand 1,000-fold in gzip and 32,000-fold in zstd.
-_FRAMES: dict[str, tuple[Callable[[], Any], int]] = {
-    ".gz": (lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), 1 << 16),
-    ".zst": (lambda: zstandard.ZstdDecompressor().decompressobj(), 1 << 12),
-}
 
 
 def plain_chunks(file: BinaryIO, start: int, end: int, counts: Counts) -> Iterator[bytes]:
@@ -28,27 +20,13 @@ def plain_chunks(file: BinaryIO, start: int, end: int, counts: Counts) -> Iterat
         yield chunk
 
 
-def decompressed_chunks(file: BinaryIO, compression: str, counts: Counts) -> Iterator[bytes]:
-    """All text of a .gz or .zst file; raises one of DAMAGE where the compressed stream is cut or damaged.
-
-    Frames are followed here because zstandard's stream reader ends silently within a truncated one.
-    """
-    new_frame, piece_bytes = _FRAMES[compression]
-    frame = new_frame()
-    inside = False
-    while data := file.read(piece_bytes):
-        counts.bytes_read += len(data)
-        while data:
-            chunk = frame.decompress(data)
-            inside, data = not frame.eof, frame.unused_data
-            if frame.eof:
-                frame = new_frame()
-                data = data.lstrip(b"\0")  # gzip files may be padded
-            for start in range(0, len(chunk), _CHUNK_BYTES):
-                yield chunk[start : start + _CHUNK_BYTES]
-            counts.text_bytes += len(chunk)
-    if inside:
-        raise EOFError("it ends within compressed data")
+def text_chunks(file: BinaryIO, compression: str, counts: Counts) -> Iterator[bytes]:
+    """All text of a .gz or .zst file; raises one of DAMAGE where the compressed stream is cut or damaged."""
+    for chunk in decompressed_chunks(file, compression):
+        counts.bytes_read = file.tell()
+        for start in range(0, len(chunk), _CHUNK_BYTES):
+            yield chunk[start : start + _CHUNK_BYTES]
+        counts.text_bytes += len(chunk)
 
 
 def line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Iterator[list[bytes | None]]:

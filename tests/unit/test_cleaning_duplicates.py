@@ -1,5 +1,6 @@
 """Documents that repeat an earlier one: against plain Python, over tasks and passes, within a bound of memory."""
 
+import functools
 import random
 import tracemalloc
 
@@ -8,12 +9,10 @@ import pytest
 import xxhash
 
 from data_prep.cleaning.arrays import row_writer, save_array
-from data_prep.cleaning.duplicates import document_hashes, resolve_exact
-from data_prep.cleaning.minhash import resolve_near
-from data_prep.cleaning.repeats import first_index
+from data_prep.cleaning.repeats import document_hashes, first_index, resolve_repeats
 from data_prep.errors import DamagedData
 
-RESOLVE = {"exact": resolve_exact, "near": resolve_near}
+RESOLVE = {kind: functools.partial(resolve_repeats, any_column=kind == "near") for kind in ("exact", "near")}
 
 
 def plain(kind: str, tasks: list[np.ndarray]) -> list[list[int]]:
@@ -102,7 +101,7 @@ def test_the_first_copy_stays(tmp_path):
     texts = ["one", "two", "one", "three", "two", "one"]
     tasks = [document_hashes(texts), document_hashes([]), document_hashes(["four", "three", "four"])]
     assert resolved("exact", tasks, tmp_path) == [[2, 4, 5], [], [1, 2]]
-    assert resolve_exact([], []).tolist() == []
+    assert RESOLVE["exact"]([], []).tolist() == []
 
 
 def test_half_equal_hashes_are_no_copies(tmp_path):
@@ -146,14 +145,6 @@ def test_memory_is_bounded(kind, columns, copies, tmp_path):
         assert peaks[1] > 2 * peaks[0], "the bound has no effect"
 
 
-def test_progress(tmp_path):
-    shares: list[float] = []
-    resolved("exact", random_tasks(3, "exact"), tmp_path, max_bytes=4_000, report=shares.append)
-    assert shares == sorted(shares)
-    assert len(set(shares)) > 7
-    assert shares[-1] == 1
-
-
 def test_damaged_key_files(tmp_path):
     key, drop, other = (tmp_path / name for name in ("key.npy", "drop.npy", "other.npy"))
     save_array(key, np.ones((5, 2), np.uint64))
@@ -161,15 +152,15 @@ def test_damaged_key_files(tmp_path):
     for bad in (good[:-3], good[:40], b""):
         key.write_bytes(bad)
         with pytest.raises(DamagedData, match=r"key\.npy"):
-            resolve_exact([key], [drop])
+            RESOLVE["exact"]([key], [drop])
     key.unlink()
     with pytest.raises(DamagedData, match=r"key\.npy"):
-        resolve_exact([key], [drop])
+        RESOLVE["exact"]([key], [drop])
     for array in (np.ones((5, 2)), np.ones(5, np.uint64), np.ones((5, 3), np.uint64)):
         save_array(other, np.ones((5, 2), np.uint64))
         save_array(key, array)
         with pytest.raises(DamagedData, match=r"key\.npy"):
-            resolve_exact([other, key], [drop, drop])
+            RESOLVE["exact"]([other, key], [drop, drop])
     assert not drop.exists()
 
 

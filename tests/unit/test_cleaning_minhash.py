@@ -9,10 +9,10 @@ from data_prep.cleaning.arrays import save_array
 from data_prep.cleaning.minhash import (
     VALUES,
     bands_and_rows,
-    resolve_near,
     signatures,
     sketches,
 )
+from data_prep.cleaning.repeats import resolve_repeats
 
 
 def detection_probability(similarity: float, bands: int, rows: int) -> float:
@@ -135,5 +135,5 @@ def test_clusters(tmp_path):
     for path, documents in zip(keys, tasks, strict=True):
         rng.shuffle(documents)
         save_array(path, signatures(texts(documents)))
-    counts = resolve_near(keys, drops)
+    counts = resolve_repeats(keys, drops, any_column=True)
     assert counts.tolist() == [0, 30, 95]
