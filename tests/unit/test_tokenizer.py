@@ -189,7 +189,7 @@ def test_a_hub_that_cannot_help_is_named(tmp_path):
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 1
-    assert "UserError: No tokenizer at owner/name (working directory:" in result.stderr
+    assert "UnusableInput: No tokenizer at owner/name (working directory:" in result.stderr
     assert not (tmp_path / "into").exists()
 
 
