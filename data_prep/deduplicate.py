@@ -30,7 +30,7 @@ from data_prep.sources import Row
 from data_prep.typed import typed
 
 if TYPE_CHECKING:
-    from data_prep.worker import Workbench
+    from data_prep.workbench import Workbench
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
 

@@ -22,7 +22,7 @@ from data_prep.processes import deaf, start_worker
 from data_prep.progress import Progress, Report
 
 if TYPE_CHECKING:
-    from data_prep.worker import Workbench
+    from data_prep.workbench import Workbench
 
 Work = Callable[["Workbench", int, Report], Any]
 """A function of a module, which does one task and reports the totals of it."""
@@ -147,7 +147,7 @@ def _sum(one: Progress, other: Progress) -> Progress:
 
 
 def _bench(out: Path) -> "Workbench":
-    from data_prep.worker import Workbench
+    from data_prep.workbench import Workbench
 
     return Workbench(out)
 

@@ -38,7 +38,8 @@ from data_prep.reader import Dataset
 from data_prep.remote import is_url
 from data_prep.sources import Found, examine
 from data_prep.tokenizer import copy_files, describe
-from data_prep.worker import TaskRecord, Workbench, read_record, record_path, run_task, suffices, verified_record
+from data_prep.workbench import Workbench
+from data_prep.worker import TaskRecord, read_record, record_path, run_task, suffices, verified_record
 
 Show = Callable[[str, Progress, int], None]
 """Gets a stage's name, its totals and the bytes of all its input."""
