@@ -38,10 +38,8 @@ def hosts(
 
       maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 train.steps=2000
     """
-    from launchers.hostfile import read_hostfile
-    from launchers.hosts.check import check_hosts
-    from launchers.hosts.job import HostsJob
-    from launchers.hosts.remote import ssh_command
+    from launchers.hosts.check import check_hosts, read_hostfile
+    from launchers.hosts.remote import HostsJob, ssh_command
     from launchers.hosts.start import start_over_ssh
     from launchers.local import supervise
     from pretrain.config import load_config

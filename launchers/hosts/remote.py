@@ -6,12 +6,12 @@ import subprocess
 import tempfile
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError, one_line
 from data_prep.reading import parse_json
 from data_prep.typed import typed
-from launchers.hosts.job import HostsJob
 
 SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 """Never asks, and gives up on a host that does not answer."""
@@ -21,6 +21,23 @@ MARK = "maskwright: "
 """Begins an answer's line, among what a host's shell profile may print."""
 _SSH_FAILED = 255
 _ANSWER_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class HostsJob:
+    """One run on `hosts`, in rank order. Paths are absolute and the same on all hosts."""
+
+    config: Path
+    overrides: list[str]
+    run_dir: Path
+    hosts: list[str]
+    processes: int
+    """of each host"""
+    cpu: bool
+    working_dir: Path
+    python: Path
+    python_path: str
+    """PYTHONPATH of this machine, perhaps empty"""
 
 
 def ssh_command(job: HostsJob, host: str, module: str) -> list[str]:

@@ -5,13 +5,20 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 
 from data_prep.processes import die_with_parent
-from launchers.hosts.job import HostsJob, forwarded
-from launchers.hosts.remote import ssh_command
+from launchers.hosts.remote import HostsJob, ssh_command
 from launchers.ranks import command_of
 from launchers.stopping import StopSignals, on_stop_signals
 
+FORWARDED = (
+    *("MLFLOW_", "NCCL_", "GLOO_", "TORCH", "CUDA_", "TRITON_", "DS_", "OMP_", "UCX_"),
+    *("HF_", "AWS_", "GOOGLE_", "AZURE_", "FSSPEC_", "WANDB_", "MASKWRIGHT_"),
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+)
+"""Beginnings of the names of environment variables that a run may depend on, and that mean the same on every host."""
+_OF_ONE_HOST = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH")
 _GRACE_SECONDS = 60.0
 """How long the other hosts may go on when one host's processes have ended."""
 
@@ -49,6 +56,12 @@ def requests(job: HostsJob, address: str, port: int) -> list[dict[str, object]]:
     shared = {"environment": forwarded(os.environ), "processes": job.processes, "cpu": job.cpu}
     commands = [command_of(str(job.python), devices, node, nodes, address, port, arguments) for node in range(nodes)]
     return [{"command": command, **shared} for command in commands]
+
+
+def forwarded(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of this machine that the hosts' processes get, secrets among them."""
+    names = [name for name in environment if name.startswith(FORWARDED) and name not in _OF_ONE_HOST]
+    return {name: environment[name] for name in names}
 
 
 def _wait(nodes: list["subprocess.Popen[bytes]"]) -> int:

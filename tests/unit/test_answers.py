@@ -12,11 +12,10 @@ import pytest
 from data_prep.errors import UserError
 from data_prep.reading import parse_json
 from launchers.doctor.node import print_value, values_by_task
-from launchers.hostfile import read_hostfile
-from launchers.hosts.job import HostsJob
+from launchers.hosts.check import read_hostfile
 from launchers.hosts.node import Request
 from launchers.hosts.probe import HostFacts
-from launchers.hosts.remote import MARK, read_answer
+from launchers.hosts.remote import MARK, HostsJob, read_answer
 from launchers.hosts.start import requests
 from tests.support.forked import ROOT
 

@@ -9,12 +9,10 @@ import pytest
 
 from data_prep.errors import UserError
 from data_prep.remote import is_secret
-from launchers.hostfile import read_hostfile
-from launchers.hosts.check import disagreement, master_address
-from launchers.hosts.job import HostsJob, forwarded
+from launchers.hosts.check import disagreement, master_address, read_hostfile
 from launchers.hosts.probe import HostFacts
-from launchers.hosts.remote import ssh_command
-from launchers.hosts.start import requests
+from launchers.hosts.remote import HostsJob, ssh_command
+from launchers.hosts.start import forwarded, requests
 from pretrain.rendezvous import complete, local_processes
 from tests.support.secrets import SECRETS
 
