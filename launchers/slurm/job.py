@@ -18,7 +18,7 @@ _SUBMIT = "submit the run again"
 class Job(BaseModel):
     """One training run on one allocation. Paths are absolute, and on storage that all nodes share."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True)  # a job that waits may be of an earlier version
 
     config: Path
     run_dir: Path
