@@ -53,6 +53,11 @@ def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what a library says of an error, without a full stop."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def concise(text: str) -> str:
     """`text` as one line of at most MAX_MESSAGE characters, with control characters as escapes such as `\\n`.
 

@@ -1,4 +1,7 @@
-"""Durable writes: a file exists under its final name only when all of its bytes are on disk."""
+"""Durable writes, locks, and opening of regular files.
+
+A file exists under its final name only when all of its bytes are on disk.
+"""
 
 import contextlib
 import errno
@@ -9,6 +12,7 @@ import mmap
 import os
 import shutil
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,10 +20,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_prep.errors import UserError, cannot_write
-from data_prep.reading import open_plain
 
 _POLL_SECONDS = 0.02  # between two attempts to take a lock
 ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a symbolic link",
+}
 
 
 class LockHeldError(Exception):
@@ -84,12 +97,10 @@ def make_folder(path: Path) -> None:
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """A binary file that appears at `path`, complete and on disk, when the block ends without an exception.
 
-    The temporary name carries host and process id, so that two writers of one path never share a file.
-
     Raises:
         OSError: with `path` as its file name, where the disk takes no more.
     """
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -119,7 +130,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     temporary.mkdir()
     try:
         yield temporary
@@ -128,6 +139,11 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         fsync_path(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    """Where `path` is written first. Host and process id keep two writers of one path apart."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
 
 
 def is_abandoned(temporary: Path) -> bool:
@@ -193,6 +209,32 @@ def check_writable(path: Path, option: str = "--out", inside: bool = False) -> N
             pass
     except OSError as error:
         raise cannot_write(path, error, option) from None
+
+
+def open_plain(path: Path | str, follow: bool = True) -> BinaryIO:
+    """Open a regular file for reading. Anything else is refused without being opened, so that nothing blocks.
+
+    Args:
+        follow: symbolic links; else they are refused as well.
+
+    Raises:
+        OSError: if there is none, it is something else, or it cannot be opened. ValueError: if its name has a NUL.
+    """
+    _require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    descriptor = os.open(path, flags | (0 if follow else os.O_NOFOLLOW))
+    try:
+        _require_regular(path, os.fstat(descriptor).st_mode)  # it may have been replaced meanwhile
+    except OSError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "rb")
+
+
+def _require_regular(path: Path | str, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
 
 
 def sha256_file(path: Path) -> str:

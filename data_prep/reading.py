@@ -3,18 +3,16 @@
 Every failure is one UserError of one line, which names the file, the place in it and what is expected.
 """
 
-import errno
 import json
 import math
-import os
 import re
 import reprlib
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_prep.errors import MAX_MESSAGE, MissingFile, UnusableInput, UserError, one_line
+from data_prep.files import open_plain
 from data_prep.typed import typed
 
 MAX_JSON_BYTES = 64 << 20
@@ -24,34 +22,6 @@ _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _MAX_DIGITS = 40  # of an integer: 128 bits
 _MAX_PATH = 160  # characters of a path in a message
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFLNK: "a symbolic link",
-}
-
-
-def open_plain(path: Path | str, follow: bool = True) -> BinaryIO:
-    """Open a regular file for reading. Anything else is refused without being opened, so that nothing blocks.
-
-    Args:
-        follow: symbolic links; else they are refused as well.
-
-    Raises:
-        OSError: if there is none, it is something else, or it cannot be opened. ValueError: if its name has a NUL.
-    """
-    _require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    descriptor = os.open(path, flags | (0 if follow else os.O_NOFOLLOW))
-    try:
-        _require_regular(path, os.fstat(descriptor).st_mode)  # it may have been replaced meanwhile
-    except OSError:
-        os.close(descriptor)
-        raise
-    return open(descriptor, "rb")
 
 
 def open_regular(path: Path, follow: bool = True) -> BinaryIO:
@@ -154,12 +124,6 @@ def shown_path(path: Path | str) -> str:
 
 def _with_hint(said: str, hint: str) -> str:
     return one_line(f"{said.removesuffix('.')}; {hint.removesuffix('.')}." if hint else said)
-
-
-def _require_regular(path: Path | str, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
 
 
 def _decoded(data: bytes) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from data_prep.errors import NO_ROOM, UserError
+from data_prep.errors import NO_ROOM, UserError, first_line
 
 T = TypeVar("T")
 ATTEMPTS = 5
@@ -183,7 +183,7 @@ def _first_line(error: BaseException) -> str:
     status, reason = getattr(error, "status", None), getattr(error, "message", "")
     if status:  # of an HTTP response; its text repeats the URL, signature and all
         return f"the server answered {status} {reason}".rstrip()
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].partition("?")[0]
+    return first_line(error).partition("?")[0]
 
 
 def identity(remote: Remote) -> Identity:

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from data_prep import format
 from data_prep.errors import DamagedData, MissingDataSet, UnusableInput, working_directory
-from data_prep.files import map_file, read_into
+from data_prep.files import map_file, open_plain, read_into
 from data_prep.folders import kind_of, not_a
 from data_prep.format import Manifest, ShardInfo, TokenizerInfo, parse_manifest, xxh3
-from data_prep.reading import open_plain
 
 STAT_THREADS = 16
 RESTORE = "restore it or prepare the data set again"

@@ -165,14 +165,10 @@ def _download(hub_id: str) -> Path:
         raise UnusableInput(
             f"{hub_id} on the hub needs permission; ask for it there and run `hf auth login`."
         ) from error
-    except RepositoryNotFoundError as error:
-        where = f"{hub_id}{working_directory(hub_id)}"
-        raise UnusableInput(f"No tokenizer at {where}, and none of that name on the hub. {_CREATE}") from error
     except Exception as error:  # any error of an HTTP client
-        where = f"{hub_id}{working_directory(hub_id)}"
-        raise UnusableInput(
-            f"No tokenizer at {where}, and the Hugging Face hub cannot be reached. {_CREATE}"
-        ) from error
+        unknown = isinstance(error, RepositoryNotFoundError)
+        hub = "none of that name on the hub" if unknown else "the Hugging Face hub cannot be reached"
+        raise UnusableInput(f"No tokenizer at {hub_id}{working_directory(hub_id)}, and {hub}. {_CREATE}") from error
 
 
 def _replace_files(sources: dict[str, Path], into: Path) -> Path:

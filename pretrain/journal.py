@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from data_prep.reading import open_plain
+from data_prep.files import open_plain
 from data_prep.typed import MAX_NUMBER, YEAR_9999
 from pretrain.lines import LineFile
 

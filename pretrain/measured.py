@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.reading import open_plain
+from data_prep.files import open_plain
 from data_prep.typed import MAX_NUMBER
 from pretrain.journal import Entry, parse_entry
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from data_prep.compressed import DAMAGE, decompressed
 from data_prep.errors import UnusableInput, working_directory
-from data_prep.reading import open_plain
+from data_prep.files import open_plain
 from data_prep.remote import file_name, is_url, open_remote, remote_errors, shown
 
 

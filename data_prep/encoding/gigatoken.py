@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.cleaning.words import mix
 from data_prep.encoding.base import Arrays, WordRule, cut_pattern, encode_in_chunks, without_specials
 from data_prep.encoding.unicode import is_settled
 
@@ -73,17 +74,10 @@ class DistinctWords:
             return
         (begin,) = np.nonzero(word)
         place = np.arange(len(word)) - np.repeat(begin, np.diff(begin, append=len(word)))
-        hashes = np.add.reduceat(_mixed(ids[inside] | place.astype(np.uint64) << np.uint64(32)), begin)
-        self._cells[_mixed(hashes) & np.uint64(len(self._cells) - 1)] = True
+        hashes = np.add.reduceat(mix(ids[inside] | place.astype(np.uint64) << np.uint64(32)), begin)
+        self._cells[mix(hashes) & np.uint64(len(self._cells) - 1)] = True
         self._unchecked += len(hashes)
         if self._unchecked > self._limit // 8:
             self._unchecked = 0
             # n distinct words leave a share exp(-n / cells) of the cells empty.
             self.full = bool(np.count_nonzero(self._cells) > len(self._cells) * (1 - np.exp(-0.5)))
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    values = values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    values ^= values >> np.uint64(29)
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    return values ^ (values >> np.uint64(32))

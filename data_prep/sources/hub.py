@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 import pyarrow as pa
 import xxhash
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, first_line
 from data_prep.remote import identity, open_remote
 from data_prep.sources.base import HUB, Counts, Options, Row
 from data_prep.sources.tables import batch_rows, check_schema, column_names
@@ -58,8 +58,7 @@ def _errors(location: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # of datasets, huggingface_hub, httpx, fsspec, pyarrow
-        message = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{location} cannot be loaded: {message}") from error
+        raise UserError(f"{location} cannot be loaded: {first_line(error)}") from error
 
 
 def resolve(value: str) -> str:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from data_prep.errors import UnusableInput
-from data_prep.reading import open_plain, open_regular
+from data_prep.errors import UnusableInput, first_line
+from data_prep.files import open_plain
+from data_prep.reading import open_regular
 from data_prep.remote import shown
 from data_prep.sources.base import Counts, Options, Row, too_long
 
@@ -91,7 +92,7 @@ def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: 
             wrongs, bad = _strings(_column(batch, options.wrong_field), max_bytes, counts)
         ids = _plain(_column(batch, options.id_field)).to_pylist() if options.id_field else None
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        yield Row(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {_sentence(error)}")
+        yield Row(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}")
         return
     for index, text in enumerate(texts):
         line += 1
@@ -140,10 +141,6 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
-def _sentence(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
 # parquet
 
 
@@ -161,7 +158,7 @@ def _parquet(source: Any, options: Options, location: str) -> Iterator[pq.Parque
         # A buffer size makes it read column chunks piece by piece rather than as wholes.
         file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
     except _DAMAGE as error:
-        raise UnusableInput(f"{shown(location)} is not a whole parquet file: {_sentence(error)}.") from error
+        raise UnusableInput(f"{shown(location)} is not a whole parquet file: {first_line(error)}.") from error
     with file:
         check_schema(file.schema_arrow, options, location)
         yield file
@@ -202,7 +199,7 @@ def read_parquet(
             except _DAMAGE as error:
                 if getattr(error, "errno", None):  # the disk, not the bytes
                     raise
-                yield Row(counts.lines + 1, "", f"row group {group} is damaged from here on: {_sentence(error)}")
+                yield Row(counts.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
             counts.bytes_read, counts.lines = bytes_before + size, lines_before + rows
 
 
@@ -218,7 +215,7 @@ def arrow_units(path: str, options: Options, location: str) -> tuple[int, ...]:
             sizes.append(_column(batch, options.text_field).nbytes)
     except _DAMAGE as error:
         raise UnusableInput(
-            f"{shown(location)} is not a whole arrow file, after {len(sizes)} record batches: {_sentence(error)}."
+            f"{shown(location)} is not a whole arrow file, after {len(sizes)} record batches: {first_line(error)}."
         ) from error
     return tuple(sizes)
 
@@ -266,6 +263,6 @@ def read_arrow(
             counts.bytes_read = source.tell() if whole else counts.bytes_read + read
             mapping.madvise(mmap.MADV_DONTNEED)  # else what has been read counts as this process's memory
     except _DAMAGE as error:
-        yield Row(counts.lines + 1, "", f"the file is damaged or truncated from here on: {_sentence(error)}")
+        yield Row(counts.lines + 1, "", f"the file is damaged or truncated from here on: {first_line(error)}")
     if whole and last > first:
         counts.bytes_read = size

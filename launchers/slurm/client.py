@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.errors import UserError
+from data_prep.files import open_plain
 from data_prep.processes import die_with_parent
-from data_prep.reading import open_plain
 
 PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "sinfo", "squeue", "scancel")
 

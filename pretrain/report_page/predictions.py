@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.reading import open_plain, parse_json
+from data_prep.files import open_plain
+from data_prep.reading import parse_json
 from data_prep.spelling import Spelling, open_spelling, printable
 from data_prep.typed import UnixTime
 from pretrain.data.inspect import Document

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.files import write_json
-from data_prep.reading import open_plain
+from data_prep.files import open_plain, write_json
 from data_prep.remote import redact
 from pretrain.run_folder import RunFolder
 from pretrain.tracking.points import Point, SentSteps, lines, over_nodes
