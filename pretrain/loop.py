@@ -1,38 +1,41 @@
-"""The step loop: next batch, step, journal; evaluate, checkpoint and stop on schedule."""
+"""The step loop: load a batch, step, report, evaluate, save, until the run is over."""
 
 import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
+from torch import Tensor
 
 from data_prep.errors import UserError
-from pretrain.agree import EndOfRun, on_main
+from data_prep.reader import Dataset
+from pretrain.agree import EndOfRun, on_main, together
 from pretrain.checkpoint.folder import name_of
 from pretrain.checkpoint.remote import RemoteCopies
 from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
-from pretrain.data.batch import Batch
+from pretrain.curriculum import Stage
 from pretrain.data.checksum import batch_checksum
 from pretrain.data.feed import DeviceBatch, DeviceFeed, device_masking
 from pretrain.data.loader import Loader, Step
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.prefetch import Prefetcher
-from pretrain.data.sources import Sources
+from pretrain.data.sources import Sources, held_out_loader
 from pretrain.engine import Engine
 from pretrain.faults import Faults
-from pretrain.guards.history import History, Place
+from pretrain.guards.history import Place
 from pretrain.guards.judge import Judge, Measured
+from pretrain.guards.pulse import Pulse
 from pretrain.guards.replicas import check_replicas
 from pretrain.guards.resume_state import ResumeState
 from pretrain.identity import batch_settings
 from pretrain.late import LateReader
+from pretrain.model.build import flops_of
+from pretrain.model.description import Description
 from pretrain.model.flops import peak_tflops
 from pretrain.profiling import Profile
 from pretrain.resume import checkpoint_state
@@ -40,359 +43,347 @@ from pretrain.run_folder import RunFolder, State
 from pretrain.samples import Samples
 from pretrain.schedule import lr_factor
 from pretrain.signals import StopRequest
+from pretrain.step_metrics import FlopsCounter, StepInfo, step_metrics
+from pretrain.step_sums import PREDICTIONS, StepSums, pack_on_device, unpack_step
 
 _STATUS_SECONDS = 5.0
-CountFlops = Callable[[NDArray[np.int64], int], float]
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
 Outcome = State | Literal["spike"]
 
 
 @dataclass(frozen=True)
-class _Fed:
-    """A step with its batches on their way to the device, and this rank's sums over them: predictions, real tokens,
-    tokens that stand in for damaged ones, checksums, and operations but for predictions. Where the device masks, it
-    knows the predictions and checksums, and they are 0 here."""
+class RunParts:
+    """What a process trains with from its start to its end, alike on every rank.
 
-    step: Step
-    batches: list[DeviceBatch]
-    counts: list[float]
+    data, valid: the training data, and the held-out data or None.
+    stages: of the curriculum.
+    description: of the model.
+    hosts: where each rank is.
+    pulse: says what this rank is at.
+    """
+
+    config: Config
+    folder: RunFolder
+    data: Sources
+    valid: Dataset | None
+    stages: tuple[Stage, ...]
+    description: Description
+    hosts: Sequence[str]
+    pulse: Pulse
 
 
 @dataclass(frozen=True)
-class _Label:
-    """What the host knows of a step when its device values are still on their way."""
+class _Fed:
+    """A step with its batches on their way to the device, and this rank's sums over them."""
 
-    step: int
-    lr: float
-    before: MixturePosition
-    rows: int
-    seq_len: int
-    mask_rate: float
-    seconds: float
-    waited: float
+    step: Step
+    batches: list[DeviceBatch]
+    sums: StepSums
 
 
 class Loop:
     """One rank's training, from where a run stands to its end or to a request to stop.
 
     Args:
-        data: the data sets, by which checkpoints are told apart.
         engine, loader: what trains, and on what.
-        valid: batches of the held-out set, or None.
-        count_flops: operations of a micro-batch, by its documents' lengths and its predictions; None if not known.
-        report: is given the metrics of a step, and of a training step its batch (journal.Entry), on rank 0.
+        start: where the run stands.
         stop: whether somebody asked to stop.
-        hosts: where each rank is.
+        report: is given the metrics of a step, and of a training step its batch (journal.Entry), on rank 0.
     """
 
     def __init__(
-        self,
-        config: Config,
-        folder: RunFolder,
-        data: Sources,
-        engine: Engine,
-        loader: Loader,
-        valid: Loader | None,
-        count_flops: CountFlops | None,
-        report: Report,
-        stop: StopRequest,
-        hosts: Sequence[str],
+        self, run: RunParts, engine: Engine, loader: Loader, start: ResumeState, stop: StopRequest, report: Report
     ):
-        self.config, self.folder, self.data, self.engine = config, folder, data, engine
-        self.loader, self.valid, self.report = loader, valid, report
-        self.stop = stop
-        self.stopping = self.save_due = False
-        self.replaced_tokens = 0
-        self._init: str | None = None
-        self._compared: int | None = None  # the step after which the ranks' weights were compared last
-        self.late: LateReader[_Label] = LateReader(lag=2 if engine.device.type == "cuda" else 0)
-        self.is_main = dist.get_rank() == 0
-        self.judge = Judge(config.guard, folder.path, History(), hosts, self.is_main)
-        self._hosts, self._faults = hosts, Faults(dist.get_rank())
-        self.saver: Saver
-        self._profile: Profile
-        self._feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, config.longest_row))
-        self._samples = self._new_samples()
-        self._count_flops, self._peak = count_flops, _peak(engine.device)
-        self._settings = batch_settings(config, data)
+        config, device = run.config, engine.device
+        self._run, self._config, self._folder = run, config, run.folder
+        self._engine, self._loader, self._stop, self._record = engine, loader, stop, report
+        self._is_main, self._ranks = dist.get_rank() == 0, len(run.hosts)
+        self._step, self._position = start.steps_done, start.position
+        self._replaced_tokens, self._init = start.replaced_tokens, start.init
+        self._stopping = self._save_due = False
+        self.judge = Judge(config.guard, self._folder.path, start.history, run.hosts, self._is_main)
+        self._faults = Faults(dist.get_rank())
+        self._feed = DeviceFeed(device, device_masking(loader.objective, device, config.longest_row))
+        self._flops, self._settings = _count_flops(run, device), batch_settings(config, run.data)
+        self._late: LateReader[StepInfo] = LateReader(lag=2 if device.type == "cuda" else 0)
+        self._valid = _open_held_out(run)
+        self._samples: Samples | None = None
+        if self._valid and config.eval.samples:
+            path = self._folder.predictions if self._is_main else None
+            self._samples = Samples(config, self._valid, self._feed, path)
+        self._saver = _saver(run, engine, self._step, self._report)
+        self._profile = Profile(config.train.profile, self._folder.profile, run.pulse, device, self._step)
         self._last_status = 0.0
+        self._since: float | None = None  # when the last step ended; None after something else took time
         self._waited = 0.0  # for data, in the last step
         self._unwritable: str | None = None  # what rank 0 cannot write though it must
-        self._last_end: float | None = None  # of the last step, None after something else took time
 
-    def run(self, progress: ResumeState) -> Outcome:
-        """Train on from `progress` to the end; "completed", "stopped", or "spike": the run should go back.
+    def run(self) -> Outcome:
+        """Train to the end; "completed", "stopped", or "spike": the run should go back.
 
         Raises:
             UserError: on every rank, if the run cannot go on.
         """
-        total = self.config.train.steps
-        steps_done, position = progress.steps_done, progress.position
-        self.replaced_tokens, self._init = progress.replaced_tokens, progress.init
-        self.judge.history = progress.history
-        self.saver = self._new_saver(steps_done)
-        self._profile = Profile(
-            self.config.train.profile, self.folder.profile, self.engine.pulse, self.engine.device, steps_done
-        )
-        prefetcher = Prefetcher(self.loader, steps_done, position, self._prepare)
+        config, total = self._config, self._config.train.steps
+        batches = Prefetcher(self._loader, self._step, self._position, self._prepare)
         try:
-            while steps_done < total and not self.stopping and not self.judge.rollback_due:
-                step = self._profiled_step(prefetcher, steps_done)
-                steps_done, position = steps_done + 1, step.after
-                if _is_due(self.config.guard.replica_check_steps, steps_done):
-                    self._check_replicas(steps_done)
-                if steps_done % self.config.eval.every_steps == 0 or steps_done == total:
-                    self._evaluate(steps_done)
-                if steps_done % self.config.checkpoint.every_steps == 0 or self.save_due or steps_done == total:
-                    self._checkpoint(steps_done, position)
-            self._finish(self.late.drain())
+            while self._step < total and not self._stopping and not self.judge.rollback_due:
+                if self._profile.before(self._step + 1):
+                    self._since = None
+
+                fed = self._load(batches)
+
+                info, values = self._train(fed)
+                self._step, self._position = self._step + 1, fed.step.after
+
+                self._report_steps(self._late.push(info, values))
+                if self._profile.after(self._step):
+                    self._since = None
+
+                if self._due(config.guard.replica_check_steps):
+                    self._check_replicas()
+
+                if self._due(config.eval.every_steps) or self._step == total:
+                    self._evaluate()
+
+                if self._due(config.checkpoint.every_steps) or self._save_due or self._step == total:
+                    self._save()
+
+            self._report_steps(self._late.drain())
         except EndOfRun:
-            self.engine.pulse.enter("checkpoint", steps_done)
+            self._run.pulse.enter("checkpoint", self._step)
             with contextlib.suppress(UserError):  # that the save in flight failed; why the run ends comes first
-                self.saver.finish()
+                self._saver.finish()
             raise
         finally:
             self._profile.close()
-            prefetcher.close()
+            batches.close()
             if self._samples:
                 self._samples.close()
-            if self.valid:
-                self.valid.close()
-        self.engine.pulse.enter("checkpoint", steps_done)  # one may be in flight
+            if self._valid:
+                self._valid.close()
+        return self._end()
+
+    def _end(self) -> Outcome:
+        """Wait for the last checkpoint. After a spike, none is made; one in flight is set aside as any other."""
+        self._run.pulse.enter("checkpoint", self._step)
         if self.judge.rollback_due:
-            self.saver.finish()  # a checkpoint of later steps is set aside as any other
+            self._saver.finish()
+        else:
+            self._save_last()
+            on_main(self._check_written)
+        self._saver.close()
+        if self.judge.rollback_due:
             return "spike"
-        self._save_last(steps_done, position)
-        on_main(self._check_written)
-        return "completed" if steps_done >= total else "stopped"
+        return "completed" if self._step >= self._config.train.steps else "stopped"
+
+    # Load
 
     def _prepare(self, step: Step) -> _Fed:
         """In the prefetch thread."""
-        counts = [
-            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.later else batch_checksum(b), self._flops(b))
+        sums = [
+            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.later else batch_checksum(b), self._flops.of_batch(b))
             for b in step.batches
         ]
-        return _Fed(
-            step, [self._feed(batch) for batch in step.batches], [sum(count) for count in zip(*counts, strict=True)]
-        )
+        batches = [self._feed(batch) for batch in step.batches]
+        return _Fed(step, batches, StepSums(*map(sum, zip(*sums, strict=True))))
 
-    def _profiled_step(self, prefetcher: Prefetcher[_Fed], steps_done: int) -> Step:
-        if self._profile.before(steps_done + 1):
-            self._last_end = None
-        step = self._train_step(prefetcher, steps_done)
-        if self._profile.after(steps_done + 1):
-            self._last_end = None
-        return step
+    def _load(self, batches: Prefetcher[_Fed]) -> _Fed:
+        """Wait for the batches of the next step."""
+        start = time.monotonic()
+        self._since = self._since or start
+        self._run.pulse.enter("data", self._step + 1)
+        self._faults.before_step(self._step + 1, self._engine.module)
+        fed = batches.next()
+        self._waited = time.monotonic() - start
+        return fed
 
-    def _train_step(self, prefetcher: Prefetcher[_Fed], steps_done: int) -> Step:
-        start, pulse = time.monotonic(), self.engine.pulse
-        pulse.enter("data", steps_done + 1)
-        self._faults.before_step(steps_done + 1, self.engine.module)
-        fed = prefetcher.next()
-        waited = time.monotonic() - start
-        since, self._last_end = self._last_end or start, None
-        lr = self.config.optim.lr * lr_factor(self.config.schedule, steps_done, self.config.train.steps)
-        lr *= self._faults.lr_factor(fed.step.before.dealt)
+    # Step
+
+    def _train(self, fed: _Fed) -> tuple[StepInfo, Tensor]:
+        """One optimizer step: what the host knows of it, and its numbers on the device."""
+        config, before = self._config, fed.step.before
+        lr = config.optim.lr * lr_factor(config.schedule, self._step, config.train.steps)
+        lr *= self._faults.lr_factor(before.dealt)
         batches = [batch.wait() for batch in fed.batches]
-        pulse.enter("collective")
-        own = [0.0] * len(self._hosts)
-        own[dist.get_rank()] = self.engine.own_time.take() + self._waited
-        stop = float(bool(self.stop) or self._unwritable is not None)
-        flags = [stop, *self.saver.poll(), *own]
-        counts = self.engine.total([*fed.counts, *flags], _late_counts(batches, len(flags)))
-        norms_due = _is_due(self.config.track.group_norms_every, steps_done + 1)
-        values = self.engine.step(batches, counts[0], lr, group_norms=norms_due)
-        self._faults.after_step(steps_done + 1, self.engine.module)
-        self._last_end, self._waited = time.monotonic(), waited
-        rows, seq_len = fed.step.after.dealt - fed.step.before.dealt, fed.batches[0].seq_len
-        rate, seconds = fed.step.mask_rate, self._last_end - since
-        label = _Label(steps_done + 1, lr, fed.step.before, rows, seq_len, rate, seconds, waited)
-        pulse.enter("journal")
-        self._finish(self.late.push(label, torch.cat([values[:4], counts, values[4:]])))
-        return fed.step
+        self._run.pulse.enter("collective")
+        sums = self._engine.total(self._own_sums(fed).pack(), _late_sums(batches, self._ranks))
+        norms_due = _is_due(config.track.group_norms_every, self._step + 1)
+        output = self._engine.step(batches, sums[PREDICTIONS], lr, group_norms=norms_due)
+        self._faults.after_step(self._step + 1, self._engine.module)
+        now = time.monotonic()
+        seconds, self._since = now - (self._since or now), now
+        rows, seq_len = fed.step.after.dealt - before.dealt, fed.batches[0].seq_len
+        info = StepInfo(self._step + 1, lr, before, rows, seq_len, fed.step.mask_rate, seconds, self._waited)
+        self._run.pulse.enter("journal")
+        return info, torch.cat([output, sums])
 
-    def _finish(self, due: list[tuple[_Label, list[float]]]) -> None:
+    def _own_sums(self, fed: _Fed) -> StepSums:
+        """This rank's part of the sums of a step."""
+        seconds = [0.0] * self._ranks
+        seconds[dist.get_rank()] = self._engine.own_time.take() + self._waited
+        stop = float(bool(self._stop) or self._unwritable is not None)
+        written, save_due = self._saver.poll()
+        return replace(fed.sums, stop=stop, written=written, save_due=save_due, own_seconds=tuple(seconds))
+
+    # Report
+
+    def _report_steps(self, due: list[tuple[StepInfo, list[float]]]) -> None:
         """Report steps whose values have arrived. Every rank sees the same values and so decides alike."""
-        for label, (loss, correct, grad_norm, skipped, predictions, tokens, replaced, checksum, flops, *flags) in due:
-            stops, written, save_due, *rest = flags
-            own, norms = rest[: len(self._hosts)], rest[len(self._hosts) :]
-            self.stopping = self.stopping or stops > 0
-            self.save_due = self.save_due or save_due > 0
-            self.replaced_tokens += int(replaced)
-            loss /= max(predictions, 1)
-            self._write_status(label.step)
-            metrics = {
-                "train/loss": loss,
-                "train/masked_accuracy": correct / max(predictions, 1),
-                "train/learning_rate": label.lr,
-                "train/mask_rate": label.mask_rate,
-                "train/grad_norm": grad_norm,
-                "data/seq_len": label.seq_len,
-                "speed/tokens_per_second": tokens / label.seconds,
-                "speed/data_wait": label.waited / label.seconds,
-                "speed/step_seconds": label.seconds,
-            }
-            if norms:
-                metrics |= {f"grad_norm/{group}": n for group, n in zip(self.engine.groups, norms, strict=True)}
-            metrics |= self._operations(flops, predictions, label.seconds)
-            place, shape = Place(label.step, label.before), (label.rows, label.seq_len)
-            metrics |= self.judge.see(Measured(place, shape, loss, skipped > 0, own, label.waited, label.seconds))
-            if self.config.data.damage_budget:
-                metrics["data/replaced_tokens"] = self.replaced_tokens
-            if self.is_main:
-                batch = {
-                    "position": label.before.to_json(),
-                    "seq_len": label.seq_len,
-                    "rows": label.rows,
-                    "mask_rate": label.mask_rate,
-                    "checksum": int(checksum),
-                    "replaced": int(replaced),
-                    "settings": self._settings,
-                }
-                self._report(label.step, metrics | self._epochs(label.before), batch)
-            self._check(label.step)
-            if written == dist.get_world_size() and self.saver.busy:
-                self.saver.finish()
-                self._last_end = None
-
-    def _flops(self, batch: Batch) -> float:
-        if self._count_flops is None:
-            return 0.0
-        pad = self.data.tokenizer.special_ids["pad"]
-        return self._count_flops(batch.document_lengths(pad), 0)
-
-    def _operations(self, flops: float, predictions: float, seconds: float) -> dict[str, float]:
-        """What each device computes, and its share of what it could: model FLOPs utilization."""
-        if self._count_flops is None:
-            return {}
-        flops += self._count_flops(np.zeros(0, np.int64), int(predictions))
-        tflops = flops / seconds / dist.get_world_size() / 1e12
-        return {"speed/tflops": tflops} | ({"speed/mfu": tflops / self._peak} if self._peak else {})
+        for info, values in due:
+            output, sums = unpack_step(values, self._ranks)
+            self._stopping = self._stopping or sums.stop > 0
+            self._save_due = self._save_due or sums.save_due > 0
+            self._replaced_tokens += int(sums.replaced)
+            self._write_status(info.step)
+            metrics = step_metrics(info, output, sums, self._engine.groups)
+            metrics |= self._flops.metrics(sums.flops, sums.predictions, info.seconds, self._ranks)
+            measured = Measured(
+                Place(info.step, info.before),
+                (info.rows, info.seq_len),
+                metrics["train/loss"],
+                output.skipped > 0,
+                sums.own_seconds,
+                info.waited,
+                info.seconds,
+            )
+            metrics |= self.judge.see(measured)
+            if self._config.data.damage_budget:
+                metrics["data/replaced_tokens"] = self._replaced_tokens
+            self._report(info.step, metrics | self._epochs(info.before), info.batch(sums, self._settings))
+            self._check(info.step)
+            if sums.written == self._ranks and self._saver.busy:
+                self._saver.finish()
+                self._since = None
 
     def _epochs(self, position: MixturePosition) -> dict[str, float]:
         """How often each source has been read."""
-        streams = self.loader.mixture.streams
+        streams = self._loader.mixture.streams
         read = [stream.progress(place) for stream, place in zip(streams, position.sources, strict=True)]
         if len(read) == 1:
             return {"data/epoch": read[0]}
-        return {f"data/epoch/{name}": epochs for name, epochs in zip(self.data.names, read, strict=True)}
+        return {f"data/epoch/{name}": epochs for name, epochs in zip(self._run.data.names, read, strict=True)}
 
     def _check(self, step: int) -> None:
         """End a run that cannot go on, on all ranks at the same step."""
         self.judge.check()
-        if self.replaced_tokens > self.config.data.damage_budget:
+        if self._replaced_tokens > self._config.data.damage_budget:
             raise EndOfRun(
-                f"by step {step}, {self.replaced_tokens} tokens stood in for those of damaged blocks, more than "
-                f"data.damage_budget ({self.config.data.damage_budget}); the warnings above name the files: restore "
+                f"by step {step}, {self._replaced_tokens} tokens stood in for those of damaged blocks, more than "
+                f"data.damage_budget ({self._config.data.damage_budget}); the warnings above name the files: restore "
                 "them, or raise the budget"
             )
 
-    def _evaluate(self, step: int) -> None:
-        if self.valid is None:
-            return
-        self._finish(self.late.drain())
-        start, self._last_end = time.monotonic(), None
-        loss, correct, predictions = self.engine.evaluate(self._held_out(step)).tolist()
-        metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
-        if self.config.optim.ema is not None:
-            loss, _, predictions = self.engine.evaluate(self._held_out(step), averaged=True).tolist()
-            metrics["eval/ema_loss"] = loss / max(predictions, 1)
-        if self._samples:
-            self._samples.record(self.engine, step)
-        self._report(step, metrics | {"eval/seconds": time.monotonic() - start})
-
-    def _new_samples(self) -> Samples | None:
-        if self.valid is None or not self.config.eval.samples:
-            return None
-        return Samples(self.config, self.valid, self._feed, self.folder.predictions if self.is_main else None)
-
-    def _new_saver(self, steps_done: int) -> Saver:
-        settings, start = self.config.checkpoint, self.folder.checkpoints / name_of(steps_done)
-        remote = None
-        if settings.remote and self.is_main:
-            remote = RemoteCopies(settings, steps_done, start if start.exists() else None)
-        saver = Saver(self.folder.checkpoints, settings, self.engine.snapshot, self._report, remote)
-        saver.saved_step = steps_done
-        return saver
-
-    def _held_out(self, step: int) -> Iterator[DeviceBatch]:
-        assert self.valid is not None
-        return (self._feed(batch).wait() for batch in self.valid.held_out(step, self.config.eval.rows))
-
-    def _checkpoint(self, step: int, position: MixturePosition) -> None:
-        self._finish(self.late.drain())  # with what it says of the save in flight
-        if self.judge.rollback_due:
-            return
-        self._last_end, self.save_due = None, False
-        self.engine.pulse.enter("checkpoint", step)
-        self._check_weights(step)
-        progress = ResumeState(step, position, self.replaced_tokens, self._init, self.judge.history)
-        self.saver.begin(step, checkpoint_state(self.config, self.data, progress))
-
-    def _save_last(self, step: int, position: MixturePosition) -> None:
-        """Wait for a checkpoint of the last step, tried once more if it failed."""
-        self.saver.finish()
-        if self.saver.saved_step != step:
-            self._checkpoint(step, position)
-            self.saver.finish()
-        if self.saver.saved_step != step:
-            raise UserError(f"{self.saver.problem}, and it was the last; make room, and run the same command again")
-
     def _report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
         """On rank 0. A journal that cannot be written ends the run, but not while a checkpoint may hold the room."""
-        if not self.is_main:
+        if not self._is_main:
             return
         try:
-            self.report(step, metrics, batch)
+            self._record(step, metrics, batch)
         except OSError as error:
-            if not self.saver.busy:
-                self._unwritable = f"{self.folder.journal} cannot be written ({error.strerror})"
+            if not self._saver.busy:
+                self._unwritable = f"{self._folder.journal} cannot be written ({error.strerror})"
 
     def _check_written(self) -> None:
         if self._unwritable:
             raise UserError(f"{self._unwritable}; make room, and run the same command again")
 
-    def _check_weights(self, step: int) -> None:
-        """No checkpoint is made of weights that are worth nothing."""
-        if self.config.guard.replica_check_steps:
-            self._check_replicas(step)
-        if not self.engine.weights_finite():
-            raise EndOfRun(
-                f"after step {step} some weights are not finite, so that no checkpoint is made of them; lower optim.lr "
-                "or lengthen schedule.warmup_steps, and go on from the last checkpoint with run.allow_changes=true"
-            )
-
-    def _check_replicas(self, step: int) -> None:
-        if step != self._compared:
-            check_replicas(self.engine.replicas(), self._hosts, step, self.engine.device)
-            self._compared = step
-
     def _write_status(self, step: int) -> None:
         now = time.monotonic()
-        if self.is_main and now - self._last_status >= _STATUS_SECONDS:
+        if self._is_main and now - self._last_status >= _STATUS_SECONDS:
             self._last_status = now
-            problem = self.saver.problem
+            problem = self._saver.problem
             said = (f", but {problem}", "make room, or repair the disk") if problem else ("", "none")
             reason = f"training{self.judge.history}{said[0]}"
             try:
-                self.folder.progress(step, self.config.train.steps, reason, said[1])
+                self._folder.progress(step, self._config.train.steps, reason, said[1])
             except OSError as error:
-                print(f"warning: {self.folder.status} was not written ({error.strerror})", file=sys.stderr, flush=True)
+                print(f"warning: {self._folder.status} was not written ({error.strerror})", file=sys.stderr, flush=True)
+
+    # Evaluate
+
+    def _evaluate(self) -> None:
+        """Measure the loss on the held-out data, also with averaged weights, and ask for sample predictions."""
+        if self._valid is None:
+            return
+        self._report_steps(self._late.drain())
+        start, self._since = time.monotonic(), None
+        loss, correct, predictions = self._engine.evaluate(self._held_out(self._valid)).tolist()
+        metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
+        if self._config.optim.ema is not None:
+            loss, _, predictions = self._engine.evaluate(self._held_out(self._valid), averaged=True).tolist()
+            metrics["eval/ema_loss"] = loss / max(predictions, 1)
+        if self._samples:
+            self._samples.record(self._engine, self._step)
+        self._report(self._step, metrics | {"eval/seconds": time.monotonic() - start})
+
+    def _held_out(self, valid: Loader) -> Iterator[DeviceBatch]:
+        return (self._feed(batch).wait() for batch in valid.held_out(self._step, self._config.eval.rows))
+
+    # Save
+
+    def _save(self) -> None:
+        """Begin a checkpoint of this step."""
+        self._report_steps(self._late.drain())  # with what it says of the save in flight
+        if self.judge.rollback_due:
+            return
+        self._since, self._save_due = None, False
+        self._run.pulse.enter("checkpoint", self._step)
+        self._check_weights()
+        state = ResumeState(self._step, self._position, self._replaced_tokens, self._init, self.judge.history)
+        self._saver.begin(self._step, checkpoint_state(self._config, self._run.data, state))
+
+    def _save_last(self) -> None:
+        """Wait for a checkpoint of the last step, tried once more if it failed."""
+        self._saver.finish()
+        if self._saver.saved_step != self._step:
+            self._save()
+            self._saver.finish()
+        if self._saver.saved_step != self._step:
+            raise UserError(f"{self._saver.problem}, and it was the last; make room, and run the same command again")
+
+    def _check_weights(self) -> None:
+        """No checkpoint is made of weights that are worth nothing."""
+        if self._config.guard.replica_check_steps and not self._due(self._config.guard.replica_check_steps):
+            self._check_replicas()
+        if not self._engine.weights_finite():
+            raise EndOfRun(
+                f"after step {self._step} some weights are not finite, so that no checkpoint is made of them; lower "
+                "optim.lr or lengthen schedule.warmup_steps, and go on from the last checkpoint with "
+                "run.allow_changes=true"
+            )
+
+    def _check_replicas(self) -> None:
+        check_replicas(self._engine.replicas(), self._run.hosts, self._step, self._engine.device)
+
+    def _due(self, every: int) -> bool:
+        return _is_due(every, self._step)
 
 
 def _is_due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _late_counts(batches: list[DeviceBatch], flags: int) -> torch.Tensor | None:
-    """Predictions and checksums of batches that were masked on the device, in the places of _Fed.counts and flags."""
+def _late_sums(batches: list[DeviceBatch], ranks: int) -> Tensor | None:
+    """The sums over batches that were masked on the device, as a packed vector; None if there are none."""
     late = [batch.late for batch in batches if batch.late is not None]
-    if not late:
-        return None
-    predictions, checksum = torch.stack(late).sum(0)
-    nothing = torch.zeros_like(checksum)
-    return torch.stack([predictions, nothing, nothing, checksum, nothing, *[nothing] * flags])
+    return pack_on_device(torch.stack(late).sum(0), ranks) if late else None
 
 
-def _peak(device: torch.device) -> int | None:
-    return peak_tflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int, dict[str, float]], None]) -> Saver:
+    """The saver; rank 0 also copies checkpoints to checkpoint.remote, the one of this start first."""
+    settings, folder, remote = run.config.checkpoint, run.folder.checkpoints, None
+    if settings.remote and dist.get_rank() == 0:
+        start = folder / name_of(steps_done)
+        remote = RemoteCopies(settings, steps_done, start if start.exists() else None)
+    return Saver(folder, settings, engine.snapshot, report, remote, saved_step=steps_done)
+
+
+def _open_held_out(run: RunParts) -> Loader | None:
+    valid = run.valid
+    return together(lambda: held_out_loader(run.config, valid, run.stages, dist.get_rank()) if valid else None)
+
+
+def _count_flops(run: RunParts, device: torch.device) -> FlopsCounter:
+    peak = peak_tflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return FlopsCounter(flops_of(run.description), run.data.tokenizer.special_ids["pad"], peak)

@@ -37,14 +37,14 @@ _ROW_SETTINGS = {
 }
 
 
-def checkpoint_state(config: Config, data: Sources, progress: ResumeState) -> dict[str, Any]:
+def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[str, Any]:
     """What a checkpoint stores beside weights and optimizer, as JSON values."""
     totals = [dataset.manifest.totals for dataset in data.datasets]
     return {
-        "position": progress.position.to_json(),
-        "replaced_tokens": progress.replaced_tokens,
-        "guards": progress.history.to_json(),
-        "identity": identity_of(config, data, progress.steps_done, progress.init),
+        "position": state.position.to_json(),
+        "replaced_tokens": state.replaced_tokens,
+        "guards": state.history.to_json(),
+        "identity": identity_of(config, data, state.steps_done, state.init),
         "layout": layout_of(config),
         "shape": describe(config, data.tokenizer),
         "data": {"documents": sum(t.documents for t in totals), "tokens": sum(t.tokens for t in totals)},
@@ -77,17 +77,17 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
     return found
 
 
-def start_progress(start: checkpoint.Checkpoint, config: Config, data: Sources) -> ResumeState:
+def start_state(start: checkpoint.Checkpoint, config: Config, data: Sources) -> ResumeState:
     """How far a run has come; its stream goes on where it stood, or at the next epoch if its rows are others now."""
-    progress = ResumeState.of(start)
-    changed = differences(identity_then(start), identity_of(config, data, start.step, progress.init))
+    state = ResumeState.of(start)
+    changed = differences(identity_then(start), identity_of(config, data, start.step, state.init))
     if not _ROW_SETTINGS & changed.keys():
-        return progress
-    epochs = [source.epoch for source in progress.position.sources]
+        return state
+    epochs = [source.epoch for source in state.position.sources]
     if len(epochs) != len(data.datasets):
         epochs = [max(epochs)] * len(data.datasets)
     sources = tuple(Position(epoch + 1) for epoch in epochs)
-    return replace(progress, position=MixturePosition(progress.position.dealt, sources))
+    return replace(state, position=MixturePosition(state.position.dealt, sources))
 
 
 def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoint:

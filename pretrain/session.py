@@ -5,7 +5,6 @@ import json
 import os
 import sys
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,16 +17,9 @@ from pretrain import checkpoint
 from pretrain.agree import check_equal, disk_fault, host_names, on_main, together
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config, load_config, save_config
-from pretrain.curriculum import Stage, stages_of
+from pretrain.curriculum import stages_of
 from pretrain.data.loader import Loader
-from pretrain.data.sources import (
-    Sources,
-    check_files,
-    held_out_loader,
-    open_held_out,
-    open_sources,
-    training_loader,
-)
+from pretrain.data.sources import Sources, check_files, open_held_out, open_sources, training_loader
 from pretrain.engine import Engine, init_distributed, make_deterministic, slow_precision
 from pretrain.environment import gather_environment, record_environment
 from pretrain.guards.dry_run import dry_run
@@ -38,15 +30,15 @@ from pretrain.guards.rollback import checkpoint_before, go_back, tell
 from pretrain.guards.watchdog import Watchdog
 from pretrain.identity import batch_settings
 from pretrain.kernels import operations
-from pretrain.loop import Loop, Report
-from pretrain.model.build import Model, build, choose_ways, flops_of
+from pretrain.loop import Loop, RunParts
+from pretrain.model.build import Model, build, choose_ways
 from pretrain.model.description import Description, describe
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
 from pretrain.model.initial import initial_state
 from pretrain.model.weights_file import digest_of
 from pretrain.reporting import Reporting
-from pretrain.resume import find_start, start_progress
+from pretrain.resume import find_start, start_state
 from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, refuse
 from pretrain.signals import StopRequest
 from pretrain.starting import DATA, FIRST_STEP, MODEL, say_phase
@@ -81,9 +73,56 @@ def run_rank(config_path: Path, overrides: list[str]) -> int:
 
 
 def train(config: Config, folder: RunFolder) -> State:
-    """Set a run up, or take it up again, and train it; a collective."""
+    """Start or resume a run, and train to its end or to a request to stop; a collective."""
     if config.run.deterministic:
         make_deterministic()
+
+    # Load the data, and the checkpoint to resume from.
+    lock, run = _open_run(config, folder)
+    saved = find_start(config, folder, run.data)
+    loader = _open_loader(run)
+    state = start_state(saved, config, run.data) if saved else _first_state(config, loader)
+    on_main(lambda: folder.write_status("starting", state.steps_done, config.train.steps, MODEL, "none"))
+    folder.claimed = True
+
+    # Build the model and its optimizer, and try the largest step.
+    _enter(folder, MODEL)
+    watchdog = Watchdog(folder, run.pulse, dist.get_rank(), run.hosts, config.guard.hang_seconds)
+    watchdog.start()
+    stop = StopRequest(folder.stop)
+    engine = _build_engine(run, saved)
+    _enter(folder, FIRST_STEP)
+    if config.guard.dry_run:
+        dry_run(engine, loader, state, config.longest_row)
+
+    # Step, evaluate and save; after a loss spike, again from a checkpoint before it.
+    reports = _Reports(run, engine, state.steps_done)
+    end: State = "failed"
+    try:
+        while (outcome := (loop := Loop(run, engine, loader, state, stop, reports.report)).run()) == "spike":
+            run.pulse.enter("start")
+            engine.release()
+            loader = _open_loader(run)
+            saved, state = _before_spike(run, saved, loop.judge.history, loader)
+            tell(state, reports.report)
+            engine = _build_engine(run, saved)
+        end = outcome
+
+    # Report how the run ended.
+    finally:
+        watchdog.close()
+        reports.close(end, stop)
+
+    # Stop.
+    engine.close()
+    reports.check_recorded()  # on rank 0 alone: the others have nothing more to do
+    if lock:
+        lock.close()
+    return end
+
+
+def _open_run(config: Config, folder: RunFolder) -> tuple[IO[str] | None, RunParts]:
+    """Lock the run folder on rank 0, and open what all ranks must have alike."""
     stages = together(lambda: stages_of(config, dist.get_world_size()))
     data, valid = together(lambda: _open_data(config))
     lock = on_main(lambda: _lock(folder))
@@ -95,113 +134,20 @@ def train(config: Config, folder: RunFolder) -> State:
     description = together(lambda: describe(config, data.tokenizer))
     check_equal(json.dumps(description, sort_keys=True), "model.config")
     on_main(lambda: check_files(config, data, valid))
-    start = find_start(config, folder, data)
-    session = _Session(config, folder, data, valid, stages, description, host_names(), Pulse())
-    loader = session.loader()
-    progress = (
-        start_progress(start, config, data) if start else ResumeState(0, loader.mixture.start(), init=_init(config))
-    )
-    done, total = progress.steps_done, config.train.steps
-    on_main(lambda: folder.write_status("starting", done, total, MODEL, "none"))
-    folder.claimed = True
-    _enter(folder, MODEL)
-    state = session.train(start, progress, loader)
-    if lock:
-        lock.close()
-    return state
-
-
-@dataclass(frozen=True)
-class _Session:
-    """The parts of a run while this process trains it."""
-
-    config: Config
-    folder: RunFolder
-    data: Sources
-    valid: Dataset | None
-    stages: tuple[Stage, ...]
-    description: Description
-    hosts: list[str]
-    pulse: Pulse
-
-    def train(self, start: Checkpoint | None, progress: ResumeState, loader: Loader) -> State:
-        """From a checkpoint, or the beginning, to the end of the run or a request to stop."""
-        config, folder, rank = self.config, self.folder, dist.get_rank()
-        watchdog = Watchdog(folder, self.pulse, rank, self.hosts, config.guard.hang_seconds)
-        watchdog.start()
-        stop = StopRequest(folder.stop)
-        engine = self.engine(start)
-        if warning := slow_precision(config.train.precision, engine.device.type):
-            _say_once(warning)
-        _enter(folder, FIRST_STEP)
-        if config.guard.dry_run:
-            dry_run(engine, loader, progress, config.longest_row)
-        environment = gather_environment() | {
-            "parameters": engine.n_parameters,
-            "data": self.data.facts(),
-        }
-        on_main(lambda: _record(config, folder, self.data, progress.steps_done, environment))
-        done = progress.steps_done
-        system = SystemMetrics(folder.system, rank, self.hosts, config.track.system_seconds)
-        reporting = Reporting(config, folder, self.data, self.valid, done, environment, system) if rank == 0 else None
-        report = reporting.report if reporting else lambda step, metrics, batch: None
-        state: State = "failed"
-        system.start()
-        try:
-            while (outcome := (loop := self.loop(engine, loader, report, stop)).run(progress)) == "spike":
-                loop.saver.close()
-                self.pulse.enter("start")
-                engine.release()
-                loader = self.loader()
-                start, progress = self.before_spike(start, loop.judge.history, loader)
-                tell(progress, report)
-                engine = self.engine(start)
-            loop.saver.close()
-            state = outcome
-        finally:
-            watchdog.close()
-            system.close()
-            if reporting:
-                by_file = folder.stop.exists()
-                with contextlib.suppress(OSError):  # a disk that takes no change
-                    folder.stop.unlink(missing_ok=True)  # honoured, or too late
-                reporting.close(state, stop.reason, retry=not by_file)
-        engine.close()
-        if reporting:
-            reporting.check_recorded()  # on rank 0 alone: the others have nothing more to do
-        return state
-
-    def loader(self) -> Loader:
-        return together(lambda: training_loader(self.config, self.data, self.stages, dist.get_rank(), defer=True))
-
-    def engine(self, start: Checkpoint | None) -> Engine:
-        """The model, from a checkpoint or as it begins."""
-        self.pulse.enter("start")
-        init = None if start else self.config.model.init
-        model = together(lambda: _model(self.config, self.description, self.data, init))
-        engine = Engine(self.config, model, self.pulse)
-        if start:
-            engine.load(start)
-        return engine
-
-    def loop(self, engine: Engine, loader: Loader, report: Report, stop: StopRequest) -> Loop:
-        valid, rank, count = self.valid, dist.get_rank(), flops_of(self.description)
-        held_out = together(lambda: held_out_loader(self.config, valid, self.stages, rank) if valid else None)
-        return Loop(self.config, self.folder, self.data, engine, loader, held_out, count, report, stop, self.hosts)
-
-    def before_spike(
-        self, start: Checkpoint | None, history: History, loader: Loader
-    ) -> tuple[Checkpoint | None, ResumeState]:
-        """The place to resume from after a spike: the checkpoint before it, or the start of this process."""
-        found = checkpoint_before(self.folder.checkpoints, history) or start
-        then = ResumeState.of(found) if found else ResumeState(0, loader.mixture.start(), init=_init(self.config))
-        on_main(lambda: checkpoint.set_aside(self.folder.checkpoints, then.steps_done))
-        return found, together(lambda: go_back(then, history, loader, self.config.guard.skip_steps))
+    return lock, RunParts(config, folder, data, valid, stages, description, host_names(), Pulse())
 
 
 def _open_data(config: Config) -> tuple[Sources, Dataset | None]:
     data = open_sources(config.data)
     return data, open_held_out(config.data, data)
+
+
+def _open_loader(run: RunParts) -> Loader:
+    return together(lambda: training_loader(run.config, run.data, run.stages, dist.get_rank(), defer=True))
+
+
+def _first_state(config: Config, loader: Loader) -> ResumeState:
+    return ResumeState(0, loader.mixture.start(), init=_init(config))
 
 
 def _init(config: Config) -> str | None:
@@ -211,6 +157,62 @@ def _init(config: Config) -> str | None:
     digest = together(lambda: digest_of(folder))
     check_equal(digest, "model.init")
     return digest
+
+
+def _build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
+    """The model and its optimizer, from a checkpoint or as they begin."""
+    run.pulse.enter("start")
+    init = None if saved else run.config.model.init
+    model = together(lambda: _model(run.config, run.description, run.data, init))
+    engine = Engine(run.config, model, run.pulse)
+    if saved:
+        engine.load(saved)
+    return engine
+
+
+def _before_spike(
+    run: RunParts, saved: Checkpoint | None, history: History, loader: Loader
+) -> tuple[Checkpoint | None, ResumeState]:
+    """Where to resume after a spike: the checkpoint before it, or the start of this process."""
+    found = checkpoint_before(run.folder.checkpoints, history) or saved
+    then = ResumeState.of(found) if found else _first_state(run.config, loader)
+    on_main(lambda: checkpoint.set_aside(run.folder.checkpoints, then.steps_done))
+    return found, together(lambda: go_back(then, history, loader, run.config.guard.skip_steps))
+
+
+class _Reports:
+    """What a process reports of a run: metrics of its node and, on rank 0, everything else."""
+
+    def __init__(self, run: RunParts, engine: Engine, steps_done: int):
+        config, folder = run.config, run.folder
+        if warning := slow_precision(config.train.precision, engine.device.type):
+            _say_once(warning)
+        environment = gather_environment() | {"parameters": engine.n_parameters, "data": run.data.facts()}
+        on_main(lambda: _record(run, steps_done, environment))
+        self._stop_file, self._rank_zero = folder.stop, None
+        self._system = SystemMetrics(folder.system, dist.get_rank(), run.hosts, config.track.system_seconds)
+        if dist.get_rank() == 0:
+            self._rank_zero = Reporting(config, folder, run.data, run.valid, steps_done, environment, self._system)
+        self._system.start()
+
+    def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
+        """Record the metrics of a step, and of a training step its batch."""
+        if self._rank_zero:
+            self._rank_zero.report(step, metrics, batch)
+
+    def close(self, end: State, stop: StopRequest) -> None:
+        """Record how the run ended."""
+        self._system.close()
+        if self._rank_zero:
+            by_file = self._stop_file.exists()
+            with contextlib.suppress(OSError):  # a disk that takes no change
+                self._stop_file.unlink(missing_ok=True)  # honoured, or too late
+            self._rank_zero.close(end, stop.reason, retry=not by_file)
+
+    def check_recorded(self) -> None:
+        """Raise UserError if rank 0 cannot record how the run ended."""
+        if self._rank_zero:
+            self._rank_zero.check_recorded()
 
 
 def _model(config: Config, description: Description, data: Sources, init: Path | None) -> Model:
@@ -247,11 +249,11 @@ def _lock(folder: RunFolder) -> IO[str]:
     return lock
 
 
-def _record(config: Config, folder: RunFolder, data: Sources, steps_done: int, environment: dict[str, Any]) -> None:
-    checkpoint.set_aside(folder.checkpoints, steps_done)
-    _copy_tokenizer(data.datasets[0], folder)
-    save_config(config, folder.config)
-    record_environment(folder.environment, environment, steps_done)
+def _record(run: RunParts, steps_done: int, environment: dict[str, Any]) -> None:
+    checkpoint.set_aside(run.folder.checkpoints, steps_done)
+    _copy_tokenizer(run.data.datasets[0], run.folder)
+    save_config(run.config, run.folder.config)
+    record_environment(run.folder.environment, environment, steps_done)
 
 
 def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:

@@ -61,6 +61,7 @@ class Saver:
             this rank has to write. A collective.
         report: is given metrics of a checkpoint, by step, on rank 0.
         remote: where copies are kept, on rank 0.
+        saved_step: the step whose checkpoint is there already.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Saver:
         snapshot: Snapshot,
         report: Report,
         remote: RemoteCopies | None = None,
+        saved_step: int | None = None,
     ):
         self._folder, self._settings, self._snapshot = folder, settings, snapshot
         self._report, self._remote = report, remote
@@ -77,7 +79,7 @@ class Saver:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: _Pending | None = None
         self._begun = time.monotonic()
-        self.saved_step: int | None = None
+        self.saved_step = saved_step
         self.failures = 0
         self.problem: str | None = None
 
@@ -86,14 +88,14 @@ class Saver:
         """Whether a save is in flight; the same on every rank."""
         return self._pending is not None
 
-    def poll(self) -> list[float]:
+    def poll(self) -> tuple[float, float]:
         """This rank's flags of a step, to be summed over ranks: 1 if its files are written; 1, from rank 0, if
         checkpoint.every_minutes have passed."""
         if self._remote:
             self._remote.tell(self._report)
         minutes = self._settings.every_minutes
         due = self._is_main and minutes is not None and time.monotonic() - self._begun >= minutes * 60
-        return [float(self._pending is not None and self._pending.files.done()), float(due)]
+        return float(self._pending is not None and self._pending.files.done()), float(due)
 
     def begin(self, step: int, state: dict[str, Any]) -> None:
         """Start saving a checkpoint, after the one in flight; a collective. Saved when this returns, if synchronous.

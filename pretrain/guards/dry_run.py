@@ -26,13 +26,13 @@ def explain(error: Exception, rows: int, seq_len: int) -> str | None:
     return None
 
 
-def dry_run(engine: Engine, loader: Loader, progress: ResumeState, longest_row: int) -> None:
+def dry_run(engine: Engine, loader: Loader, state: ResumeState, longest_row: int) -> None:
     """Try the step out and leave no trace of it; a collective.
 
     Raises:
         UserError: if it does not fit into memory, or cannot be compiled. DamagedData: as the first step would.
     """
-    batches = together(lambda: list(loader.examples(progress.steps_done, progress.position)))
+    batches = together(lambda: list(loader.examples(state.steps_done, state.position)))
     feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, longest_row))
     for batch in batches:
         try:

@@ -53,9 +53,9 @@ def go_back(then: ResumeState, history: History, loader: Loader, steps: int) -> 
     return replace(then, position=position, history=replace(then.history, rollbacks=(*history.rollbacks, made)))
 
 
-def tell(progress: ResumeState, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
+def tell(state: ResumeState, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
     """Say that a run has gone back, in the log and, at the step of the spike, in the journal."""
-    made = progress.history.rollbacks[-1]
+    made = state.history.rollbacks[-1]
     if dist.get_rank() == 0:
         print(f"warning: went back {made} left out (guard.rollback)", file=sys.stderr, flush=True)
         rows = float(made.next_row - made.first_row)

@@ -218,15 +218,15 @@ def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(saver.time, "monotonic", lambda: now)
     used = checkpoints.saver(tmp_path, every_minutes=2, asynchronous=False)
-    assert used.poll() == [0, 0]
+    assert used.poll() == (0, 0)
     now += 119
-    assert used.poll() == [0, 0]
+    assert used.poll() == (0, 0)
     now += 1
     assert used.poll() == [0, 1]
     used.begin(1, STATE)
-    assert used.poll() == [0, 0]
+    assert used.poll() == (0, 0)
     now += 10_000
-    assert checkpoints.saver(tmp_path).poll() == [0, 0], "not asked for"
+    assert checkpoints.saver(tmp_path).poll() == (0, 0), "not asked for"
 
 
 def test_the_next_save_waits_for_the_one_in_flight(tmp_path):

@@ -15,7 +15,7 @@ from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
 from pretrain.guards.resume_state import ResumeState
 from pretrain.model.weights_file import digest_of
-from pretrain.resume import checkpoint_state, find_start, start_progress
+from pretrain.resume import checkpoint_state, find_start, start_state
 from pretrain.run_folder import RunFolder
 from tests.datasets import make_dataset
 from tests.support.checkpoints import commit
@@ -209,7 +209,7 @@ def test_a_run_on_a_data_set_of_an_earlier_version_is_resumed(tmp_path, data):
     commit(folder.checkpoints, 8, checkpoint_state(config, with_indexes(data, None), ResumeState(8, AT)))
     found = find_start(config, folder, data)
     assert found is not None
-    assert start_progress(found, config, data).position == AT
+    assert start_state(found, config, data).position == AT
 
 
 def masked_by(run: Path, path: Path, second: int) -> Config:
@@ -288,21 +288,21 @@ def test_a_run_can_be_longer_but_not_shorter_than_its_checkpoint(run, start, ref
 
 def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data):
     found = checkpoint.read(run / "checkpoints/step-00000008")
-    assert start_progress(found, config_of(run), data) == ResumeState(8, AT, 7)
-    assert start_progress(found, config_of(run, rate=0.3), data) == ResumeState(8, AT, 7)
+    assert start_state(found, config_of(run), data) == ResumeState(8, AT, 7)
+    assert start_state(found, config_of(run, rate=0.3), data) == ResumeState(8, AT, 7)
     next_epoch = ResumeState(8, MixturePosition(24, (Position(2),)), 7)
     for change in ({"seq_len": 64}, {"packing": "concat"}, {"window_blocks": 3}):
-        assert start_progress(found, config_of(run, data=change), data) == next_epoch
-    assert start_progress(found, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
-    assert start_progress(found, config_of(run, seed=3), data) == next_epoch
+        assert start_state(found, config_of(run, data=change), data) == next_epoch
+    assert start_state(found, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
+    assert start_state(found, config_of(run, seed=3), data) == next_epoch
     static = config_of(run).model_copy(update={"masking": MaskingConfig(static_epochs=1)})
-    assert start_progress(found, static, data) == next_epoch
+    assert start_state(found, static, data) == next_epoch
     begun = [{"after_step": 7, "seq_len": 256}]
-    assert start_progress(found, config_of(run, curriculum=begun), data) == next_epoch
+    assert start_state(found, config_of(run, curriculum=begun), data) == next_epoch
     later = [{"after_step": 8, "seq_len": 256}]
-    assert start_progress(found, config_of(run, curriculum=later), data) == ResumeState(8, AT, 7)
+    assert start_state(found, config_of(run, curriculum=later), data) == ResumeState(8, AT, 7)
     two = Sources(("a", "b"), data.datasets * 2, (1.0, 1.0))
-    assert start_progress(found, config_of(run), two).position == MixturePosition(24, (Position(2), Position(2)))
+    assert start_state(found, config_of(run), two).position == MixturePosition(24, (Position(2), Position(2)))
 
 
 def test_a_checkpoint_of_another_version_is_refused(run, refusal):

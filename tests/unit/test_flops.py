@@ -1,18 +1,17 @@
 """Operations by the formula are those that torch counts."""
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from pretrain.loop import Loop
 from pretrain.model.encoder import Encoder
 from pretrain.model.flops import pairs_seen, peak_tflops, step_flops
 from pretrain.model.shape import EncoderShape
+from pretrain.step_metrics import FlopsCounter
 
 SEQ_LEN, ROWS = 32, 3
 SIZES = {"vocab_size": 128, "layers": 4, "hidden": 48, "heads": 3, "intermediate": 80, "max_positions": 32, "pad_id": 0}
@@ -74,10 +73,8 @@ def test_peaks():
     assert peak_tflops("AMD EPYC") is None
 
 
-def test_utilization_is_of_each_devices_peak(monkeypatch):
+def test_utilization_is_of_each_devices_peak():
     """Two devices that could 50 TFLOP/s each, and a step of 12 + 3 * 8 TFLOP in 0.6 s."""
-    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
-    loop = SimpleNamespace(_count_flops=lambda lengths, predictions: 8e12 * predictions, _peak=50)
-    assert Loop._operations(loop, 12e12, 3, 0.6) == pytest.approx({"speed/tflops": 30, "speed/mfu": 0.6})
-    loop._peak = None
-    assert set(Loop._operations(loop, 12e12, 3, 0.6)) == {"speed/tflops"}
+    counter = FlopsCounter(lambda lengths, predictions: 8e12 * predictions, pad=0, peak=50)
+    assert counter.metrics(12e12, 3, 0.6, devices=2) == pytest.approx({"speed/tflops": 30, "speed/mfu": 0.6})
+    assert set(replace(counter, peak=None).metrics(12e12, 3, 0.6, devices=2)) == {"speed/tflops"}

@@ -2,14 +2,12 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from data_prep.errors import UserError
-from pretrain import loop as loop_module
 from pretrain.config import GuardConfig
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.stream import Position
@@ -185,16 +183,6 @@ def test_odd_ones():
     assert odd_ones([(1, 2), (1, 3), (1, 2)]) == [1]
     assert odd_ones([(1, 2), (1, 3)]) == [0, 1]
     assert odd_ones([(1,), (2,), (3,), (3,), (3,)]) == [0, 1]
-
-
-def test_replicas_are_compared_once_a_step(monkeypatch):
-    steps = []
-    monkeypatch.setattr(loop_module, "check_replicas", lambda weights, hosts, step, device: steps.append(step))
-    loop = object.__new__(loop_module.Loop)
-    loop.engine, loop._hosts, loop._compared = SimpleNamespace(replicas=dict, device=None), [], None
-    for step in (7, 8, 8, 16):  # due by guard.replica_check_steps, and before a checkpoint
-        loop._check_replicas(step)
-    assert steps == [7, 8, 16]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])

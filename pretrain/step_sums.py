@@ -1,0 +1,77 @@
+"""The numbers of a training step, by name and as vectors: what ranks add up, and what the engine returns."""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field, fields
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class StepSums:
+    """Sums over the micro-batches of a rank or, after one all-reduce of the packed vector, of all ranks.
+
+    Where the device masks, it knows the predictions and the checksum, and they are 0 here until the vector is added up.
+
+    predictions: predicted positions.
+    tokens: real tokens, without padding.
+    replaced: tokens that stand in for damaged ones.
+    checksum: of the batches.
+    flops: operations, except for those of predictions.
+    stop: ranks that want to stop.
+    written: ranks that have written their part of the checkpoint in flight.
+    save_due: 1 if a checkpoint is due by time.
+    own_seconds: of each rank, seconds that it worked before it first waited for the others.
+    """
+
+    predictions: float
+    tokens: float
+    replaced: float
+    checksum: float
+    flops: float
+    stop: float = 0.0
+    written: float = 0.0
+    save_due: float = 0.0
+    own_seconds: tuple[float, ...] = field(default=(), kw_only=True)
+
+    def pack(self) -> list[float]:
+        """All numbers in the order of the fields."""
+        *sums, own_seconds = astuple(self)
+        return [*sums, *own_seconds]
+
+    @classmethod
+    def unpack(cls, values: Sequence[float]) -> "StepSums":
+        """The reverse of `pack`."""
+        return cls(*values[:_FIXED], own_seconds=tuple(values[_FIXED:]))
+
+
+_FIXED = len(fields(StepSums)) - 1  # numbers that are there for any number of ranks
+PREDICTIONS, _CHECKSUM = 0, 3  # places in the packed vector
+
+
+def pack_on_device(late: Tensor, ranks: int) -> Tensor:
+    """A packed vector, fp64 [sums], of the two numbers that only the device knows: predictions and checksum [2]."""
+    packed = late.new_zeros(_FIXED + ranks)
+    packed[PREDICTIONS], packed[_CHECKSUM] = late
+    return packed
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What a step of the engine returns, summed over all ranks.
+
+    cross_entropy: of all predictions. correct: right predictions.
+    grad_norm: before clipping. group_norms: those of the parts of the model, if they were measured.
+    skipped: 1 if loss or gradients were not finite, so that the optimizer did nothing.
+    """
+
+    cross_entropy: float
+    correct: float
+    grad_norm: float
+    skipped: float
+    group_norms: tuple[float, ...] = field(default=(), kw_only=True)
+
+
+def unpack_step(values: Sequence[float], ranks: int) -> tuple[StepOutput, StepSums]:
+    """The numbers of a step, of which the output comes first and the sums last."""
+    output, sums = values[: -(_FIXED + ranks)], values[-(_FIXED + ranks) :]
+    return StepOutput(*output[:4], group_norms=tuple(output[4:])), StepSums.unpack(sums)

@@ -1,0 +1,28 @@
+"""The numbers of a step keep their names from rank to rank, and to the device and back."""
+
+from dataclasses import fields, replace
+
+import torch
+
+from pretrain.step_sums import PREDICTIONS, StepOutput, StepSums, pack_on_device, unpack_step
+
+SUMS = StepSums(5.0, 20.0, 1.0, 2.0**52 + 1, 7e9, stop=1.0, written=2.0, save_due=0.0, own_seconds=(0.5, 0.25))
+
+
+def test_sums_of_ranks_are_sums_of_each_number():
+    total = torch.tensor([SUMS.pack(), SUMS.pack()], dtype=torch.float64).sum(0)
+    doubled = {field.name: 2 * getattr(SUMS, field.name) for field in fields(SUMS)[:-1]}
+    assert StepSums.unpack(total.tolist()) == replace(SUMS, **doubled, own_seconds=(1.0, 0.5))
+
+
+def test_what_only_the_device_knows_is_added_to_its_own_numbers():
+    late = pack_on_device(torch.tensor([3.0, 11.0], dtype=torch.float64), ranks=2)
+    assert late[PREDICTIONS] == 3
+    total = StepSums.unpack((torch.tensor(SUMS.pack(), dtype=torch.float64) + late).tolist())
+    assert total == replace(SUMS, predictions=8.0, checksum=2.0**52 + 12)
+
+
+def test_a_step_is_unpacked_with_and_without_group_norms():
+    for norms in ((), (0.1, 0.2, 0.3)):
+        output = StepOutput(2.5, 3.0, 0.75, 0.0, group_norms=norms)
+        assert unpack_step([2.5, 3.0, 0.75, 0.0, *norms, *SUMS.pack()], ranks=2) == (output, SUMS)
