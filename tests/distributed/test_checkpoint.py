@@ -222,7 +222,7 @@ def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
     now += 119
     assert used.poll() == (0, 0)
     now += 1
-    assert used.poll() == [0, 1]
+    assert used.poll() == (0, 1)
     used.begin(1, STATE)
     assert used.poll() == (0, 0)
     now += 10_000
