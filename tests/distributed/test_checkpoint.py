@@ -246,7 +246,7 @@ def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
     told: list = []
     used = checkpoints.saver(tmp_path, snapshot, told)
     used.begin(1, STATE)
-    assert (used.busy, used.poll()) == (True, [0, 0])
+    assert (used.busy, used.poll()) == (True, (0, 0))
     assert names(tmp_path) == ["step-00000001.tmp"]
     threading.Timer(0.2, free.set).start()
     used.begin(2, STATE)
