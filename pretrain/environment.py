@@ -3,7 +3,6 @@
 import os
 import platform
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from data_prep.remote import redact
 from data_prep.typed import typed
 from pretrain.agree import all_gather_json
 from pretrain.environment_file import MAX_ENVIRONMENT_BYTES
+from pretrain.node_checks import ask
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
 _SLURM = (
@@ -120,12 +120,9 @@ def _processor() -> str:
 
 
 def _output(*command: str) -> str | None:
-    """What a command prints; None where it is not there, or fails."""
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip()
+    """The output of a program; None if it is not installed, or fails."""
+    answer = ask(*command)
+    return answer.text if answer and answer.works else None
 
 
 def _version(package: str) -> str | None:

@@ -1,8 +1,6 @@
 """What nodes do reaches rank 0 under their own names, and only while they say it."""
 
-import builtins
 import json
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +10,7 @@ import pytest
 import torch
 
 from pretrain.system.exchange import SystemMetrics
-from pretrain.system.gpu import GpuSampler, visible
+from pretrain.system.gpu import GpuSampler
 from pretrain.system.host import HostSampler, rates
 from tests.support.runs import wait_for
 
@@ -111,96 +109,52 @@ def test_this_machine_is_sampled():
     assert all(value >= 0 for value in found.values())
 
 
-class NVMLError(Exception):
-    pass
-
-
-def _refuse(_: Any) -> None:
-    raise NVMLError("Not Supported")
-
-
-def nvml(**changed: Any) -> SimpleNamespace:
-    """As much of the package as is used: of three GPUs, number n draws 100 + n watts."""
-    functions = {
-        "NVMLError": NVMLError,
-        "NVML_TEMPERATURE_GPU": 0,
-        "nvmlInit": lambda: None,
-        "nvmlDeviceGetCount": lambda: 3,
-        "nvmlDeviceGetHandleByIndex": lambda number: number,
-        "nvmlDeviceGetHandleByUUID": lambda uuid: {"GPU-c": 2}[uuid],
-        "nvmlDeviceGetUtilizationRates": lambda gpu: SimpleNamespace(gpu=50, memory=3),
-        "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(total=200, used=50, free=150),
-        "nvmlDeviceGetPowerUsage": lambda gpu: 100_000 + 1000 * gpu,
-        "nvmlDeviceGetTemperature": lambda gpu, sensor: 40 + gpu,
-    }
-    return SimpleNamespace(**(functions | changed))
-
-
 @pytest.fixture
 def gpus(monkeypatch):
-    def sampler(visible: str | None = None, **changed: Any) -> GpuSampler:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setitem(sys.modules, "pynvml", nvml(**changed))
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        if visible is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    """Two GPUs: number n draws 100 + n watts."""
+
+    def sampler(**changed: Any) -> GpuSampler:
+        functions = {
+            "is_available": lambda: True,
+            "device_count": lambda: 2,
+            "get_device_properties": lambda gpu: SimpleNamespace(total_memory=200),
+            "utilization": lambda gpu: 50,
+            "device_memory_used": lambda gpu: 50,
+            "power_draw": lambda gpu: 100_000 + 1000 * gpu,
+            "temperature": lambda gpu: 40 + gpu,
+        }
+        for name, function in (functions | changed).items():
+            monkeypatch.setattr(torch.cuda, name, function)
         return GpuSampler()
 
     return sampler
 
 
-def test_gpus_are_numbered_as_pytorch_numbers_them(gpus):
-    assert gpus("GPU-c,0")() == {
+def refuse(*_: Any) -> None:
+    raise RuntimeError("Not Supported")
+
+
+def test_gpus_are_sampled(gpus):
+    assert gpus()() == {
         "gpu0_utilization_percent": 50.0,
         "gpu0_memory_percent": 25.0,
-        "gpu0_power_watts": 102.0,
-        "gpu0_temperature_celsius": 42.0,
+        "gpu0_power_watts": 100.0,
+        "gpu0_temperature_celsius": 40.0,
         "gpu1_utilization_percent": 50.0,
         "gpu1_memory_percent": 25.0,
-        "gpu1_power_watts": 100.0,
-        "gpu1_temperature_celsius": 40.0,
+        "gpu1_power_watts": 101.0,
+        "gpu1_temperature_celsius": 41.0,
     }
 
 
-def test_what_a_gpu_does_not_tell_is_left_out(gpus):
-    assert set(gpus("0", nvmlDeviceGetPowerUsage=_refuse)()) == {
-        "gpu0_utilization_percent",
-        "gpu0_memory_percent",
-        "gpu0_temperature_celsius",
-    }
+def test_values_that_a_gpu_does_not_report_are_left_out(gpus):
+    sampler = gpus(device_count=lambda: 1, power_draw=refuse)
+    assert set(sampler()) == {"gpu0_utilization_percent", "gpu0_memory_percent", "gpu0_temperature_celsius"}
+    assert sampler.problem is None
 
 
-def test_gpus_without_driver_or_package_are_a_problem_and_no_gpu_is_none(gpus, monkeypatch):
-    broken = gpus(nvmlInit=lambda: _refuse(None))
-    assert (broken(), broken.problem) == ({}, "no figures of GPUs (Not Supported)")
-    real = builtins.__import__
-
-    def missing(name: str, *arguments: Any, **options: Any) -> Any:
-        if name == "pynvml":
-            raise ImportError(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    without = GpuSampler()
-    assert without() == {}
-    assert "nvidia-ml-py is missing" in str(without.problem)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert (GpuSampler()(), GpuSampler().problem) == ({}, None)
-
-
-@pytest.mark.parametrize(
-    ("variable", "wanted"),
-    [
-        (None, ["0", "1", "2"]),
-        ("2, 0", ["2", "0"]),
-        ("", []),
-        ("0,-1,1", ["0"]),
-        ("0,7,1", ["0"]),
-        ("GPU-c,MIG-x", ["GPU-c", "MIG-x"]),
-    ],
-)
-def test_visible_gpus_are_those_of_cuda(monkeypatch, variable, wanted):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-    assert visible(3) == wanted
+def test_gpus_without_driver_or_package_are_a_problem_and_no_gpu_is_none(gpus):
+    broken = gpus(utilization=refuse, device_memory_used=refuse, power_draw=refuse, temperature=refuse)
+    assert (broken(), broken.problem) == ({}, "the GPUs cannot be sampled (Not Supported)")
+    nothing = gpus(is_available=lambda: False)
+    assert (nothing(), nothing.problem) == ({}, None)
