@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.curriculum import Stage, stages_of
@@ -76,6 +75,12 @@ class Plan:
     def largest(self) -> StagePlan:
         """The stage that needs the most memory."""
         return max(self.stages, key=lambda stage: stage.device_bytes)
+
+    def fits(self, capacity: int | None) -> bool | None:
+        """Whether it fits into so many bytes of a GPU; None if that is not known."""
+        if capacity is None or (not self.activations_known and self.largest.device_bytes <= capacity):
+            return None
+        return self.largest.device_bytes <= capacity
 
     @property
     def tokens(self) -> float:
@@ -266,9 +271,3 @@ def _sizes_of_auto(config: Config, tokenizer: TokenizerInfo) -> Sizes:
         found = described(build(describe(config, tokenizer), seed=0))
     kinds = ("matrix", "filter", "embedding", "vector")
     return Sizes({kind: tuple(p.parameter.numel() for p in found if p.kind == kind) for kind in kinds})
-
-
-def check_vocabulary(vocab_size: int) -> None:
-    """Raise UserError for a size that no vocabulary with special tokens has."""
-    if vocab_size < len(_SPECIAL_IDS) + 2:
-        raise UserError(f"--vocab-size {vocab_size} is less than five special tokens and two others; give the real one")

@@ -12,6 +12,7 @@ from pretrain.run_folder import RunFolder
 
 _SETTLING = 10  # first steps of a run, in which caches fill and kernels are compiled
 _LATEST = 1000  # steps that count
+_ASSUMED_MFU = (0.2, 0.3, 0.4, 0.5)
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Rate:
     tokens_per_second: float | None = None
 
     def seconds(self, plan: Plan) -> float:
-        """Of all training steps; evaluation, checkpoints and the start come on top.
+        """Of all training steps.
 
         Raises:
             UserError: if the model's operations are needed and not known.
@@ -34,6 +35,41 @@ class Rate:
             raise UserError("the operations of a model of arch auto are not known; give --tokens-per-second")
         assert self.tflops is not None
         return plan.flops / (self.tflops * 1e12 * plan.processes)
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """The time that all training steps take; evaluation, checkpoints and the start come on top.
+
+    Attributes:
+        source: of the speed. assumed: whether it was neither measured nor given.
+        tokens_per_second: of all GPUs together. cost: None without a price.
+    """
+
+    source: str
+    assumed: bool
+    tokens_per_second: float
+    seconds: float
+    gpu_hours: float
+    cost: float | None
+
+
+def run_times(plan: Plan, rate: Rate | None, peak: int | None, price: float | None) -> list[RunTime]:
+    """The time at a rate, or without one at several shares of the GPU's `peak` in TFLOP/s; none if both are unknown.
+
+    Raises:
+        UserError: if the model's operations are needed and not known.
+    """
+    rates = [rate] if rate else []
+    if rate is None and peak and plan.flops:
+        rates = [Rate(f"if {mfu:.0%} of {peak} TFLOP/s", tflops=mfu * peak) for mfu in _ASSUMED_MFU]
+    times = []
+    for one in rates:
+        seconds = one.seconds(plan)
+        hours = plan.processes * seconds / 3600
+        cost = None if price is None else price * hours
+        times.append(RunTime(one.source, rate is None, plan.tokens / seconds, seconds, hours, cost))
+    return times
 
 
 def measured(run: Path) -> Rate:

@@ -15,10 +15,9 @@ from pretrain.progress import duration
 if TYPE_CHECKING:
     from pretrain.config import Config
     from pretrain.plan import Choice, Plan, Planner
-    from pretrain.speed import Rate
+    from pretrain.speed import Rate, RunTime
 
 _GIB = 1 << 30
-_ASSUMED_MFU = (0.2, 0.3, 0.4, 0.5)
 
 
 def plan(
@@ -54,27 +53,41 @@ def plan(
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
     """
     from pretrain.config import load_config
+    from pretrain.model.flops import peak_tflops
     from pretrain.plan import choices
+    from pretrain.speed import run_times
 
     parsed = load_config(config, overrides)
     capacity, name = _capacity(gpu, gpu_memory)
-    rate = _rate(parsed, gpu, run, mfu, tflops, tokens_per_second)
+    peak = peak_tflops(gpu) if gpu and parsed.train.precision != "fp32" else None
+    rate = _rate(gpu, peak, run, mfu, tflops, tokens_per_second)
     planner = _planner(parsed, vocab_size)
     planned = planner.plan(nodes * gpus_per_node)
     fitting = choices(planner, parsed, planned.processes, capacity) if capacity else []
-    times = _times(planned, rate, gpu, parsed)
+    times = run_times(planned, rate, peak, price_per_gpu_hour)
     if as_json:
-        print(json.dumps(_facts(planned, times, fitting, capacity, price_per_gpu_hour), indent=1))
+        print(json.dumps(_facts(planned, times, fitting, capacity), indent=1))
+        return
+    console = tables.output()
+    title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs"
+    console.print(f"{title} ({nodes} x {gpus_per_node})")
+    console.print(_work(planned))
+    console.print(_memory(parsed, planned))
+    console.print(_fit_line(planned, capacity, name))
+    if fitting:
+        console.print(_choices(fitting))
+    if times:
+        console.print(_speed(times))
+        console.print("Steps alone: the start, evaluation and checkpoints come on top.")
     else:
-        _print(parsed, planned, times, fitting, (capacity, name), (nodes, gpus_per_node), price_per_gpu_hour)
+        console.print("Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu.")
 
 
 def _planner(config: "Config", vocab_size: int | None) -> "Planner":
     from pretrain.data.sources import open_sources
-    from pretrain.plan import Planner, check_vocabulary
+    from pretrain.plan import Planner
 
     if vocab_size is not None:
-        check_vocabulary(vocab_size)
         return Planner(config, None, vocab_size)
     try:
         sources = open_sources(config.data)
@@ -96,8 +109,8 @@ def _capacity(gpu: str | None, gpu_memory: float | None) -> tuple[int | None, st
 
 
 def _rate(
-    config: "Config",
     gpu: str | None,
+    peak: int | None,
     run: Path | None,
     mfu: float | None,
     tflops: float | None,
@@ -112,7 +125,6 @@ def _rate(
     if run is not None:
         return measured(run)
     if mfu is not None:
-        peak = _peak(config, gpu)
         if peak is None:
             raise UserError("--mfu is a share of a bf16 peak: name a GPU that has one with --gpu, or give --tflops")
         return Rate(f"given: {mfu:.0%} of {peak} TFLOP/s, the dense bf16 peak of {gpu}", tflops=mfu * peak)
@@ -123,95 +135,19 @@ def _rate(
     return None
 
 
-def _peak(config: "Config", gpu: str | None) -> int | None:
-    from pretrain.model.flops import peak_tflops
-
-    return peak_tflops(gpu) if gpu and config.train.precision != "fp32" else None
-
-
-def _times(planned: "Plan", rate: "Rate | None", gpu: str | None, config: "Config") -> dict[str, Any]:
-    """What is known of the speed: rows of (source, tokens a second, seconds), and whether they are assumed."""
-    from pretrain.speed import Rate
-
-    if rate is not None:
-        rates = [rate]
-    elif (peak := _peak(config, gpu)) and planned.flops:
-        rates = [Rate(f"if {mfu:.0%} of {peak} TFLOP/s", tflops=mfu * peak) for mfu in _ASSUMED_MFU]
-    else:
-        rates = []
-    rows = [(one.source, seconds := one.seconds(planned), planned.tokens / seconds) for one in rates]
-    return {"assumed": rate is None, "rows": rows}
-
-
-def _facts(
-    planned: "Plan", times: dict[str, Any], fitting: "list[Choice]", capacity: int | None, price: float | None
-) -> dict[str, Any]:
+def _facts(planned: "Plan", times: "list[RunTime]", fitting: "list[Choice]", capacity: int | None) -> dict[str, Any]:
     totals = ("device_bytes", "host_bytes")
     stages = [asdict(stage) | {name: getattr(stage, name) for name in totals} for stage in planned.stages]
-    speed = [
-        {
-            "source": source,
-            "assumed": times["assumed"],
-            "tokens_per_second": rate,
-            "seconds": seconds,
-            "gpu_hours": _gpu_hours(planned, seconds),
-            "cost": None if price is None else price * _gpu_hours(planned, seconds),
-        }
-        for source, seconds, rate in times["rows"]
-    ]
-    needed = planned.largest.device_bytes
+    names = ("processes", "parameters", "tokens", "flops", "epochs", "activations_known")
     return {
-        "processes": planned.processes,
-        "parameters": planned.parameters,
-        "tokens": planned.tokens,
-        "flops": planned.flops,
-        "epochs": planned.epochs,
-        "activations_known": planned.activations_known,
+        **{name: getattr(planned, name) for name in names},
         "stages": stages,
         "usable_bytes": capacity,
-        "device_bytes": needed,
-        "fits": _fits(planned, capacity),
+        "device_bytes": planned.largest.device_bytes,
+        "fits": planned.fits(capacity),
         "choices": [asdict(choice) for choice in fitting],
-        "speed": speed,
+        "speed": [asdict(time) for time in times],
     }
-
-
-def _fits(planned: "Plan", capacity: int | None) -> bool | None:
-    """None where it is not known."""
-    if capacity is None or (not planned.activations_known and planned.largest.device_bytes <= capacity):
-        return None
-    return planned.largest.device_bytes <= capacity
-
-
-def _gpu_hours(planned: "Plan", seconds: float) -> float:
-    return planned.processes * seconds / 3600
-
-
-def _print(
-    config: "Config",
-    planned: "Plan",
-    times: dict[str, Any],
-    fitting: "list[Choice]",
-    room: tuple[int | None, str],
-    places: tuple[int, int],
-    price: float | None,
-) -> None:
-    console = tables.output()
-    nodes, each = places
-    console.print(
-        f"{config.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs ({nodes} x {each})"
-    )
-    console.print(_work(planned))
-    console.print(_memory(config, planned))
-    for line in _fit_lines(planned, room):
-        console.print(line)
-    if fitting:
-        console.print(_choices(fitting))
-    if times["rows"]:
-        console.print(_speed(planned, times, price))
-        console.print("Steps alone: the start, evaluation and checkpoints come on top.")
-    else:
-        console.print("Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu.")
 
 
 def _work(planned: "Plan") -> Table:
@@ -244,37 +180,31 @@ def _memory(config: "Config", planned: "Plan") -> Table:
     return table
 
 
-def _fit_lines(planned: "Plan", room: tuple[int | None, str]) -> list[str]:
+def _fit_line(planned: "Plan", capacity: int | None, name: str) -> str:
     from pretrain.memory import RESERVED
 
-    capacity, name = room
     if capacity is None:
-        return ["Whether it fits: name a GPU with --gpu, or give --gpu-memory."]
-    fits, needed = _fits(planned, capacity), planned.largest.device_bytes
-    said = {True: "It fits", False: "It does not fit", None: "Without activations it fits"}[fits]
-    return [
-        f"{said}: {_gib(needed)} of {_gib(capacity)} GiB of {name}; {_gib(RESERVED)} GiB are assumed to go to CUDA, "
-        "NCCL and the allocator."
-    ]
+        return "Whether it fits: name a GPU with --gpu, or give --gpu-memory."
+    said = {True: "It fits", False: "It does not fit", None: "Without activations it fits"}[planned.fits(capacity)]
+    return (
+        f"{said}: {_gib(planned.largest.device_bytes)} of {_gib(capacity)} GiB of {name}; {_gib(RESERVED)} GiB are "
+        "assumed to go to CUDA, NCCL and the allocator."
+    )
 
 
 def _choices(fitting: "list[Choice]") -> Table:
-    table = tables.table(("with", "rows", "GiB"), title="The largest micro-batch that fits")
-    for choice in fitting:
-        rows = "none fits" if choice.micro_batch_size is None else str(choice.micro_batch_size)
-        table.add_row(choice.change, rows, _gib(choice.device_bytes))
-    return table
+    rows = [(one.change, str(one.micro_batch_size or "none fits"), _gib(one.device_bytes)) for one in fitting]
+    return tables.table(("with", "rows", "GiB"), rows, title="The largest micro-batch that fits")
 
 
-def _speed(planned: "Plan", times: dict[str, Any], price: float | None) -> Table:
-    title = "Time (assumed, as no speed was measured or given)" if times["assumed"] else "Time"
-    table = tables.table(
-        ("speed", "tokens/s", "days", "time", "GPU hours", *([] if price is None else ["cost"])), title=title
-    )
-    for source, seconds, rate in times["rows"]:
-        hours = _gpu_hours(planned, seconds)
-        cost = [] if price is None else [f"{price * hours:,.2f}"]
-        table.add_row(source, f"{rate:,.0f}", f"{seconds / 86400:.2f}", duration(seconds), f"{hours:,.1f}", *cost)
+def _speed(times: "list[RunTime]") -> Table:
+    title = "Time (assumed, as no speed was measured or given)" if times[0].assumed else "Time"
+    costs = [] if times[0].cost is None else ["cost"]
+    table = tables.table(("speed", "tokens/s", "days", "time", "GPU hours", *costs), title=title)
+    for one in times:
+        days, hours = f"{one.seconds / 86400:.2f}", f"{one.gpu_hours:,.1f}"
+        cost = [] if one.cost is None else [f"{one.cost:,.2f}"]
+        table.add_row(one.source, f"{one.tokens_per_second:,.0f}", days, duration(one.seconds), hours, *cost)
     return table
 
 
