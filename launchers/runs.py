@@ -14,8 +14,7 @@ from launchers.slurm.verdict import Saving
 from pretrain.progress import duration
 
 if TYPE_CHECKING:
-    from pretrain.overview import Overview
-    from pretrain.run_folder import Status
+    from pretrain.overview import RunSummary
 
 PIPE_WIDTH = 1000  # of tables with one line a run: no line is broken
 WAITS = "queued"  # the state of a run that Slurm has not begun, which has no status of its own
@@ -23,61 +22,44 @@ WAITS = "queued"  # the state of a run that Slurm has not begun, which has no st
 
 @dataclass(frozen=True)
 class Seen:
-    """A run: its own words, or None where it has not spoken yet, and why; what it has measured; its jobs, and how long
-    the last checkpoint took on Slurm's warning."""
+    """A run with its jobs in Slurm's queue, and how long its last checkpoint took after Slurm's warning."""
 
-    run: Path
-    status: "Status | None"
-    problem: str | None
-    overview: "Overview"
+    summary: "RunSummary"
     jobs: list[QueuedJob]
     saving: Saving | None = None
 
     @property
     def state(self) -> str:
-        """As in status.json; "queued" before a job has begun, "unknown" where nothing can be read."""
-        if self.jobs and self.jobs[0].waits and (self.status is None or self.status.is_over):
-            return WAITS
-        return self.status.state if self.status else "unknown"
+        """As in the summary; "queued" before a job has begun."""
+        status = self.summary.status
+        waits = self.jobs and self.jobs[0].waits and (status is None or status.is_over)
+        return WAITS if waits else self.summary.state
 
     @property
     def reason(self) -> str:
         if self.state == WAITS:
             return f"job {self.jobs[0].id} waits in the queue ({self.jobs[0].reason})"
-        return self.status.reason if self.status else self.problem or ""
+        return self.summary.reason
 
     @property
     def next_action(self) -> str:
         if self.state == WAITS:
-            return f"none; `maskwright stop {self.run}` takes it out of the queue"
-        return self.status.next_action if self.status else "none"
-
-    @property
-    def percent(self) -> float | None:
-        return 100 * self.status.step / self.status.total_steps if self.status and self.status.total_steps else None
+            return f"none; `maskwright stop {self.summary.run}` takes it out of the queue"
+        return self.summary.next_action
 
     def facts(self) -> dict[str, Any]:
         """All of it as JSON values."""
-        own = asdict(self.status) if self.status else {}
-        jobs = [asdict(job) | {"run": str(self.run)} for job in self.jobs]
         said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
-        place = {"run": str(self.run), "percent": self.percent}
-        saving = {"saving": asdict(self.saving) if self.saving else None}
-        return own | said | place | asdict(self.overview) | saving | {"jobs": jobs}
+        jobs = [asdict(job) | {"run": str(self.summary.run)} for job in self.jobs]
+        saving = asdict(self.saving) if self.saving else None
+        return self.summary.as_values() | said | {"saving": saving, "jobs": jobs}
 
 
 def look(run: Path, jobs: list[QueuedJob]) -> Seen:
-    """See a run as it is now; a status that cannot be read is a problem that is told, not an error."""
-    from pretrain.overview import Overview, overview_of
-    from pretrain.run_folder import RunFolder
+    """See a run as it is now. A status that cannot be read is a problem in the summary, not an error."""
+    from pretrain.overview import summarize
 
-    folder, own = RunFolder(run), jobs_of(run, jobs)
-    try:
-        status = folder.read_status()
-    except UserError as error:
-        return Seen(run, None, str(error), Overview(), own)
-    saving = read_saving(run / "slurm" / "supervisor.json")
-    return Seen(run, status, None, overview_of(folder, status), own, saving)
+    return Seen(summarize(run), jobs_of(run, jobs), read_saving(run / "slurm" / "supervisor.json"))
 
 
 def look_at_all(given: list[Path]) -> list[Seen]:
@@ -93,8 +75,8 @@ def look_at_all(given: list[Path]) -> list[Seen]:
     # Only runs that were submitted have a job; others need no question to Slurm.
     jobs, _ = own_jobs() if any((run / "slurm").is_dir() for run in paths) else ([], None)
     found = [look(path, jobs) for path in paths]
-    if len(found) == 1 and found[0].problem and not found[0].jobs:
-        raise UserError(found[0].problem)
+    if len(found) == 1 and found[0].summary.problem and not found[0].jobs:
+        raise UserError(found[0].summary.problem)
     return found
 
 
@@ -112,7 +94,8 @@ def ago(seconds: float) -> str:
 
 
 def step_cell(seen: Seen) -> str:
-    return f"{seen.status.step:,} of {seen.status.total_steps:,}" if seen.status else ""
+    status = seen.summary.status
+    return f"{status.step:,} of {status.total_steps:,}" if status else ""
 
 
 def place(run: Path) -> str:
@@ -121,11 +104,11 @@ def place(run: Path) -> str:
 
 
 def age_cell(seen: Seen) -> str:
-    return ago(time.time() - seen.status.time) if seen.status else ""
+    return ago(time.time() - seen.summary.status.time) if seen.summary.status else ""
 
 
 def left_cell(seen: Seen) -> str:
-    left = seen.overview.seconds_left
+    left = seen.summary.seconds_left
     return "" if left is None else duration(left)
 
 

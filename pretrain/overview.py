@@ -1,11 +1,15 @@
-"""How a run stands, from its folder alone: for people, and for programs that watch over several runs."""
+"""The summary of a run, from its folder alone: state, step, speed, time left, last checkpoint and problems.
+
+`status`, `launch list` and the report show it.
+"""
 
 import itertools
 import math
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.folders import is_run
@@ -28,20 +32,24 @@ class LastCheckpoint:
 
 
 @dataclass(frozen=True)
-class Overview:
-    """What a run folder tells beside status.json; None is what it does not.
+class RunSummary:
+    """What a run folder says about its run. Values that are not known are None.
 
     Attributes:
+        status: the content of status.json. problem: why it is not known.
         loss, masked_accuracy, tokens_per_second: of the last step that was measured.
-        loss_average: of the last 100 steps that were.
+        loss_average: of the last 100 steps that were measured.
         eval_loss: the last one.
         seconds_left: of a run that trains, by the median time between its last steps.
         starts: how often processes have begun to train it. skipped_steps: by the last checkpoint and
             the last steps.
-        slurm_job: the job that trained it last.
+        slurm_job: the last job that trained it.
         mlflow_page: where MLflow shows it.
     """
 
+    run: Path
+    status: Status | None = None
+    problem: str | None = None
     loss: float | None = None
     loss_average: float | None = None
     masked_accuracy: float | None = None
@@ -54,9 +62,41 @@ class Overview:
     last_checkpoint: LastCheckpoint | None = None
     mlflow_page: str | None = None
 
+    @property
+    def state(self) -> str:
+        """As in status.json; "unknown" without one."""
+        return self.status.state if self.status else "unknown"
 
-def overview_of(folder: RunFolder, status: Status) -> Overview:
-    """What is known; a file that is missing or damaged only leaves its part out."""
+    @property
+    def reason(self) -> str:
+        """Why the run is in its state, or why the state is not known."""
+        return self.status.reason if self.status else self.problem or ""
+
+    @property
+    def next_action(self) -> str:
+        """What to do next."""
+        return self.status.next_action if self.status else "none"
+
+    @property
+    def percent(self) -> float | None:
+        """The part of the steps that is done."""
+        return 100 * self.status.step / self.status.total_steps if self.status and self.status.total_steps else None
+
+    def as_values(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        values = asdict(self)
+        status, _ = values.pop("status"), values.pop("problem")
+        said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
+        return (status or {}) | said | values | {"run": str(self.run), "percent": self.percent}
+
+
+def summarize(run: Path) -> RunSummary:
+    """The summary of a run. A file that is missing or damaged only leaves its values out."""
+    folder = RunFolder(run)
+    try:
+        status = folder.read_status()
+    except UserError as error:
+        return RunSummary(run, problem=str(error))
     entries = _latest(folder)
     last = {name: value for entry in entries for name, value in entry.metrics.items()}
     losses = [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
@@ -65,7 +105,9 @@ def overview_of(folder: RunFolder, status: Status) -> Overview:
     newest, skipped = _newest_checkpoint(folder)
     after = newest.step if newest and skipped is not None else 0
     later = {entry.step for entry in entries if entry.step > after and "train/skipped" in entry.metrics}
-    return Overview(
+    return RunSummary(
+        run,
+        status,
         loss=last.get("train/loss"),
         loss_average=statistics.fmean(finite) if finite else None,
         masked_accuracy=last.get("train/masked_accuracy"),
@@ -76,7 +118,7 @@ def overview_of(folder: RunFolder, status: Status) -> Overview:
         skipped_steps=(skipped or 0) + len(later),
         slurm_job=(environment or {}).get("slurm", {}).get("SLURM_JOB_ID"),
         last_checkpoint=newest,
-        mlflow_page=page_of(folder.path),
+        mlflow_page=page_of(run),
     )
 
 

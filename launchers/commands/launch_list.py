@@ -61,7 +61,7 @@ def _print(seen: list[Seen], others: list[QueuedJob]) -> None:
     rows = []
     for one in seen:
         jobs: list[QueuedJob | None] = [*one.jobs] or [None]
-        own = [place(one.run), one.state, step_cell(one), number(one.overview.loss, ".4f"), age_cell(one)]
+        own = [place(one.summary.run), one.state, step_cell(one), number(one.summary.loss, ".4f"), age_cell(one)]
         rows += [[*_job(job), *own, one.reason, one.next_action] for job in jobs]
     rows += [[*_job(job), "", job.name, "", "", "", "", "none"] for job in others]
     texts = ("in the queue", "run", "state", "reason", "next")

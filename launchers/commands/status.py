@@ -54,7 +54,7 @@ def status(
     else:
         tables.output(PIPE_WIDTH).print(_one(found[0]) if len(found) == 1 else _several(found))
     if exit_code:
-        sys.exit(EXIT_CODES[found[0].status.state] if found[0].status else 1)
+        sys.exit(EXIT_CODES[found[0].summary.status.state] if found[0].summary.status else 1)
 
 
 def _goodput(run: Path) -> dict[str, float | None]:
@@ -65,18 +65,18 @@ def _goodput(run: Path) -> dict[str, float | None]:
 
 
 def _one(seen: Seen) -> Table:
-    facts, last = seen.overview, seen.overview.last_checkpoint
-    share = "" if seen.percent is None else f" ({seen.percent:.1f}%)"
+    facts, last = seen.summary, seen.summary.last_checkpoint
+    share = "" if seen.summary.percent is None else f" ({seen.summary.percent:.1f}%)"
     rows = {
         "state": seen.state,
-        "step": step_cell(seen) + share if seen.status else "",
+        "step": step_cell(seen) + share if seen.summary.status else "",
         "loss": _loss(seen),
         "held-out loss": number(facts.eval_loss, ".4f"),
         "masked accuracy": number(facts.masked_accuracy, ".1%"),
         "tokens/s": number(facts.tokens_per_second, ",.0f"),
-        "goodput": number(_goodput(seen.run)["goodput"], ".1%"),
+        "goodput": number(_goodput(seen.summary.run)["goodput"], ".1%"),
         "time left": left_cell(seen),
-        "updated": f"{age_cell(seen)} ago" if seen.status else "",
+        "updated": f"{age_cell(seen)} ago" if seen.summary.status else "",
         "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),
         "starts": str(facts.starts or ""),
         "skipped steps": str(facts.skipped_steps or ""),
@@ -90,7 +90,7 @@ def _one(seen: Seen) -> Table:
 
 
 def _loss(seen: Seen) -> str:
-    last, average = seen.overview.loss, seen.overview.loss_average
+    last, average = seen.summary.loss, seen.summary.loss_average
     if last is None:
         return ""
     return f"{last:.4f}" + (f" (last steps on average {average:.4f})" if average is not None else "")
@@ -112,16 +112,16 @@ def _several(found: list[Seen]) -> Table:
     columns = ("run", "state", "step", "%", "loss", "tokens/s", "left", "updated", "job", "next")
     rows = [
         (
-            place(seen.run),
+            place(seen.summary.run),
             seen.state,
             step_cell(seen),
-            number(seen.percent, ".0f"),
-            number(seen.overview.loss, ".4f"),
-            number(seen.overview.tokens_per_second, ",.0f"),
+            number(seen.summary.percent, ".0f"),
+            number(seen.summary.loss, ".4f"),
+            number(seen.summary.tokens_per_second, ",.0f"),
             left_cell(seen),
             age_cell(seen),
             job_cell(seen.jobs),
-            seen.problem or seen.next_action,
+            seen.summary.problem or seen.next_action,
         )
         for seen in found
     ]

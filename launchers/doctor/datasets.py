@@ -5,11 +5,13 @@ from functools import partial
 from pathlib import Path
 
 from data_prep.errors import UserError
+from data_prep.folders import is_run
 from data_prep.remote import is_url, shown
 from data_prep.spelling import printable
 from launchers.doctor.finding import Check
 from pretrain.config import Config
 from pretrain.node_checks import Finding, judge
+from pretrain.overview import RunSummary, summarize
 from pretrain.preflight import CHECKS
 
 _SHOWN = 5  # problems of a data set; `maskwright prep verify` lists all
@@ -57,7 +59,21 @@ def _deep(name: str, location: str) -> Iterator[Finding]:
     yield judge(name, value, (bool(problems), "fail", advice))
 
 
+def judge_run(summary: RunSummary) -> Finding:
+    """The run that the run folder holds already."""
+    last = summary.last_checkpoint
+    saved = f"; last checkpoint: step {last.step:,}{f', {last.problem}' if last.problem else ''}" if last else ""
+    return judge(
+        "state",
+        f"{summary.state}: {summary.reason}{saved}",
+        (summary.state in ("starting", "running"), "warn", "it is training now; a second start is refused"),
+        (last is not None and last.problem is not None, "warn", "the run resumes from an older checkpoint"),
+    )
+
+
 def _preflight(config: Config) -> Iterator[Finding]:
+    if is_run(config.run.dir):
+        yield judge_run(summarize(config.run.dir))
     for check in CHECKS:
         try:
             check.run(config, 1)

@@ -15,7 +15,7 @@ from data_prep.remote import is_url
 from data_prep.unigrams import unigram_entropy
 from pretrain.environment_file import read_environment
 from pretrain.measured import Measured, measured_of, read_measured
-from pretrain.overview import page_of
+from pretrain.overview import RunSummary, summarize
 from pretrain.report_page.curves import averaged, axes_of, charts_of
 from pretrain.report_page.events import breaks_of, marks_of, speeds, time_spent
 from pretrain.report_page.facts import (
@@ -24,7 +24,6 @@ from pretrain.report_page.facts import (
     read_config,
     stage_rows,
     starts_of,
-    status_of,
 )
 from pretrain.report_page.predictions import predictions_of, shown
 from pretrain.run_folder import RunFolder
@@ -47,12 +46,14 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
     spent = time_spent(measured, breaks, starts)
     speed = speeds(measured, spent)
     marks = marks_of(measured, breaks) | {"stage": _stage_marks(config, measured)}
+    summary = summarize(run)
+    page = summary.mlflow_page
     found = {
         "name": run.resolve().name,
         "path": str(run.resolve()),
         "time": time.time(),
         "version": environment.get("packages", {}).get("maskwright") or "",
-        "status": status_of(folder),
+        "status": _status(summary),
         "notices": _notices(measured, config, environment),
         "headline": _headline(measured, speed, _entropy(config.get("data.valid"))),
         "speeds": speed,
@@ -62,13 +63,19 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "counts": _counts(measured) | {"restart": sum(one.kind == "restart" for one in breaks)},
         "spent": spent,
         "predictions": predictions_of(folder.predictions, folder.tokenizer),
-        "facts": fact_rows(config, environment) + [("MLflow", place) for place in [page_of(run)] if place],
+        "facts": [*fact_rows(config, environment), *([("MLflow", page)] if page else [])],
         "exports": _exports(folder.exports, out),
         "stages": stage_rows(config),
         "starts": _starts(environment),
         "config": config_rows(config),
     }
     return _clean(found)
+
+
+def _status(summary: RunSummary) -> dict[str, Any]:
+    steps = (summary.status.step, summary.status.total_steps) if summary.status else (0, 0)
+    said = {"state": summary.state, "reason": summary.reason, "next_action": summary.next_action}
+    return said | dict(zip(("step", "total_steps"), steps, strict=True))
 
 
 def goodput_of(folder: RunFolder, most_bytes: int) -> float | None:

@@ -9,7 +9,6 @@ from data_prep.errors import UserError
 from data_prep.typed import MAX_NUMBER
 from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.report_page.events import Start
-from pretrain.run_folder import RunFolder
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -67,14 +66,6 @@ def stage_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _is_stage(stage: Any) -> bool:
     return type(stage) is dict and "after_step" in stage and all(type(n) in (int, NoneType) for n in stage.values())
-
-
-def status_of(folder: RunFolder) -> dict[str, Any]:
-    """State, step, reason and next action; a state "unknown" where status.json cannot be read."""
-    try:
-        return dict(vars(folder.read_status()))
-    except UserError as error:
-        return {"state": "unknown", "step": 0, "total_steps": 0, "reason": str(error), "next_action": "", "time": None}
 
 
 def starts_of(environment: dict[str, Any]) -> list[Start]:

@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pretrain.journal import Entry, read_journal
-from pretrain.overview import overview_of, page_of
+from pretrain.overview import page_of, summarize
 from pretrain.replay import replay
 from pretrain.run_folder import RunFolder
 from pretrain.tracking import load_record
@@ -118,7 +118,7 @@ def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries)
     assert {"system/cpu_percent_mean", "system/memory_percent_mean"} <= set(run.data.metrics)
     assert not [name for name in run.data.metrics if host in name]
     assert f"MLflow: {page_of(folder.path)}" in said
-    assert overview_of(folder, folder.read_status()).mlflow_page == page_of(folder.path)
+    assert summarize(folder.path).mlflow_page == page_of(folder.path)
 
 
 def test_rates_leave_out_padding(watched, entries):
