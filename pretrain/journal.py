@@ -72,7 +72,7 @@ def read_journal(path: Path, batches: bool = False) -> list[Entry]:
     were not reached again still count. Torn lines are ignored. Raises OSError.
     """
     entries: dict[int, Entry] = {}
-    for entry in _lines(path):
+    for entry in _entries(path):
         entries[entry.step] = _joined(entries.get(entry.step), entry if batches else replace(entry, batch=None))
     return [entries[step] for step in sorted(entries)]
 
@@ -81,7 +81,7 @@ def read_step(path: Path, step: int) -> tuple[Entry | None, list[int]]:
     """The entry of a training step, with its `batch`, and the steps that have one; raises OSError."""
     found: Entry | None = None
     steps = set()
-    for entry in _lines(path):
+    for entry in _entries(path):
         if entry.batch:
             steps.add(entry.step)
         if entry.step == step:
@@ -107,11 +107,20 @@ def last_step(path: Path) -> int:
     return found[-1].step if found else -1
 
 
-def _lines(path: Path) -> Iterator[Entry]:
+def read_lines(path: Path, start: int = 0, stop: float = math.inf) -> Iterator[tuple[int, Entry | None]]:
+    """(end, entry) of the whole lines that begin between two byte offsets; None for a damaged line. Raises OSError.
+
+    A last line without a newline is still being written, or was cut short by a kill.
+    """
     with open_plain(path) as file:
-        for line in file:
-            if entry := parse_entry(line):
-                yield entry
+        end = file.seek(start)
+        while end < stop and (line := file.readline()).endswith(b"\n"):
+            end += len(line)
+            yield end, parse_entry(line)
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    return (entry for _, entry in read_lines(path) if entry)
 
 
 def _joined(earlier: Entry | None, later: Entry) -> Entry:

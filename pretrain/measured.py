@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.files import open_plain
 from data_prep.typed import MAX_NUMBER
-from pretrain.journal import Entry, parse_entry
+from pretrain.journal import Entry, read_lines
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -88,12 +87,11 @@ def read_measured(path: Path) -> Measured:
 
     def entries() -> Iterator[Entry]:
         nonlocal torn
-        with open_plain(path) as file:
-            for line in file:
-                if entry := parse_entry(line):
-                    yield entry
-                elif line.endswith(b"\n"):
-                    torn += 1
+        for _, entry in read_lines(path):
+            if entry:
+                yield entry
+            else:
+                torn += 1
 
     return replace(measured_of(entries()), torn=torn)
 

@@ -4,12 +4,10 @@ import functools
 import posixpath
 import re
 import statistics
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
-from pretrain.journal import Entry, parse_entry
+from pretrain.journal import Entry
 
 _LONGEST_NAME = 250
 _OF_NODE = re.compile(r"system/[^/]+/(?P<gpu>gpu\d+_)?(?P<what>\w+)")
@@ -42,21 +40,6 @@ class SentSteps:
                 seen[byte] |= bit
                 new.append(Point(name, value, entry.time, entry.step))
         return new
-
-
-def lines(journal: Path, start: int, stop: int | None) -> Iterator[tuple[int, Entry]]:
-    """(end offset, entry) of the whole lines between two byte offsets; the line being written is left for later."""
-    try:
-        file = open(journal, "rb")  # noqa: SIM115 - closed below; the `try` is about opening alone
-    except FileNotFoundError:  # nothing measured yet
-        return
-    with file:
-        file.seek(start)
-        end = start
-        while (stop is None or end < stop) and (line := file.readline()).endswith(b"\n"):
-            end += len(line)
-            if entry := parse_entry(line):
-                yield end, entry
 
 
 def over_nodes(entry: Entry) -> Entry:

@@ -1,10 +1,12 @@
 """Forwards the journal and files of a run folder to MLflow."""
 
+import contextlib
 import logging
+import math
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.files import open_plain, write_json
 from data_prep.remote import redact
+from pretrain.journal import Entry, read_lines
 from pretrain.run_folder import RunFolder
-from pretrain.tracking.points import Point, SentSteps, lines, over_nodes
+from pretrain.tracking.points import Point, SentSteps, over_nodes
 from pretrain.tracking.record import RECORD_NAME, RunRecord, new_key, require_record
 from pretrain.tracking.runs import MlflowRun, short_reason
 from pretrain.tracking.target import Target, run_target
@@ -75,15 +78,20 @@ class Sender:
         elif run.experiment_id != self.record.experiment_id:
             self.update(experiment_id=run.experiment_id)
         self._sent = SentSteps()
-        for _, entry in lines(self._journal, 0, self.record.offset):
+        for _, entry in self._entries(0, self.record.offset):
             self._sent.take_new(over_nodes(entry))
         return run
+
+    def _entries(self, start: int, stop: float = math.inf) -> Iterator[tuple[int, Entry]]:
+        """(end offset, entry) of the journal's lines between two byte offsets."""
+        with contextlib.suppress(FileNotFoundError):  # nothing was measured yet
+            yield from ((end, entry) for end, entry in read_lines(self._journal, start, stop) if entry)
 
     def _send_journal(self, run: MlflowRun) -> int:
         sent = 0
         points: list[Point] = []
         last = self.record.offset, self.record.step
-        for end, entry in lines(self._journal, self.record.offset, None):
+        for end, entry in self._entries(self.record.offset):
             last = end, entry.step
             points += self._sent.take_new(over_nodes(entry))
             if len(points) >= self._at_once:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.journal import Entry, Journal, format_entry, parse_entry, read_journal
+from pretrain.journal import Entry, Journal, format_entry, parse_entry, read_journal, read_lines
 
 
 def write(path: Path, *entries: tuple[int, dict[str, float]]) -> None:
@@ -80,3 +80,14 @@ def test_a_torn_line_longer_than_one_chunk_is_dropped(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_not_an_entry_is_ignored(line: bytes) -> None:
     assert parse_entry(line) is None
+
+
+def test_reading_stops_before_an_unfinished_line_and_tells_damaged_ones(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, (1, {"a": 1.0}))
+    first = path.stat().st_size
+    with open(path, "ab") as file:
+        file.write(b"{}\n" + b'{"step": 2')
+    assert [(end, entry and entry.step) for end, entry in read_lines(path)] == [(first, 1), (first + 3, None)]
+    assert [end for end, _ in read_lines(path, stop=first)] == [first]
+    assert list(read_lines(path, first + 3)) == []

@@ -30,7 +30,7 @@ from pretrain.tracking import (
 )
 from pretrain.tracking import sender as sending
 from pretrain.tracking.inputs import describe_input
-from pretrain.tracking.points import Point, SentSteps, lines, metric_name, over_nodes
+from pretrain.tracking.points import Point, SentSteps, metric_name, over_nodes
 from pretrain.tracking.tags import run_tags
 from pretrain.tracking.target import connect
 from tests.datasets import make_dataset
@@ -85,18 +85,6 @@ def test_each_metric_of_a_step_is_new_once() -> None:
     assert sent.take_new(Entry(5, 9.0, {"a": 2.0, "b": 3.0})) == [Point("b", 3.0, 9.0, 5)]
     assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == [Point("a", 4.0, 9.0, 4)]  # a step that was skipped before
     assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == []
-
-
-def test_the_tail_stops_before_an_unfinished_line(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
-    journal.append(1, {"a": 1.0})
-    whole = path.stat().st_size
-    with open(path, "ab") as file:
-        file.write(b'{"step": 2')
-    assert [(end, entry.step) for end, entry in lines(path, 0, None)] == [(whole, 1)]
-    assert list(lines(path, whole, None)) == []
-    assert list(lines(tmp_path / "none.jsonl", 0, None)) == []
 
 
 def test_a_password_is_never_written_and_sync_asks_for_it(tmp_path: Path) -> None:
