@@ -5,6 +5,7 @@ killed is taken up where it stopped: a model is whole when MLflow calls it READY
 """
 
 import contextlib
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +35,14 @@ _AVERAGED = "-ema"
 
 @dataclass(frozen=True)
 class Candidate:
-    """The weights of a checkpoint, or their averages, with what an evaluation at its step found, by metric.
+    """The weights of the checkpoint at `path`, or their averages, with what an evaluation at its step found, by metric.
 
     `saved` is when the checkpoint was written, in Unix seconds.
     """
 
     step: int
     averaged: bool
+    path: Path
     saved: float
     metrics: dict[str, Point]
 
@@ -49,10 +51,10 @@ class Candidate:
         return f"step-{self.step:08d}{_AVERAGED if self.averaged else ''}"
 
     @property
-    def loss(self) -> float | None:
-        """The held-out loss, nats a prediction; None if there was no evaluation at this step."""
+    def loss(self) -> float:
+        """The held-out loss, nats a prediction; infinity if there was no evaluation at this step."""
         found = self.metrics.get(_loss_name(self.averaged))
-        return found.value if found else None
+        return found.value if found else math.inf
 
 
 def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
@@ -65,10 +67,9 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
     found = []
     for step, path in reversed(checkpoint.committed(folder.checkpoints)):
         saved, metrics = checkpoint.read(path).time, evaluation(measured, step)
-        of_ema = {name: metrics.pop(name) for name in (_loss_name(averaged=True),) if name in metrics}
-        found.append(Candidate(step, False, saved, metrics))
-        if averaged:
-            found.append(Candidate(step, True, saved, of_ema))
+        for of_ema in (False, True) if averaged else (False,):
+            own = {name: point for name, point in metrics.items() if (name == _loss_name(averaged=True)) is of_ema}
+            found.append(Candidate(step, of_ema, path, saved, own))
     return found
 
 
@@ -94,14 +95,14 @@ def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Ca
         which: all; last, of the newest step; best, each whose held-out loss is below those of all before it.
         logged: losses of the models that MLflow has already.
     """
-    if which == "last":
+    if which == "last" and offered:
         return [one for one in offered if one.step == offered[-1].step]
     if which == "all":
         return offered
+    lowest = min(logged, default=math.inf)
     found: list[Candidate] = []
-    lowest = min(logged, default=float("inf"))
     for one in offered:
-        if one.loss is not None and one.loss < lowest:
+        if one.loss < lowest:
             lowest = one.loss
             found.append(one)
     return found
@@ -123,32 +124,31 @@ def log_models(run: Path, which: str, step: int | None = None, uri: str | None =
     """
     folder = RunFolder(run)
     config = load_config(folder.config)
-    refuse_causal(config)
-    offered = candidates(folder, averaged=config.optim.ema is not None)
-    if step is not None and not (offered := [one for one in offered if one.step == step]):
-        raise UserError(f"{run}: there is no checkpoint of step {step}")
-    folder.exports.mkdir(exist_ok=True)
-    # The training's own pass and a person's command would log the same model twice.
-    with short_errors(f"logging the models of {run} in MLflow"), file_lock(folder.exports / ".lock", needed=False):
-        tracked = MlflowRun.of_folder(run, uri)
-        known = {model.tags.get(_KEY, ""): model for model in models_of(tracked)}
-        losses = [loss for model in known.values() if is_ready(model) and (loss := loss_of(model)) is not None]
-        done = []
-        for one in chosen(offered, "all" if step is not None else which, losses) if offered else []:
-            key = f"{tracked.key}/{one.name}/{one.saved}"
-            model = known.get(key)
-            if (model is None or not is_ready(model)) and _log(folder, config, tracked, one, key, model):
-                done.append(one.name)
-    return done
-
-
-def refuse_causal(config: Config) -> None:
-    """Raises UserError for objective clm."""
     if config.causal:
         raise UserError(
             "a model of objective clm is not logged in MLflow, whose pipeline would end each text with [SEP]; "
             "use `maskwright export`"
         )
+    offered = candidates(folder, averaged=config.optim.ema is not None)
+    if step is not None and not (offered := [one for one in offered if one.step == step]):
+        raise UserError(f"{run}: there is no checkpoint of step {step}")
+    with short_errors(f"logging the models of {run} in MLflow"):
+        folder.exports.mkdir(exist_ok=True)
+        # The training's own pass and a person's command would log the same model twice.
+        with file_lock(folder.exports / ".lock", needed=False):
+            return _log_missing(folder, config, offered, "all" if step is not None else which, uri)
+
+
+def _log_missing(folder: RunFolder, config: Config, offered: list[Candidate], which: str, uri: str | None) -> list[str]:
+    tracked = MlflowRun.of_folder(folder.path, uri)
+    known = {model.tags[_KEY]: model for model in models_of(tracked)}
+    ready = {key for key, model in known.items() if is_ready(model)}
+    done = []
+    for one in chosen(offered, which, [loss_of(known[key]) for key in ready]):
+        key = f"{tracked.key}/{one.name}/{one.saved}"
+        if key not in ready and _log(folder, config, tracked, one, key, known.get(key)):
+            done.append(one.name)
+    return done
 
 
 def models_of(tracked: MlflowRun) -> list["LoggedModel"]:
@@ -167,11 +167,11 @@ def is_ready(model: "LoggedModel") -> bool:
     return str(model.status) == "READY"
 
 
-def loss_of(model: "LoggedModel") -> float | None:
-    """The held-out loss that is linked to a logged model; None if there is none."""
+def loss_of(model: "LoggedModel") -> float:
+    """The held-out loss that is linked to a logged model; infinity if there is none."""
     name = _loss_name(model.name.endswith(_AVERAGED))
     values = [metric.value for metric in model.metrics or [] if metric.key == name]
-    return values[-1] if values else None
+    return values[-1] if values else math.inf
 
 
 def _loss_name(averaged: bool) -> str:
@@ -187,8 +187,11 @@ def _log(
     work = folder.exports / ".logged-model.tmp"
     shutil.rmtree(work, ignore_errors=True)
     try:
-        exported = _export(folder, one, work / one.name)
-        if exported is None:
+        try:
+            exported = export_run(folder.path, one.step, work / one.name, averaged=one.averaged)
+        except (UserError, OSError):
+            if one.path.exists():
+                raise
             return False
         model = begun or tracked.client.create_logged_model(
             tracked.experiment_id,
@@ -208,16 +211,6 @@ def _log(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return True
-
-
-def _export(folder: RunFolder, one: Candidate, out: Path) -> Path | None:
-    place = dict(checkpoint.committed(folder.checkpoints)).get(one.step)
-    try:
-        return export_run(folder.path, one.step, out, averaged=one.averaged)
-    except (UserError, OSError):
-        if place is None or not place.exists():
-            return None
-        raise
 
 
 def _outputs(tracked: MlflowRun) -> set[str]:

@@ -1,5 +1,6 @@
 """A run's logged model in MLflow's model registry."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Registered:
-    """A version of a registered model, and what it was made from."""
+    """A version of a registered model, and what it was made from; `loss` is infinite if it was not measured."""
 
     name: str
     version: str
     model: str
-    loss: float | None
+    loss: float
 
 
 def register(run: Path, name: str, which: str, alias: str | None, uri: str | None = None) -> Registered:
@@ -39,38 +40,36 @@ def register(run: Path, name: str, which: str, alias: str | None, uri: str | Non
         raise UserError(f"--step {which} is neither a step nor best or last")
     with short_errors(f"registering a model of {run} in MLflow"):
         tracked = MlflowRun.of_folder(run, uri)
-        if step is None or not _of_step(models_of(tracked), step):
+        if step is None or step not in [_step(model) for model in _ready(tracked)]:
             log_models(run, which if step is None else "all", step, uri)
-        model = _choose(models_of(tracked), run, which, step)
+        model = _choose(_ready(tracked), run, which)
         version = _version(tracked, name, model)
         if alias:
             tracked.client.set_registered_model_alias(name, alias, version)
     return Registered(name, version, model.name, loss_of(model))
 
 
-def _of_step(models: list["LoggedModel"], step: int) -> list["LoggedModel"]:
-    return [model for model in models if int(model.tags["step"]) == step and is_ready(model)]
+def _ready(tracked: MlflowRun) -> list["LoggedModel"]:
+    return [model for model in models_of(tracked) if is_ready(model)]
 
 
-def _choose(models: list["LoggedModel"], run: Path, which: str, step: int | None) -> "LoggedModel":
+def _step(model: "LoggedModel") -> int:
+    return int(model.tags["step"])
+
+
+def _choose(models: list["LoggedModel"], run: Path, which: str) -> "LoggedModel":
     """The lowest loss, and of equals, or where there is none, the model that was logged last."""
-    ready = [model for model in models if is_ready(model)]
-    if not ready:
+    if not models:
         raise UserError(f"{run} has no checkpoint to register")
-    if which == "best" and not any(loss_of(model) is not None for model in ready):
+    if which != "best":
+        step = max(map(_step, models)) if which == "last" else int(which)
+        models = [model for model in models if _step(model) == step]
+    elif math.isinf(min(map(loss_of, models))):
         raise UserError(
             f"no checkpoint of {run} was evaluated at its step, so none is the best: give --step N, and next time "
             "make checkpoint.every_steps a multiple of eval.every_steps"
         )
-    if step is None and which == "last":
-        step = max(int(model.tags["step"]) for model in ready)
-    offered = ready if step is None else _of_step(ready, step)
-    return min(offered, key=lambda model: (_rank(model), -model.creation_timestamp))
-
-
-def _rank(model: "LoggedModel") -> float:
-    loss = loss_of(model)
-    return float("inf") if loss is None else loss
+    return min(models, key=lambda model: (loss_of(model), -model.creation_timestamp))
 
 
 def _version(tracked: MlflowRun, name: str, model: "LoggedModel") -> str:
@@ -81,7 +80,7 @@ def _version(tracked: MlflowRun, name: str, model: "LoggedModel") -> str:
         if version.name == name:
             return str(version.version)
     tags = {"step": model.tags["step"], "checkpoint": model.name}
-    if (loss := loss_of(model)) is not None:
+    if math.isfinite(loss := loss_of(model)):
         tags["held-out loss"] = f"{loss:.6f}"
     made = mlflow.register_model(source, name, tags=tags)  # where models_of has set the address
     client.update_model_version(name, made.version, model.tags.get(MLFLOW_NOTE))

@@ -1,6 +1,7 @@
 """`maskwright track`: what MLflow knows of a run."""
 
 import json
+import math
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,7 +147,7 @@ def register(
     from pretrain.registry import register as register_model  # imports torch, which takes seconds
 
     made = register_model(run, name, step, alias, uri)
-    loss = "" if made.loss is None else f", held-out loss {made.loss:.4f}"
+    loss = f", held-out loss {made.loss:.4f}" if math.isfinite(made.loss) else ""
     place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
     typer.echo(f"{place} is version {made.version}: {made.model}{loss}")
 

@@ -23,8 +23,7 @@ from pretrain.tracking.target import Target, run_target
 
 _log = logging.getLogger(__name__)
 
-_MOST_AT_ONCE = 900  # points, and the rest of the line that reached it; MLflow takes 1,000 in one request
-_LEAST_AT_ONCE = 50
+_POINTS_PER_REQUEST = 500  # or the rest of the line more; a slow server takes so many within the time limit
 
 
 class Sender:
@@ -44,7 +43,6 @@ class Sender:
         self._lock = threading.Lock()  # the trainer queues artifacts while the thread records its progress
         self._run: MlflowRun | None = None
         self._sent = SentSteps()
-        self._at_once = _MOST_AT_ONCE
 
     def queue_artifact(self, name: str) -> None:
         """Queue a file of the run folder."""
@@ -57,7 +55,6 @@ class Sender:
         """Send all that waits, and return the number of points. After an error it connects again."""
         run, self._run = self._run or self._connect(), None
         points = self._send_journal(run)
-        self._at_once = min(_MOST_AT_ONCE, 2 * self._at_once)
         self._send_artifacts(run)
         if self.record.status != "RUNNING":
             run.end(self.record.status, self.record.end_time)
@@ -94,7 +91,7 @@ class Sender:
         for end, entry in self._entries(self.record.offset):
             last = end, entry.step
             points += self._sent.take_new(over_nodes(entry))
-            if len(points) >= self._at_once:
+            if len(points) >= _POINTS_PER_REQUEST:
                 sent += self._send_points(run, points, *last)
                 points = []
         return sent + self._send_points(run, points, *last)
@@ -102,11 +99,7 @@ class Sender:
     def _send_points(self, run: MlflowRun, points: list[Point], end: int, step: int) -> int:
         """Send the points of the journal up to byte `end`, then record that; returns their number."""
         if end > self.record.offset:
-            try:
-                run.log_points(points)
-            except Exception:
-                self._at_once = max(_LEAST_AT_ONCE, self._at_once // 2)  # it may have been too much for the time limit
-                raise
+            run.log_points(points)
             self.update(offset=end, step=step)
             self._on_progress(end)
         return len(points)

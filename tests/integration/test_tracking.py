@@ -1,7 +1,6 @@
 """Tracking against real MLflow stores and a real server: nothing lost, nothing twice, nobody waiting."""
 
 import contextlib
-import http.server
 import math
 import os
 import random
@@ -9,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +24,7 @@ from pretrain.tracking.sender import Sender
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Forked
 from tests.support.mlflow_server import Server, all_runs, history
-from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
+from tests.support.tracked import append, expected, record_of, run_id, start
 
 
 @pytest.fixture(autouse=True)
@@ -222,26 +220,6 @@ def test_a_server_down_at_start_loses_nothing_as_a_later_sync_fills_the_gap(
     assert status(server.database, run_dir) == "FINISHED"
 
 
-def test_a_server_that_hangs_mid_run_gets_the_rest_afterwards_once(
-    run_dir: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    tracker = start(run_dir, server.uri)
-    append(run_dir, range(1, 51))
-    wait_for_step(run_dir, 50)
-    server.signal(signal.SIGSTOP)
-    try:
-        append(run_dir, range(51, 101))
-        time.sleep(2.5)  # at least one request has timed out at our side and waits at the server's
-        assert record_of(run_dir).step == 50
-    finally:
-        server.signal(signal.SIGCONT)
-    append(run_dir, range(91, 121))  # a resume meanwhile
-    wait_for_step(run_dir, 120)
-    tracker.close(30, "FINISHED")
-    assert stored(server.database, run_dir) == expected(run_dir)
-
-
 def test_closing_is_bounded_when_the_server_is_frozen(run_dir: Path, server: Server) -> None:
     """The whole process must end in time, too: no thread of MLflow's may hold it back until its request times out."""
     server.signal(signal.SIGSTOP)
@@ -258,27 +236,3 @@ def test_closing_is_bounded_when_the_server_is_frozen(run_dir: Path, server: Ser
     assert sync(run_dir, server.uri) == 2 * 199
     assert stored(server.database, run_dir) == expected(run_dir)
     assert status(server.database, run_dir) == "FAILED"
-
-
-class AlwaysFails(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_error(500)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def test_a_server_answering_500_is_reported_once(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), AlwaysFails) as broken:
-        threading.Thread(target=broken.serve_forever, daemon=True).start()
-        tracker = start(run_dir, f"http://127.0.0.1:{broken.server_address[1]}")
-        append(run_dir, range(1, 11))
-        time.sleep(4)  # two attempts
-        tracker.close(20, "FINISHED")
-        broken.shutdown()
-    messages = [record.getMessage() for record in caplog.records if record.name.startswith("pretrain.tracking")]
-    assert len(messages) == 2, messages
-    assert "500" in messages[0]
-    assert "maskwright track sync" in messages[1]

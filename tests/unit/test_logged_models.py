@@ -21,7 +21,7 @@ PYTHON = sys.executable
 
 def candidate(step: int, loss: float | None, averaged: bool = False) -> Candidate:
     name = "eval/ema_loss" if averaged else "eval/loss"
-    return Candidate(step, averaged, 0.0, {} if loss is None else {name: Point(name, loss, 0.0, step)})
+    return Candidate(step, averaged, Path(), 0.0, {} if loss is None else {name: Point(name, loss, 0.0, step)})
 
 
 OFFERED = [

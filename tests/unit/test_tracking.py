@@ -4,7 +4,6 @@ import json
 import logging
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
@@ -16,19 +15,17 @@ from data_prep.files import file_lock
 from data_prep.reader import Dataset
 from data_prep.remote import redact
 from launchers.commands.track import track_app
-from pretrain.journal import Entry, Journal
+from pretrain.journal import Entry
 from pretrain.tracking import (
     OFFLINE,
     RECORD_NAME,
     RunRecord,
-    Target,
     Tracker,
     load_record,
     resolve_target,
     run_page,
     sync,
 )
-from pretrain.tracking import sender as sending
 from pretrain.tracking.inputs import describe_input
 from pretrain.tracking.points import Point, SentSteps, metric_name, over_nodes
 from pretrain.tracking.tags import run_tags
@@ -284,34 +281,3 @@ def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
     refused = run(tmp_path / "runs", "--uri", "http://me:hunter2@host").exception
     assert isinstance(refused, UserError)
     assert "hunter2" not in str(refused)
-
-
-def test_a_server_that_is_too_slow_for_many_points_gets_fewer_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As many again would time out again, for ever."""
-    taken: list[list[int]] = []
-    limit = 200
-
-    def take(points: list[Point]) -> None:
-        if len(points) > limit:
-            raise TimeoutError("timed out")
-        taken.append([point.step for point in points])
-
-    journal = Journal(tmp_path / "journal.jsonl")
-    for step in range(1, 2001):
-        journal.append(step, {"train/loss": 1 / step})
-    monkeypatch.setattr(sending.Sender, "_connect", lambda self: SimpleNamespace(log_points=take))
-    sender = sending.Sender(tmp_path, Target("http://slow", "demo"), RunRecord("http://slow", "demo", "first", {}, {}))
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            sender.send()
-        sender._sent = SentSteps()  # as a new connection does
-    assert sender.send() == 2000
-    assert [step for steps in taken for step in steps] == list(range(1, 2001))
-    limit = 900
-    for done in (2000, 2900, 3800, 4700):
-        for step in range(done + 1, done + 901):
-            journal.append(step, {"train/loss": 1 / step})
-        sender.send()
-    assert len(taken[-1]) == 900
