@@ -33,7 +33,7 @@ from data_prep.files import atomic_writer  # noqa: E402
 from pretrain.journal import Journal  # noqa: E402
 from pretrain.model.encoder import Encoder  # noqa: E402
 from pretrain.model.shape import EncoderShape  # noqa: E402
-from pretrain.tracking import Tracker, load_record  # noqa: E402
+from pretrain.tracking import RunRecord, Tracker, load_record  # noqa: E402
 from pretrain.tracking.target import connect  # noqa: E402
 from tests.support.mlflow_server import Proxy, Server, free_port  # noqa: E402
 
@@ -166,7 +166,7 @@ def measure(name: str, uri: str, folder: Path, training: Training, rounds: int, 
 
 
 def _track(cost: Cost, uri: str, run: Path, training: Training, steps: int) -> None:
-    tracker = Tracker(run, uri, "benchmark", "run", {}, {}, [])
+    tracker = Tracker(run, RunRecord(uri, "benchmark", "run", {}, {}))
     journal = Journal(run / "journal.jsonl")
     tracker.start()
     time.sleep(3)  # imports, a database's tables, the first attempts: once a start of a run

@@ -17,7 +17,7 @@ from pretrain.png_charts import draw_run
 from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
 from pretrain.system.exchange import SystemMetrics
-from pretrain.tracking import Tracker, resolve_target
+from pretrain.tracking import RunRecord, Tracker, resolve_target
 from pretrain.tracking.inputs import describe_input
 from pretrain.tracking.tags import run_tags
 
@@ -52,31 +52,33 @@ class Reporting:
         if steps_done:
             self._progress.message(f"resumed after step {steps_done}")
         self._tracker = Tracker(
-            run_dir=folder.path,
-            uri=config.track.uri,
-            experiment=config.track.experiment,
-            run_name=folder.title,
-            params={
-                "model": config.model.title,
-                "objective": config.objective,
-                "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
-                "seq_len": _by_stage(stage.seq_len for stage in config.stages),
-                "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
-                "steps": str(config.train.steps),
-                "optimizer": config.optim.name,
-                "lr": str(config.optim.lr),
-                "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
-                "precision": config.train.precision,
-                "parameters": str(environment["parameters"]),
-                "seed": str(config.run.seed),
-            },
-            tags=run_tags(data.fingerprint, environment),
-            artifacts=[folder.config, folder.environment],
-            parent=config.track.parent,
-            inputs=[
-                *(describe_input(dataset, "training") for dataset in data.datasets),
-                *([describe_input(valid, "eval")] if valid else []),
-            ],
+            folder.path,
+            RunRecord(
+                uri=config.track.uri,
+                experiment=config.track.experiment,
+                run_name=folder.title,
+                params={
+                    "model": config.model.title,
+                    "objective": config.objective,
+                    "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
+                    "seq_len": _by_stage(stage.seq_len for stage in config.stages),
+                    "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
+                    "steps": str(config.train.steps),
+                    "optimizer": config.optim.name,
+                    "lr": str(config.optim.lr),
+                    "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
+                    "precision": config.train.precision,
+                    "parameters": str(environment["parameters"]),
+                    "seed": str(config.run.seed),
+                },
+                tags=run_tags(data.fingerprint, environment),
+                artifacts=[folder.config.name, folder.environment.name],
+                parent=config.track.parent,
+                inputs=[
+                    *(describe_input(dataset, "training") for dataset in data.datasets),
+                    *([describe_input(valid, "eval")] if valid else []),
+                ],
+            ),
             on_page=lambda page: self._progress.message(f"MLflow: {page}"),
         )
         target = resolve_target(config.track.uri, config.track.experiment)

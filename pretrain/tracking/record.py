@@ -44,7 +44,8 @@ class RunRecord:
         self.restarts = earlier.restarts + 1
         if earlier.experiment == self.experiment:
             self.key, self.run_id, self.experiment_id = earlier.key, earlier.run_id, earlier.experiment_id
-            self.offset, self.step, self.artifacts = earlier.offset, earlier.step, earlier.artifacts
+            self.offset, self.step = earlier.offset, earlier.step
+            self.artifacts = list(dict.fromkeys([*earlier.artifacts, *self.artifacts]))
 
 
 def load_record(run_dir: Path) -> RunRecord | None:

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from data_prep.errors import UserError
@@ -23,29 +23,16 @@ _LONGEST_BACK_OFF_SECONDS = 60.0
 class Tracker:
     """Logs a run to MLflow from a daemon thread. No method raises, and only `close` waits."""
 
-    def __init__(
-        self,
-        run_dir: Path,
-        uri: str,
-        experiment: str,
-        run_name: str,
-        params: dict[str, str],
-        tags: dict[str, str],
-        artifacts: list[Path],
-        parent: str | None = None,
-        inputs: Sequence[dict[str, str]] = (),
-        on_page: Callable[[str], None] | None = None,
-    ) -> None:
-        """Continue the MLflow run of `run_dir` where there is one in this experiment, else plan a new one.
+    def __init__(self, run_dir: Path, record: RunRecord, on_page: Callable[[str], None] | None = None) -> None:
+        """Continue the MLflow run of `run_dir` if there is one in this experiment, else plan a new one.
 
         Args:
-            uri: OFFLINE sends nothing, and keeps all for `sync`.
-            parent: name or id of the MLflow run that this one is part of.
-            inputs: data sets, as pretrain.tracking.inputs.describe_input gives them.
+            record: a new one, with address and experiment as the config gives them. The address OFFLINE sends nothing,
+                and keeps all for `sync`.
             on_page: called once, from the thread, with the page of the run in MLflow.
         """
-        target = resolve_target(uri, experiment)
-        record = RunRecord(redact(target.uri), target.experiment, run_name, params, tags, parent, inputs=list(inputs))
+        target = resolve_target(record.uri, record.experiment)
+        record.uri, record.experiment = redact(target.uri), target.experiment
         try:
             if earlier := load_record(run_dir):
                 record.continue_from(earlier)
@@ -64,8 +51,6 @@ class Tracker:
         self._sent_all = False
         self._thread = threading.Thread(target=self._run, name="mlflow-tracker", daemon=True)
         self._remember(self._sender.update)
-        for path in artifacts:
-            self.log_artifact(path)
 
     def start(self) -> None:
         """Begin to send, unless it has."""

@@ -20,7 +20,7 @@ from pretrain import reporting
 from pretrain.config import Config
 from pretrain.journal import Entry, format_entry
 from pretrain.run_folder import RunFolder
-from pretrain.tracking import OFFLINE, Tracker, runs, sync, thread
+from pretrain.tracking import OFFLINE, RunRecord, Tracker, runs, sync, thread
 from pretrain.tracking.target import connect
 from tests.support import runs as trainings
 from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
@@ -137,6 +137,7 @@ def test_an_outage_in_the_middle(
     wait_for_step(run_dir, 2050)
     tracker.close(60, "FINISHED")
     assert said(caplog, AWAY) == said(caplog, "MLflow is back") == 1
+    assert said(caplog, "(HTTP 50") == (mode in ("500", "full disk"))
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)
     assert ask(server.uri, "runs/get", run_id=run_id(run_dir))["run"]["info"]["status"] == "FINISHED"
     assert sync(run_dir, proxy.uri) == 0
@@ -153,7 +154,7 @@ def test_a_hundred_thousand_points_through_a_line_that_fails(
         for step in itertools.chain(range(1, 6001), range(5001, 10_101))  # resumed at 5,000
     ]
     (run_dir / "journal.jsonl").write_bytes(b"".join(lines))
-    Tracker(run_dir, proxy.uri, "many", "first", {}, {}, [])
+    Tracker(run_dir, RunRecord(proxy.uri, "many", "first", {}, {}))
 
     proxy.script = itertools.cycle([*9 * ["pass"], "500", *9 * ["pass"], "lost"])
     failures = 0

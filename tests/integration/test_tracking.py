@@ -122,7 +122,7 @@ def test_a_process_that_dies_between_sending_and_recording_doubles_nothing(
     for step in range(1, 1200):
         journal.append(step, {"loss": 1 / step, "nan": math.nan, "up": math.inf, "down": -math.inf})
     journal.close()
-    Tracker(run_dir, f"sqlite:///{database}", "demo", "first", {}, {}, [])
+    Tracker(run_dir, RunRecord(f"sqlite:///{database}", "demo", "first", {}, {}))
     update = Sender.update
 
     def die_when_recording_progress(sender: Sender, **changes: object) -> None:
@@ -154,7 +154,7 @@ def test_a_journal_line_of_more_metrics_than_a_request_may_hold_is_sent(run_dir:
 
 def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir: Path, database: Path) -> None:
     append(run_dir, range(1, 21))
-    Tracker(run_dir, f"sqlite:///{database}", "demo", "first", {}, {}, [])
+    Tracker(run_dir, RunRecord(f"sqlite:///{database}", "demo", "first", {}, {}))
     unaware = (run_dir / "mlflow_run.json").read_bytes()  # as it was before `create_run`
     assert sync(run_dir, f"sqlite:///{database}") == 42
     (run_dir / "mlflow_run.json").write_bytes(unaware)

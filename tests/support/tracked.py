@@ -14,7 +14,7 @@ def start(
 ) -> Tracker:
     tags = {"dataset.fingerprint": "abc"}
     params = params or {"train.steps": "100"}
-    tracker = Tracker(run_dir, uri, experiment, "first", params, tags, [run_dir / "config.yaml"], parent)
+    tracker = Tracker(run_dir, RunRecord(uri, experiment, "first", params, tags, parent, artifacts=["config.yaml"]))
     tracker.start()
     return tracker
 

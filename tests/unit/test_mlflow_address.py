@@ -14,7 +14,7 @@ from pretrain.config import load_config, mlflow_address
 from pretrain.config.mlflow_address import address_problem, missing_driver
 from pretrain.config.run import TrackConfig
 from pretrain.preflight import check_start, check_tracking
-from pretrain.tracking import Tracker, command_target
+from pretrain.tracking import RunRecord, Tracker, command_target
 from tests.support.study_runs import study_config, study_data
 
 GOOD = (
@@ -119,7 +119,7 @@ def test_results_go_to_the_experiment_of_the_run_that_made_the_model(
     for name in ("books", "web"):
         run = tmp_path / name
         (run / "exports" / "step-00000010").mkdir(parents=True)
-        Tracker(run, "none", name, "r", {}, {}, [])
+        Tracker(run, RunRecord("none", name, "r", {}, {}))
     export = tmp_path / "books" / "exports" / "step-00000010"
     assert command_target(None, None, [tmp_path / "books"])[1] == "books"
     assert command_target(None, None, [export])[1] == "books"

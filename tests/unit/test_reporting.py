@@ -9,8 +9,8 @@ from pretrain.run_folder import RunFolder
 
 def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch, capsys):
     """Checkpoints are told of later, rollbacks at the spike, and after these steps are lower again."""
-    nothing = SimpleNamespace(start=lambda: None, close=lambda **_: None, log_artifact=lambda path: None)
-    monkeypatch.setattr(reporting, "Tracker", lambda **_: nothing)
+    nothing = SimpleNamespace(start=lambda: None, close=lambda *_, **__: None, log_artifact=lambda path: None)
+    monkeypatch.setattr(reporting, "Tracker", lambda *_, **__: nothing)
     monkeypatch.setattr(reporting, "draw_run", lambda *_, **__: None)
     config = Config.model_validate({"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}})
     folder = RunFolder(tmp_path)

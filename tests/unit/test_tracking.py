@@ -85,7 +85,7 @@ def test_each_metric_of_a_step_is_new_once() -> None:
 
 
 def test_a_password_is_never_written_and_sync_asks_for_it(tmp_path: Path) -> None:
-    Tracker(tmp_path, "http://me:hunter2@127.0.0.1:1", "demo", "r", {}, {}, [])
+    Tracker(tmp_path, RunRecord("http://me:hunter2@127.0.0.1:1", "demo", "r", {}, {}))
     assert "hunter2" not in (tmp_path / RECORD_NAME).read_text()
     with pytest.raises(UserError, match="Set MLFLOW_TRACKING_URI"):
         sync(tmp_path)
@@ -93,7 +93,7 @@ def test_a_password_is_never_written_and_sync_asks_for_it(tmp_path: Path) -> Non
 
 def test_a_password_stays_out_of_the_log_of_an_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="pretrain.tracking"):
-        tracker = Tracker(tmp_path, "http://me:hunter2@127.0.0.1:1", "demo", "r", {}, {}, [])
+        tracker = Tracker(tmp_path, RunRecord("http://me:hunter2@127.0.0.1:1", "demo", "r", {}, {}))
         tracker.start()
         tracker.close(30, "FINISHED")
     messages = [record.getMessage() for record in caplog.records]
@@ -116,15 +116,15 @@ def test_sync_names_what_is_missing_or_damaged(tmp_path: Path) -> None:
 
 def test_a_tracker_survives_a_damaged_record_and_a_folder_that_is_gone(tmp_path: Path) -> None:
     (tmp_path / RECORD_NAME).write_text("{")
-    Tracker(tmp_path, "sqlite:///x.db", "demo", "r", {}, {}, [])
+    Tracker(tmp_path, RunRecord("sqlite:///x.db", "demo", "r", {}, {}))
     assert json.loads((tmp_path / RECORD_NAME).read_text())["run_id"] is None
-    gone = Tracker(tmp_path / "gone", "http://127.0.0.1:1", "demo", "r", {}, {}, [tmp_path / "gone" / "config.yaml"])
+    gone = Tracker(tmp_path / "gone", RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}, artifacts=["config.yaml"]))
     gone.log_artifact(tmp_path / "gone" / "model")
     gone.close(1, "FAILED")
 
 
 def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path, "http://127.0.0.1:1", "demo", "r", {}, {}, [tmp_path / "config.yaml"])
+    tracker = Tracker(tmp_path, RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}, artifacts=["config.yaml"]))
     tracker.log_artifact(tmp_path / "curve.png")
     tracker.log_artifact(tmp_path / "config.yaml")
     record = load_record(tmp_path)
@@ -210,7 +210,7 @@ def test_data_sets_are_described_for_mlflow(tmp_path: Path) -> None:
 def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # the site's; this run is not to be sent
     threads = threading.active_count()
-    tracker = Tracker(tmp_path, OFFLINE, "demo", "r", {}, {}, [])
+    tracker = Tracker(tmp_path, RunRecord(OFFLINE, "demo", "r", {}, {}))
     tracker.start()
     assert threading.active_count() == threads
     tracker.close(30, "FINISHED")
@@ -227,7 +227,7 @@ def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCa
 
 def test_restarts_are_counted_and_another_experiment_is_another_run(tmp_path: Path) -> None:
     def started(experiment: str) -> RunRecord:
-        Tracker(tmp_path, OFFLINE, experiment, "r", {}, {}, [])
+        Tracker(tmp_path, RunRecord(OFFLINE, experiment, "r", {}, {}))
         record = load_record(tmp_path)
         assert record is not None
         return record
@@ -272,7 +272,7 @@ def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "status.json").write_text("{}")
     for name in ("a", "b"):
-        Tracker(tmp_path / "runs" / name, OFFLINE, "demo", name, {}, {}, [])
+        Tracker(tmp_path / "runs" / name, RunRecord(OFFLINE, "demo", name, {}, {}))
     found = run(tmp_path / "runs", "--json")
     assert found.exit_code == 1
     assert [Path(outcome["run"]).name for outcome in json.loads(found.stdout)] == ["a", "b"]  # `new` was never begun
