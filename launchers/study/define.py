@@ -163,7 +163,7 @@ def _check_task(config: Config, finetune: Mapping[str, Any]) -> None:
 
     longest = _longest(config)
     settings = Settings(
-        task=finetune["task"].value,
+        task=finetune["task"],
         max_length=min(finetune["max_length"] or longest, longest),
         columns=tuple(finetune["columns"].split(",")) if finetune["columns"] else (),
         limit=finetune["limit"],
