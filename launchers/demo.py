@@ -93,12 +93,10 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
     from data_prep.unigrams import unigram_entropy
     from pretrain.measured import read_measured
     from pretrain.overview import page_of
-    from pretrain.png_charts import draw_run
 
     measured = read_measured(run / "journal.jsonl")
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     entropy = unigram_entropy(Dataset(data / "valid"))
-    draw_run(measured, run / "curve.png", "demo", references={"unigram entropy of the held-out text": entropy})
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
     page = page_of(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
     for name, value in (

@@ -19,8 +19,6 @@ COLOURS = ("#1f6fb4", "#d9660d", "#2a8a4a", "#8a4fa8", "#b8323c", "#6b5b2a", "#1
 _BLUE, _ORANGE, _GREEN, *_ = COLOURS
 _INK, _GREY, _GRID = "#222222", "#777777", "#e5e5e5"
 _BUCKETS = 1000  # of a line: more points do not show
-_LONGEST_NAME = 28
-_MOST_BARS = 12
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that share two axes.
-
-    references: horizontal lines, by name. axes: keywords of matplotlib's `Axes.set`, such as xlabel or ylim.
-    """
+    """Lines that share two axes. `axes`: keywords of matplotlib's `Axes.set`, such as xlabel or ylim."""
 
     lines: Sequence[Line]
     title: str = ""
-    references: Mapping[str, float] = field(default_factory=dict)
     axes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -75,11 +69,8 @@ def draw_panels(
     save_png(figure, path)
 
 
-def draw_run(measured: Measured, path: Path, title: str, references: Mapping[str, float] | None = None) -> None:
-    """Write the curves of a run: training loss, held-out loss, learning rate and tokens a second.
-
-    `references` are labelled horizontal lines in the loss panel, in nats. What was not measured is not drawn.
-    """
+def draw_run(measured: Measured, path: Path, title: str) -> None:
+    """Write the curves of a run: training loss, held-out loss if there is one, learning rate and tokens a second."""
     steps, losses = measured.series("train/loss")
     average = thinned(steps, smooth(losses, len(losses) // 50), _BUCKETS)
     held_out, of_average = measured.series("eval/loss"), measured.series("eval/ema_loss")
@@ -93,7 +84,7 @@ def draw_run(measured: Measured, path: Path, title: str, references: Mapping[str
     if len(of_average.steps):
         lines.append(Line(*of_average, _GREEN, "held-out loss of averaged weights"))
     panels = [
-        Panel(lines, title, references or {}, {"ylabel": "cross-entropy of\nmasked tokens (nats)"}),
+        Panel(lines, title, {"ylabel": "cross-entropy of\nmasked tokens (nats)"}),
         Panel([Line(*thinned(*rate, _BUCKETS), _GREEN)], axes={"ylabel": "learning rate", "ylim": (0, None)}),
         Panel(
             [Line(*thinned(speed.steps, speed.values / 1000, _BUCKETS), _GREY)],
@@ -104,20 +95,13 @@ def draw_run(measured: Measured, path: Path, title: str, references: Mapping[str
 
 
 def draw_data_set(facts: Mapping[str, Any], path: Path, title: str) -> None:
-    """Write the facts of `data_prep.inspect.summary`: lengths, token frequencies, fill, sources, rows left out."""
-    panels = [_draw_lengths, _draw_frequencies, _draw_fill]
-    panels += [_draw_sources] * bool(facts["sources"]) + [_draw_left_out] * bool(any(facts["left_out"].values()))
-    columns = 2 if len(panels) == 4 else 3
-    rows = -(-len(panels) // columns)
-    figure = new_figure(5.2 * columns, 3.8 * rows)
+    """Write the facts of `data_prep.inspect.summary`: document lengths, token frequencies and fill by row length."""
+    figure = new_figure(15.6, 3.8)
     counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
     figure.suptitle(_plain(f"{title}: {counts}"), x=0.01, ha="left", color=_INK, fontweight="bold")
-    every = figure.subplots(rows, columns, squeeze=False).flatten()
-    for panel, axes in zip(panels, every, strict=False):
-        panel(axes, facts)
+    for draw, axes in zip((_draw_lengths, _draw_frequencies, _draw_fill), figure.subplots(1, 3), strict=True):
+        draw(axes, facts)
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in every[len(panels) :]:
-        axes.set_axis_off()
     save_png(figure, path)
 
 
@@ -152,10 +136,6 @@ def _draw_panel(axes: "Axes", panel: Panel) -> None:
             linewidth=line.width,
             alpha=line.alpha,
         )
-    for name, value in panel.references.items():
-        axes.axhline(value, color=_GREY, linewidth=1.0, linestyle=(0, (5, 3)))
-        place = axes.get_yaxis_transform()  # x from 0 to 1 across the panel, y as in the panel
-        axes.annotate(f"{name} {value:.2f}", (1, value), (-4, 3), place, "offset points", ha="right", color=_GREY)
     axes.set_title(_plain(panel.title), loc="left", color=_INK, fontsize=10, fontweight="bold")
     axes.grid(color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -194,31 +174,6 @@ def _draw_fill(axes: "Axes", facts: Mapping[str, Any]) -> None:
     axes.set_xticks(range(len(facts["fill"])), [f"{row['seq_len']:,}" for row in facts["fill"]])
     axes.set(title="Slots that are not padding", xlabel="seq_len", ylabel="%", ylim=(0, 125))
     axes.legend(frameon=False, loc="upper right", ncols=2, fontsize=8)
-
-
-def _draw_sources(axes: "Axes", facts: Mapping[str, Any]) -> None:
-    _draw_bars(axes, {source["name"] or "(no name)": source["tokens"] for source in facts["sources"]})
-    axes.set(title="Tokens by source", xlabel="tokens")
-
-
-def _draw_left_out(axes: "Axes", facts: Mapping[str, Any]) -> None:
-    _draw_bars(axes, {reason: count for reason, count in facts["left_out"].items() if count})
-    axes.set(title="Rows left out, by reason", xlabel="rows")
-
-
-def _draw_bars(axes: "Axes", counts: Mapping[str, int]) -> None:
-    """Horizontal bars, the longest on top; the shortest of many are one bar."""
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    shown, others = dict(ordered[:_MOST_BARS]), ordered[_MOST_BARS:]
-    if others:
-        shown[f"{len(others)} others"] = sum(count for _, count in others)
-    names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..." for name in shown]
-    bars = axes.barh(range(len(shown)), [*shown.values()], color=_BLUE)
-    axes.bar_label(bars, [f"{count:,}" for count in shown.values()], fontsize=8, padding=2)
-    axes.set_xticks([])  # each bar has its number
-    axes.set_yticks(range(len(shown)), [_plain(name) for name in names])
-    axes.invert_yaxis()
-    axes.margins(x=0.25)
 
 
 def _plain(text: str) -> str:

@@ -1,10 +1,14 @@
 """`maskwright analyze layers`: how representations change from layer to layer."""
 
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from data_prep.errors import UserError
 from launchers.commands.arguments import check_inputs, local
@@ -12,10 +16,8 @@ from launchers.json_output import check_json_output, write_json_output
 from launchers.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pretrain.analysis.jackknife import Estimate
-    from pretrain.analysis.layers import Found
+    from pretrain.analysis.layers import Information, Similarity
     from pretrain.analysis.run import Measured
     from pretrain.analysis.sample import Settings
 
@@ -103,25 +105,21 @@ def layers(
 
 
 def _to_json(found: "list[Measured]", data: str, settings: "Settings") -> dict[str, Any]:
-    from dataclasses import asdict
-
     models: dict[str, Any] = {}
     for one in found:
-        models.setdefault(one.model, {})[one.text] = one.to_json()
+        models.setdefault(one.model, {})[one.text] = {"objective": one.objective, **asdict(one.found)}
     return {"data": data, "settings": asdict(settings), "models": models}
 
 
 def _draw(found: "list[Measured]", out: Path) -> None:
-    from pretrain.analysis.drawing import Shown, draw_information, draw_similarity
+    from pretrain.analysis.drawing import draw_information, draw_similarity
 
     out.mkdir(parents=True, exist_ok=True)
     short = _short_names([one.model for one in found])
-    shown = [Shown(f"{short[one.model]} ({one.objective})", one.text, one.found) for one in found]
-    similar = any(one.found.similarities for one in shown)
-    informed = any(one.found.information for one in shown)
+    shown = [replace(one, model=f"{short[one.model]} ({one.objective})") for one in found]
     for path, draw, anything in (
-        (out / "similarity.png", draw_similarity, similar),
-        (out / "information.png", draw_information, informed),
+        (out / "similarity.png", draw_similarity, any(one.found.similarities for one in found)),
+        (out / "information.png", draw_information, any(one.found.information for one in found)),
     ):
         if anything:
             draw(shown, path)
@@ -137,9 +135,6 @@ def _short_names(names: list[str]) -> dict[str, str]:
 
 
 def _print(measured: "Measured", clusters: int) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
     from pretrain.analysis.layers import FEWEST
 
     found = measured.found
@@ -147,39 +142,29 @@ def _print(measured: "Measured", clusters: int) -> None:
     head = f"\n{measured.model}, {measured.objective}, {found.layers} layers of {found.hidden}, {measured.text} text"
     console.print(Text(head, style="bold"))
     if found.similarities:
-        console.print(_alike(found))
+        columns = {_head(one.measure, one): one.between for one in found.similarities}
+        table = _table("between layers", [f"{layer} and {layer + 1}" for layer in range(found.layers)], columns)
+        chance = (f"{sum(one.chance) / len(one.chance):.3f}" for one in found.similarities)
+        table.add_row("by chance, on average", *chance, style="dim")
+        console.print(table)
     else:
         console.print(f"How alike layers are is not shown: the text has no {FEWEST} positions of a kind")
     if found.information:
-        console.print(_told(found))
+        columns = {_head(one.of, one): one.at for one in found.information}
+        console.print(_table("share told at layer", [str(layer) for layer in range(found.layers + 1)], columns))
     else:
         few = f"no kind has more of the --tokens' positions than --clusters {clusters} (and at least {FEWEST})"
         console.print(f"What layers tell is not shown: {few}. Give fewer clusters, more positions or more text")
 
 
-def _alike(found: "Found") -> "Table":
-    from rich.table import Table
+def _head(name: str, of: "Similarity | Information") -> str:
+    return f"{name}, {of.kind}\n({of.positions:,})"
 
-    table = Table("between layers", box=None, padding=(0, 2, 0, 0))
-    for similarity in found.similarities:
-        table.add_column(f"{similarity.measure}, {similarity.kind}\n({similarity.positions:,})", justify="right")
-    for layer in range(found.layers):
-        table.add_row(f"{layer} and {layer + 1}", *(_written(one.between[layer]) for one in found.similarities))
-    chance = (f"{sum(one.chance) / len(one.chance):.3f}" for one in found.similarities)
-    table.add_row("by chance, on average", *chance, style="dim")
+
+def _table(title: str, rows: list[str], columns: "dict[str, list[Estimate]]") -> Table:
+    table = Table(title, box=None, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, justify="right")
+    for row, *estimates in zip(rows, *columns.values(), strict=True):
+        table.add_row(row, *(f"{one.value:.3f} ± {one.high - one.value:.3f}" for one in estimates))
     return table
-
-
-def _told(found: "Found") -> "Table":
-    from rich.table import Table
-
-    table = Table("share told at layer", box=None, padding=(0, 2, 0, 0))
-    for information in found.information:
-        table.add_column(f"{information.of}, {information.kind}\n({information.positions:,})", justify="right")
-    for layer in range(found.layers + 1):
-        table.add_row(str(layer), *(_written(one.at[layer]) for one in found.information))
-    return table
-
-
-def _written(estimate: "Estimate") -> str:
-    return f"{estimate.value:.3f} ± {estimate.high - estimate.value:.3f}"

@@ -2,12 +2,12 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pretrain.analysis.jackknife import Estimate
-from pretrain.analysis.layers import Found, Similarity
+from pretrain.analysis.layers import Similarity
+from pretrain.analysis.run import Measured
 from pretrain.png_charts import COLOURS, Line, Panel, draw_panels
 
 _MEASURES = {"pwcca": "PWCCA", "cka": "linear CKA"}
@@ -22,16 +22,7 @@ _LINES = {  # by kind of positions and token asked for: colour, marker, label
 }
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A model in a text, and the model's name in the chart."""
-
-    model: str
-    text: str
-    found: Found
-
-
-def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
+def draw_similarity(shown: Sequence[Measured], path: Path) -> None:
     """Write a panel for each measure. Each model in each text has a line for each kind of positions."""
     colours = dict(zip(dict.fromkeys(one.model for one in shown), itertools.cycle(COLOURS), strict=False))
     depths = {one.found.layers for one in shown}
@@ -49,7 +40,7 @@ def draw_similarity(shown: Sequence[Shown], path: Path) -> None:
     draw_panels([panels], path, (11, 4.2), legend_columns=2)
 
 
-def draw_information(shown: Sequence[Shown], path: Path) -> None:
+def draw_information(shown: Sequence[Measured], path: Path) -> None:
     """Write a panel for each model in each text, with a line for each kind of positions and token asked for."""
     models, texts = (
         list(dict.fromkeys(names)) for names in zip(*((one.model, one.text) for one in shown), strict=True)
@@ -69,7 +60,7 @@ def draw_information(shown: Sequence[Shown], path: Path) -> None:
     draw_panels(rows, path, size, legend_columns=2 if len(models) < 3 else 4, sharey=True)
 
 
-def _similarity_lines(similarity: Similarity, one: Shown, colour: str, several: bool, by_depth: bool) -> list[Line]:
+def _similarity_lines(similarity: Similarity, one: Measured, colour: str, several: bool, by_depth: bool) -> list[Line]:
     """The measure, and what it is by chance; over the share of the model's depth with `by_depth`."""
     places = [layer + 0.5 for layer in range(len(similarity.between))]
     if by_depth:

@@ -1,11 +1,8 @@
 """Several models on one held-out data set, measured alike."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
 from data_prep.reader import Dataset
@@ -26,10 +23,6 @@ class Measured:
     objective: str
     text: str
     found: Found
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
-        return {"objective": self.objective, **asdict(self.found)}
 
 
 def measure(
@@ -67,15 +60,11 @@ def _measure(folders: dict[str, Path], dataset: Dataset, settings: Settings) -> 
         model, causal = load_language_model(folder)
         for text, read in rows.items():
             sample = (causal_sample if causal else masked_sample)(read, vocabulary, settings)
-            found = _named(name, model, sample, vocabulary.pad, settings)
+            try:
+                found = analyze(model, sample, vocabulary.pad, settings)
+            except UserError as error:
+                raise UserError(f"{name}: {error}") from error
             yield Measured(name, "clm" if causal else "mlm", text, found)
-
-
-def _named(name: str, model: PreTrainedModel, sample: Any, pad: int, settings: Settings) -> Found:
-    try:
-        return analyze(model, sample, pad, settings)
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error
 
 
 def _text(n: int) -> str:
