@@ -149,16 +149,6 @@ def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
     Raises:
         UserError: if they are not there, or they or the settings are not those of the step.
     """
-    for source in config.data.train:
-        if "://" not in source.path and not Path(source.path).is_dir():
-            raise UserError(
-                f"{folder.path} was trained on {source.path}, and there is no such data set folder{_from(source.path)}"
-            )
-    listed = config.masking.collocations
-    if listed and not listed.exists():
-        raise UserError(
-            f"{folder.path} was masked by the collocations of {listed}, and there is no such file{_from(listed)}"
-        )
     data = open_sources(config.data)
     if batch_settings(config, data) != settings:
         then, now = of_batches(_newest_identity(folder)), of_batches(identity_of(config, data, 0))
@@ -168,10 +158,6 @@ def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
             "restore the data set, the settings or the version of Maskwright that it was trained with"
         )
     return data
-
-
-def _from(path: str | Path) -> str:
-    return "" if Path(path).is_absolute() else "; its path is relative to where the run was started"
 
 
 def _newest_identity(folder: RunFolder) -> dict[str, Any]:

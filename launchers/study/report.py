@@ -34,10 +34,8 @@ def write_study_report(folder: Path, study: Study) -> Path:
         for budget, (_, _, curves) in found.items():
             draw_losses(curves, arms, folder / f"loss-{budget}.png", words.BUDGET_TITLES[budget])
         write_json(folder / "report.json", as_json(folder, study, found))
-        for name, text in (
-            ("report.md", markdown(folder, study, found)),
-            ("report.html", page(shown(folder, study, found), _SCRIPTS)),
-        ):
+        values = shown(folder, study, found)
+        for name, text in (("report.md", markdown(values)), ("report.html", page(values, _SCRIPTS))):
             with atomic_writer(folder / name) as file:
                 file.write(text.encode())
     except OSError as error:
@@ -101,20 +99,15 @@ def _unsteady(rounds: dict[str, list[float]], most: float = 0.05) -> list[str]:
     ]
 
 
-def markdown(folder: Path, study: Study, found: Found) -> str:
-    """The tables and conclusions as a text."""
-    parts = [f"# {folder.absolute().name}\n", f"{summary(study)}\n"]
-    parts += [f"> {text}\n" for text in notices(folder, study, found)]
-    for budget, (_, comparisons, _) in found.items():
-        parts.append(f"## {words.BUDGET_TITLES[budget]}\n")
-        parts.append(f"{explanation(folder, study, budget)}\n")
-        for _, heading, said in conclusions(study, comparisons):
-            parts.append(f"**{heading}.** {' '.join(said)}\n")
-        parts.append(words.markdown(words.means_table(study, comparisons)))
-        parts.append(f"Differences from {study.baseline}:\n")
-        parts.append(words.markdown(words.differences_table(study, comparisons)))
-        parts.append(f"![Held-out loss](loss-{budget}.png)\n")
-    return "\n".join([*parts, words.HOW, "", words.YARDSTICK, ""])
+def markdown(page: dict[str, Any]) -> str:
+    """The tables and conclusions of the page as a text."""
+    parts = [f"# {page['name']}\n", f"{page['summary']}\n", *(f"> {text}\n" for text in page["notices"])]
+    for section in page["sections"]:
+        parts += [f"## {section['title']}\n", f"{section['explanation']}\n"]
+        parts += [f"**{one['title']}.** {' '.join([one['text'], *one['more']])}\n" for one in section["conclusions"]]
+        parts += [words.markdown(section["means"]), f"Differences from {page['baseline']}:\n"]
+        parts += [words.markdown(section["differences"]), f"![Held-out loss](loss-{section['budget']}.png)\n"]
+    return "\n".join([*parts, page["how"][0], "", page["how"][1], ""])
 
 
 def summary(study: Study) -> str:
@@ -150,6 +143,7 @@ def shown(folder: Path, study: Study, found: Found) -> dict[str, Any]:
         "name": folder.absolute().name,
         "path": str(folder.absolute()),
         "time": time.time(),
+        "baseline": study.baseline,
         "summary": summary(study),
         "notices": notices(folder, study, found),
         "charts": [chart(titles[budget], curves, arms) for budget, (_, _, curves) in found.items() if curves],
@@ -164,6 +158,7 @@ def shown(folder: Path, study: Study, found: Found) -> dict[str, Any]:
 
 def _section(folder: Path, study: Study, budget: Budget, comparisons: list[Comparisons]) -> dict[str, Any]:
     return {
+        "budget": budget,
         "title": words.BUDGET_TITLES[budget],
         "explanation": explanation(folder, study, budget),
         "conclusions": [

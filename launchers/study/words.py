@@ -6,6 +6,7 @@ from launchers.study.definition import Budget, Study
 from launchers.study.results import Comparisons, Metric, Unit
 from launchers.study.statistics import MOST_SEEDS, POWER, Comparison, Difference, Mean, Verdict
 
+_FORMATS = {"nats": ".4f", "number": ".4f", "seconds": ",.1f", "count": ",.0f"}
 BUDGET_TITLES: dict[Budget, str] = {"tokens": "Equal tokens", "time": "Equal time"}
 YARDSTICK = (
     "Held-out loss and masked accuracy are those of 15% token masks for every arm. Arms that trained with such masks "
@@ -25,15 +26,9 @@ HOW = (
 def value(number: float, unit: Unit, signed: bool = False) -> str:
     """A number as a table has it; differences of shares are in percentage points."""
     sign = "+" if signed else ""
-    if unit == "nats":
-        return format(number, f"{sign}.4f")
     if unit == "share":
         return format(100 * number, f"{sign}.2f") + ("" if signed else "%")
-    if unit == "number":
-        return format(number, f"{sign}.4f")
-    if unit == "seconds":
-        return format(number, f"{sign},.1f")
-    return format(number, f"{sign},.0f")
+    return format(number, sign + _FORMATS[unit])
 
 
 def mean_cell(mean: Mean | None, unit: Unit) -> str:

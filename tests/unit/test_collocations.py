@@ -406,7 +406,7 @@ def test_a_run_needs_its_list_to_be_replayed(tmp_path):
         replay(tmp_path / "run", 3)
     path.unlink()
     listed.cache_clear()
-    with pytest.raises(UserError, match="there is no such file"):
+    with pytest.raises(UserError, match="no such collocation list"):
         replay(tmp_path / "run", 3)
     with pytest.raises(UserError, match="no such collocation list"):
         check_run(config_of(data / "train", path), world_size=1)
