@@ -1,10 +1,10 @@
 """A journal in columns: little memory for a run of millions of steps, for curves and reports."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from pretrain.journal import Entry, read_lines
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Item = TypeVar("Item")
 
 
 class Series(NamedTuple):
@@ -167,3 +168,10 @@ def thinned(steps: Ints, values: Floats, buckets: int) -> Series:
         chosen |= {start + int(part.argmin()), start + int(part.argmax())}
     index = np.array(sorted(chosen))
     return Series(steps[index], values[index])
+
+
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """The items, or `most` of them, evenly spaced, with the first and the last."""
+    if len(items) <= most:
+        return list(items)
+    return [items[i] for i in np.linspace(0, len(items) - 1, most).astype(int)]

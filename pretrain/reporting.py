@@ -3,7 +3,8 @@
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
@@ -106,9 +107,9 @@ class Reporting:
                 self._record_end()
         self._progress.close()
         self._journal.close()
-        self._draw_curve()
+        self._write(self._folder.curve, _draw_curve)
         if state != "failed":  # of a failed run, status.json follows later
-            self._write_page()
+            self._write(self._folder.report, _write_page)
         self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
         self._models.close(completed=state == "completed")
 
@@ -131,23 +132,24 @@ class Reporting:
             self._folder.write_status(*self._end)
             self._end = None
 
-    def _draw_curve(self) -> None:
+    def _write(self, path: Path, write: Callable[[RunFolder], None]) -> None:
+        """Write a picture or a page, and give it to MLflow. A failure is no reason to fail a run."""
         try:
-            draw_run(read_measured(self._folder.journal), self._folder.curve, title=self._folder.path.name)
-        except (OSError, ValueError) as error:  # a picture is no reason to fail a run
-            print(f"warning: {self._folder.curve} was not drawn: {error}", file=sys.stderr, flush=True)
+            write(self._folder)
+        except Exception as error:
+            print(f"warning: {path} was not written: {error}", file=sys.stderr, flush=True)
         else:
-            self._tracker.log_artifact(self._folder.curve)
+            self._tracker.log_artifact(path)
 
-    def _write_page(self) -> None:
-        from pretrain.report_page.page import write_report  # not before: no step needs it
 
-        try:
-            write_report(self._folder.path, self._folder.report)
-        except Exception as error:  # `maskwright report` can write it later
-            print(f"warning: {self._folder.report} was not written: {error}", file=sys.stderr, flush=True)
-        else:
-            self._tracker.log_artifact(self._folder.report)
+def _draw_curve(folder: RunFolder) -> None:
+    draw_run(read_measured(folder.journal), folder.curve, title=folder.path.name)
+
+
+def _write_page(folder: RunFolder) -> None:
+    from pretrain.report_page.page import write_report  # not before: no step needs it
+
+    write_report(folder.path, folder.report)
 
 
 def _by_stage(values: Iterable[int]) -> str:

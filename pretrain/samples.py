@@ -30,7 +30,6 @@ from pretrain.engine import Engine
 from pretrain.lines import LineFile
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model.prediction import Choices
 
 SLOTS = 64  # of a passage, at most: what one reads at a glance
 TOP = 3
@@ -63,7 +62,7 @@ class Samples:
         asked = self._asked = self._asked or self._ask()
         if not asked.used.any():
             return
-        ids, probabilities, right = (part[asked.used] for part in _to_host(engine.choices(asked.batch, TOP)))
+        ids, probabilities, right = (part.cpu().numpy()[asked.used] for part in engine.choices(asked.batch, TOP))
         answer = {
             "key": asked.key,
             "step": step,
@@ -101,10 +100,6 @@ def passages_of(batch: Batch, vocabulary: Vocabulary, causal: bool) -> list[list
     """The documents of each row, as JSON values; rows of padding alone are left out."""
     rows = documents_of(rows_of([batch], causal), vocabulary)
     return [[asdict(document) for document in row] for row in rows if row]
-
-
-def _to_host(choices: Choices) -> list[np.ndarray]:
-    return [part.cpu().numpy() for part in choices]
 
 
 def _rounded(values: np.ndarray) -> Any:

@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,6 +12,7 @@ import typer
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
+    from launchers.study.commands import Maskwright
     from launchers.study.definition import Study
 
 STOPPED = 75
@@ -131,8 +134,6 @@ def time_command(study: StudyArgument) -> None:
 
         maskwright study time runs/study
     """
-    from launchers.stopping import on_stop_signals
-    from launchers.study.commands import Commands, Stopped
     from launchers.study.define import open_unchanged
     from launchers.study.run import needs_timing
     from launchers.study.timing import measure
@@ -141,11 +142,8 @@ def time_command(study: StudyArgument) -> None:
     if not needs_timing(study, found):
         print("nothing to measure")
         return
-    try:
-        with Commands(on_stop_signals) as maskwright:
-            measure(study, found, maskwright, _say)
-    except Stopped as stopped:
-        _stopped(study, stopped.run)
+    with _commands(study) as maskwright:
+        measure(study, found, maskwright, _say)
 
 
 @study_app.command()
@@ -187,15 +185,10 @@ def finetune_parameters(options: list[str]) -> dict[str, Any]:
 
 def _run(folder: Path, study: "Study", only: list[int] | None) -> None:
     from launchers.progress import ProgressLine
-    from launchers.stopping import on_stop_signals
-    from launchers.study.commands import Commands, Stopped
     from launchers.study.run import run_study
 
-    try:
-        with Commands(on_stop_signals) as maskwright, ProgressLine() as line:
-            failed = run_study(folder, study, maskwright, _say, line.show, only)
-    except Stopped as stopped:
-        _stopped(folder, stopped.run)
+    with _commands(folder) as maskwright, ProgressLine() as line:
+        failed = run_study(folder, study, maskwright, _say, line.show, only)
     if only is None:
         _report(folder, study)
     if failed:
@@ -215,11 +208,21 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _stopped(folder: Path, run: Path | None) -> None:
-    """Exit; the job is queued again where the study was asked to stop, as by Slurm, and not where a run of it was."""
+@contextmanager
+def _commands(folder: Path) -> "Iterator[Maskwright]":
+    """What runs the study's commands. A request to stop ends this process.
+
+    The job is queued again where the study was asked to stop, as by Slurm, and not where a run of it was.
+    """
+    from launchers.stopping import on_stop_signals
+    from launchers.study.commands import Commands, Stopped
     from launchers.study.slurm import queue_again
 
-    print(f"stopped; `maskwright study run {folder}` goes on", file=sys.stderr)
-    if run is None:
-        queue_again()
-    sys.exit(STOPPED)
+    try:
+        with Commands(on_stop_signals) as maskwright:
+            yield maskwright
+    except Stopped as stopped:
+        print(f"stopped; `maskwright study run {folder}` goes on", file=sys.stderr)
+        if stopped.run is None:
+            queue_again()
+        sys.exit(STOPPED)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.measured import Floats, Ints, Measured, last_of_each
+from pretrain.measured import Floats, Ints, Measured, evenly, last_of_each
 
 MOST_MARKS = 500  # of a kind on the page; more could not be told apart
 _MARKS = {
@@ -90,18 +90,12 @@ def marks_of(measured: Measured, breaks: Sequence[Break]) -> dict[str, list[dict
     found = {kind: [{"step": step} for step in _nonzero(measured, name)] for kind, name in _MARKS.items()}
     for kind in ("restart", "rollback"):
         found[kind] = [asdict(one) | {"step": one.after_step} for one in breaks if one.kind == kind]
-    return {kind: _fewer(marks) for kind, marks in found.items()}
+    return {kind: evenly(marks, MOST_MARKS) for kind, marks in found.items()}
 
 
 def _nonzero(measured: Measured, name: str) -> list[int]:
     steps, values = measured.series(name)
     return steps[(values != 0) | (name == "checkpoint/seconds")].tolist()
-
-
-def _fewer(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if len(marks) <= MOST_MARKS:
-        return marks
-    return [marks[i] for i in np.linspace(0, len(marks) - 1, MOST_MARKS).astype(int)]
 
 
 def time_spent(measured: Measured, breaks: Sequence[Break], starts: Sequence[Start]) -> dict[str, float]:

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from data_prep.errors import UserError
 from data_prep.files import open_plain
 from data_prep.reading import parse_json
 from data_prep.spelling import Spelling, open_spelling, printable
 from data_prep.typed import UnixTime
 from pretrain.data.inspect import Document
+from pretrain.measured import evenly
 
 MOST_ANSWERS = 12_000  # on a page: evaluations times predictions
 _MAX_LINE_BYTES = 64 << 20
@@ -54,7 +53,7 @@ def predictions_of(path: Path, tokenizer: Path) -> dict[str, Any] | None:
     if asked is None or not answers:
         return None
     spelling = _spelling(tokenizer)
-    steps = _some(sorted(answers), max(2, MOST_ANSWERS // max(1, asked.count)))
+    steps = evenly(sorted(answers), max(2, MOST_ANSWERS // max(1, asked.count)))
     return {
         **_passages(asked.passages, spelling),
         "steps": steps,
@@ -112,12 +111,6 @@ def _spelling(tokenizer: Path) -> Spelling:
         return open_spelling(tokenizer)
     except UserError:
         return Spelling({}, {})
-
-
-def _some(steps: list[int], most: int) -> list[int]:
-    if len(steps) <= most:
-        return steps
-    return [steps[i] for i in np.linspace(0, len(steps) - 1, most).astype(int)]
 
 
 def _passages(passages: list[list[Document]], spelling: Spelling) -> dict[str, Any]:
