@@ -38,7 +38,9 @@ from launchers.commands import (
     stop,
     study,
     tokenizer_train,
-    track,
+    track_models,
+    track_register,
+    track_sync,
     train,
 )
 
@@ -87,6 +89,15 @@ _MASK_HELP = """See what masking does.
 Example:
 
     maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer
+"""
+
+_TRACK_HELP = """Bring MLflow up to date with a run.
+
+Examples:
+
+    maskwright track sync runs/demo
+
+    maskwright track register runs/demo --name demo-bert --alias champion
 """
 
 
@@ -145,7 +156,15 @@ for command in (demo.demo, doctor.doctor, plan.plan, train.train, stop.stop, *wa
 app.add_typer(_group(_MASK_HELP, show=mask_show.mask_show), name="mask")
 app.add_typer(analyze.analyze_app, name="analyze")
 app.add_typer(study.study_app, name="study")
-app.add_typer(track.track_app, name="track")
+app.add_typer(
+    _group(
+        _TRACK_HELP,
+        sync=track_sync.track_sync,
+        models=track_models.track_models,
+        register=track_register.track_register,
+    ),
+    name="track",
+)
 launch.launch_app.command()(launch_prep.prep)
 launch.launch_app.command("list")(launch_list.list_runs)
 launch.launch_app.command()(launch_hosts.hosts)

@@ -12,6 +12,8 @@ from data_prep.remote import is_url, shown
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders of run folders")]
 DataSet = Annotated[str, typer.Argument(metavar="DIR", help="A data set: a folder or a URL.", show_default=False)]
+UriOption = Annotated[str | None, typer.Option(help="Address of MLflow, such as http://host:5000.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Use the address that only the run folder names.")]
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
 Planned = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a planned data set.", show_default=False)]
 Tasks = Annotated[list[int], typer.Argument(metavar="TASK...", help="Numbers of tasks, from 0.", show_default=False)]

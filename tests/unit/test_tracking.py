@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from data_prep.files import file_lock
 from data_prep.reader import Dataset
 from data_prep.remote import redact
-from launchers.commands.track import track_app
+from launchers.app import app
 from pretrain.journal import Entry
 from pretrain.tracking import (
     OFFLINE,
@@ -266,7 +266,7 @@ def test_tags_tell_where_a_run_was_trained() -> None:
 
 def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
     def run(*words: object) -> Result:
-        return CliRunner().invoke(track_app, ["sync", *map(str, words)])
+        return CliRunner().invoke(app, ["track", "sync", *map(str, words)])
 
     for name in ("a", "b", "new"):
         (tmp_path / "runs" / name).mkdir(parents=True)

@@ -1,8 +1,6 @@
-"""`maskwright track`: what MLflow knows of a run."""
+"""`maskwright track sync`: send to MLflow what it does not have of a run."""
 
 import json
-import math
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,34 +8,11 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.folders import require_run
-from launchers.commands.arguments import RunArgument
+from launchers.commands.arguments import UriOption, YesOption
 from launchers.progress import ProgressLine
 
-_HELP = """Bring MLflow up to date with a run.
 
-Examples:
-
-    maskwright track sync runs/demo
-
-    maskwright track register runs/demo --name demo-bert --alias champion
-"""
-
-YesOption = Annotated[bool, typer.Option("--yes", help="Use the address that only the run folder names.")]
-UriOption = Annotated[str | None, typer.Option(help="Address of MLflow, such as http://host:5000.")]
-
-track_app = typer.Typer(help=_HELP, no_args_is_help=True)
-
-
-class Which(str, Enum):
-    """Which checkpoints to log."""
-
-    all = "all"
-    best = "best"
-    last = "last"
-
-
-@track_app.command(name="sync")
-def sync_command(
+def track_sync(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders with runs in them.")
     ],
@@ -105,54 +80,7 @@ def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict
     return {"run": str(run), "points": points, "uri": where[0], "run_id": where[1], "error": None}
 
 
-@track_app.command()
-def models(
-    run: RunArgument,
-    which: Annotated[Which, typer.Option(help="best: each with a lower held-out loss than all before it")] = Which.all,
-    step: Annotated[int | None, typer.Option(help="the checkpoint of this step alone")] = None,
-    uri: UriOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Log a run's checkpoints as MLflow models, with their evaluations; those that are not logged yet.
-
-    It may be repeated, and run beside the training.
-
-    Examples:
-
-        maskwright track models runs/demo
-
-        maskwright track models runs/demo --step 400
-    """
-    uri = _sent_first(run, uri, yes)
-    from pretrain.logged_models import log_models  # imports torch, which takes seconds
-
-    names = log_models(run, which.value, step, uri)
-    typer.echo(f"logged {', '.join(names)}" if names else "MLflow already has every model")
-
-
-@track_app.command()
-def register(
-    run: RunArgument,
-    name: Annotated[str, typer.Option(help="of the registered model")],
-    step: Annotated[str, typer.Option(metavar="N|best|last", help="best: lowest held-out loss")] = "best",
-    alias: Annotated[str | None, typer.Option(help="for this version, for instance champion")] = None,
-    uri: UriOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Register a run's model with MLflow, and log it first if it is not logged yet.
-
-    Example: `maskwright track register runs/demo --name demo-bert --alias champion`
-    """
-    uri = _sent_first(run, uri, yes)
-    from pretrain.registry import register as register_model  # imports torch, which takes seconds
-
-    made = register_model(run, name, step, alias, uri)
-    loss = f", held-out loss {made.loss:.4f}" if math.isfinite(made.loss) else ""
-    place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
-    typer.echo(f"{place} is version {made.version}: {made.model}{loss}")
-
-
-def _sent_first(run: Path, uri: str | None, yes: bool) -> str:
+def send_first(run: Path, uri: str | None, yes: bool) -> str:
     """Send what MLflow does not have of the run, and return the address to use for the rest."""
     from pretrain.tracking import run_target, sync
     from pretrain.tracking.target import refuse_password

@@ -1,0 +1,30 @@
+"""`maskwright track register`: register a model of a run with MLflow."""
+
+import math
+from typing import Annotated
+
+import typer
+
+from launchers.commands.arguments import RunArgument, UriOption, YesOption
+from launchers.commands.track_sync import send_first
+
+
+def track_register(
+    run: RunArgument,
+    name: Annotated[str, typer.Option(help="of the registered model")],
+    step: Annotated[str, typer.Option(metavar="N|best|last", help="best: lowest held-out loss")] = "best",
+    alias: Annotated[str | None, typer.Option(help="for this version, for instance champion")] = None,
+    uri: UriOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Register a run's model with MLflow, and log it first if it is not logged yet.
+
+    Example: `maskwright track register runs/demo --name demo-bert --alias champion`
+    """
+    uri = send_first(run, uri, yes)
+    from pretrain.registry import register  # imports torch, which takes seconds
+
+    made = register(run, name, step, alias, uri)
+    loss = f", held-out loss {made.loss:.4f}" if math.isfinite(made.loss) else ""
+    place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
+    typer.echo(f"{place} is version {made.version}: {made.model}{loss}")
