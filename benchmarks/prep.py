@@ -39,7 +39,7 @@ from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format import token_dtype  # noqa: E402
 from data_prep.reader import Dataset  # noqa: E402
 from data_prep.shards import ShardWriter  # noqa: E402
-from data_prep.sources import Found, Options, find_inputs, open_rows  # noqa: E402
+from data_prep.sources import Found, Options, Rows, find_inputs  # noqa: E402
 from data_prep.sources.base import Counts  # noqa: E402
 from data_prep.sources.streams import text_chunks  # noqa: E402
 from data_prep.tokenizer import describe, load  # noqa: E402
@@ -160,7 +160,7 @@ def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
     plain = folder / "stage.jsonl"
     plain.write_bytes(text)
     whole = Found("", str(plain), "jsonl")
-    parsed, rows = took(lambda: list(open_rows(whole, 0, len(text), Options(), Cache(folder, 1))))
+    parsed, rows = took(lambda: list(Rows(whole, 0, len(text), Options(), Cache(folder, 1))))
     lines = [line for line in text.split(b"\n") if line]
     loads, _ = took(lambda: [orjson.loads(line) for line in lines])
     texts = [row.text for row in rows]

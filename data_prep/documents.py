@@ -15,7 +15,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer, make_folder
 from data_prep.place import Place
 from data_prep.plan import Plan
-from data_prep.sources import Found, Row, Rows, open_rows
+from data_prep.sources import Found, Row, Rows
 
 BATCH_CHARACTERS = 1 << 22  # reading and encoding in turns: each is slow at first, so a megabyte took 9% longer
 
@@ -67,7 +67,7 @@ class Documents:
 
     def _open(self, first: int, last: int) -> Rows:
         found = Found(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
-        return open_rows(found, first, last, self.plan.settings.reading, self.place.open_cache())
+        return Rows(found, first, last, self.plan.settings.reading, self.place.open_cache())
 
     def __iter__(self) -> Iterator[list[Row]]:
         for batch in self._batches():

@@ -54,9 +54,10 @@ def file_lock(path: Path, wait: bool = True, needed: bool = True) -> Iterator[bo
     """
     from filelock import FileLock, Timeout  # 50 ms, for what many commands do not need
 
-    lock = FileLock(path, -1 if wait else 0, poll_interval=_POLL_SECONDS)
+    lock = FileLock(path)
     try:
-        lock.acquire()
+        path.parent.stat()  # FileLock would make it
+        lock.acquire(-1 if wait else 0, poll_interval=_POLL_SECONDS)
     except Timeout:
         raise LockHeldError from None
     except OSError:

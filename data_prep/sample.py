@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from data_prep.cache import Cache
 from data_prep.remote import shown
-from data_prep.sources import Examined, Found, Options, examine, open_rows
+from data_prep.sources import Examined, Found, Options, Rows, examine
 
 MIN_SHARE = 1_000_000
 
@@ -39,7 +39,7 @@ class Sample:
 
     def _beginning(self, found: Found, seen: Examined, share: int) -> Iterator[str]:
         last = seen.bytes if seen.unit_bytes is None else len(seen.unit_bytes)
-        for row in open_rows(found, 0, last, self.options, self.cache):
+        for row in Rows(found, 0, last, self.options, self.cache):
             if row.reason:
                 self.rejected += 1
                 self.first_reason = self.first_reason or f"{shown(found.location)} line {row.line}: {row.reason}"

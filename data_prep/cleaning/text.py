@@ -35,14 +35,8 @@ class Cleaning:
             )
 
 
-def clean(text: str, settings: Cleaning) -> tuple[str, str]:
-    """The normalised text, and why it is left out: one of REASONS, the first that applies, or "" if it is kept."""
-    texts, reasons = clean_all([text], settings)
-    return texts[0], reasons[0]
-
-
 def clean_all(texts: Sequence[str], settings: Cleaning) -> tuple[list[str], list[str]]:
-    """`clean` for many texts, much faster than one by one."""
+    """The normalised texts; and why each is left out: the first of REASONS that applies, or "" if it is kept."""
     normalized = [normalize(text, settings.normalize) for text in texts]
     reasons = [_length_reason(len(text), settings) for text in normalized]
     if settings.repetition:

@@ -1,14 +1,14 @@
 """Documents from files, folders, URLs and the Hub: found, measured, and read in ranges with bounded memory.
 
 `find_inputs` turns `--input` values into files, `examine` tells a file's size, identity and units of work, and
-`open_rows` streams the documents of a range of units. What cannot be read is reported as a row with a reason.
+`Rows` streams the documents of a range of units. What cannot be read is reported as a row with a reason.
 Nothing here imports pyarrow, fsspec or datasets until an input needs it.
 """
 
 from data_prep.sources.base import Found, Options, Row
 from data_prep.sources.examine import Examined, examine
 from data_prep.sources.find import find_inputs
-from data_prep.sources.rows import Rows, open_rows
+from data_prep.sources.rows import Rows
 
 __all__ = [
     "Examined",
@@ -18,5 +18,4 @@ __all__ = [
     "Rows",
     "examine",
     "find_inputs",
-    "open_rows",
 ]

@@ -14,12 +14,16 @@ MAX_DOCUMENT_BYTES = 64 << 20
 class Rows(Counts):
     """The rows of units [first, last) of an input, in order; while iterating, its counts are running totals.
 
+    Units are bytes where `examine` tells none. A document of more than `max_bytes` of UTF-8 is a row with a reason.
+
     `bytes_read` ends at the range's bytes as `examine` tells them (of the Hub: the bytes of its columns), `lines` at
     the number of lines or table rows that the range owns: the line in the file is that of the row plus the lines of
     earlier ranges. Raises UserError for an input that cannot be opened.
     """
 
-    def __init__(self, found: Found, first: int, last: int, options: Options, cache: Cache, max_bytes: int) -> None:
+    def __init__(
+        self, found: Found, first: int, last: int, options: Options, cache: Cache, max_bytes: int = MAX_DOCUMENT_BYTES
+    ) -> None:
         super().__init__()
         self._found, self._first, self._last = found, first, last
         self._options, self._cache, self._max_bytes = options, cache, max_bytes
@@ -47,17 +51,3 @@ class Rows(Counts):
                     yield from read_arrow(path, location, is_url(location), *rest)
             except OSError as error:
                 raise UserError(f"{shown(location)} cannot be read: {error.strerror or error}.") from error
-
-
-def open_rows(
-    found: Found,
-    first: int,
-    last: int,
-    options: Options,
-    cache: Cache,
-    max_bytes: int = MAX_DOCUMENT_BYTES,
-) -> Rows:
-    """Rows of units [first, last) of an input, which are bytes where `examine` tells no units. A document of more than
-    `max_bytes` bytes of UTF-8 is a row with a reason.
-    """
-    return Rows(found, first, last, options, cache, max_bytes)

@@ -19,11 +19,16 @@ from data_prep.cleaning.repetition import (
     repetitive,
     top_ngram_shares,
 )
-from data_prep.cleaning.text import REASONS, Cleaning, clean, clean_all
+from data_prep.cleaning.text import REASONS, Cleaning, clean_all
 from data_prep.cleaning.words import split_words
 from data_prep.errors import UserError
 
 DEMO = Path(__file__).parents[2] / "configs" / "demo" / "books.jsonl.zst"
+
+
+def clean(text, settings):
+    (cleaned,), (reason,) = clean_all([text], settings)
+    return cleaned, reason
 
 
 def demo_texts() -> list[str]:

@@ -1,4 +1,4 @@
-"""Temporary files: whose writer is gone, and whose is not."""
+"""Temporary files and locks: whose process is gone, and whose is not."""
 
 import os
 import socket
@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
-from data_prep.files import is_abandoned
+from data_prep.files import LockHeldError, file_lock, is_abandoned
 
 
 def left_by(pid: int, folder: Path) -> Path:
@@ -38,3 +39,32 @@ def test_a_file_of_another_host_is_abandoned_when_it_is_old(tmp_path):
     assert is_abandoned(path)
     path.unlink()
     assert not is_abandoned(path)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from data_prep.files import file_lock
+with file_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_ends_with_its_process(tmp_path):
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(LockHeldError), file_lock(tmp_path / "lock", wait=False):
+            pass
+        holder.kill()
+    with file_lock(tmp_path / "lock", wait=False) as locked:
+        assert locked
+
+
+def test_a_lock_that_cannot_be_made(tmp_path):
+    with pytest.raises(FileNotFoundError), file_lock(tmp_path / "missing" / "lock"):
+        pass
+    with file_lock(tmp_path / "missing" / "lock", needed=False) as locked:
+        assert not locked
+    assert not (tmp_path / "missing").exists()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from data_prep.cache import Cache
 from data_prep.errors import UserError
-from data_prep.sources import Found, Options, Row, examine, find_inputs, open_rows
+from data_prep.sources import Found, Options, Row, Rows, examine, find_inputs
 from tests.support.hostile_json import DEEPEST, HOSTILE
 
 KINDS = ["", ".gz", ".zst"]
@@ -38,7 +38,7 @@ def open_all(path, options=None, **more):
     (found,) = find_inputs([path])
     examined = examine(found, cache, options)
     last = examined.bytes if examined.unit_bytes is None else len(examined.unit_bytes)
-    return open_rows(found, 0, last, options, cache, **more)
+    return Rows(found, 0, last, options, cache, **more)
 
 
 def jsonl(texts) -> bytes:
@@ -229,7 +229,7 @@ def test_empty_files(tmp_path, name):
 def test_a_file_that_shrank_is_refused(tmp_path):
     path = write(tmp_path / "a.jsonl", jsonl(["a"]))
     with pytest.raises(UserError, match="changed while it was read"):
-        list(open_rows(Found("", str(path), "jsonl"), 0, 1000, Options(), Cache(tmp_path, 0)))
+        list(Rows(Found("", str(path), "jsonl"), 0, 1000, Options(), Cache(tmp_path, 0)))
 
 
 PIECES = [b"\n", b"\n", b"\r\n", b" ", b"\t", b"---", b"\xef\xbb\xbf", "é".encode(), b"\xff", b"a", b"word word", b"\0"]
@@ -252,7 +252,7 @@ def test_the_ranges_of_any_cut_are_the_whole(tmp_path_factory, drawn, how, max_b
     path = tmp_path_factory.getbasetemp() / f"ranges.{kind}"
     path.write_bytes(data)
     options = Options(separator="blank" if how == "jsonl" else how)
-    read = lambda first, last: open_rows(  # noqa: E731
+    read = lambda first, last: Rows(  # noqa: E731
         Found("", str(path), kind), first, last, options, Cache(path, 0), max_bytes
     )
     whole = read(0, len(data))
@@ -280,7 +280,7 @@ def test_a_blank_line_over_the_limit_ends_no_document_for_any_cut(tmp_path, blan
     assert [row.text for row in whole] == (["a", "b", "c"] if len(blank) == 3 else ["", ""])
     for cut in range(len(data) + 1):
         found, cache = Found("", str(path), "txt"), Cache(tmp_path, 0)
-        first, second = (open_rows(found, *span, Options(), cache, 3) for span in ((0, cut), (cut, len(data))))
+        first, second = (Rows(found, *span, Options(), cache, 3) for span in ((0, cut), (cut, len(data))))
         before = list(first)
         assert before + [row._replace(line=row.line + first.lines) for row in second] == whole
 
@@ -335,7 +335,7 @@ def test_compressed_files_and_whole_files_are_one_unit(tmp_path):
     (found,) = find_inputs([path])
     cache = Cache(tmp_path / "cache", 0)
     assert examine(found, cache).unit_bytes == (path.stat().st_size,)
-    assert list(open_rows(found, 0, 0, Options(), cache)) == list(open_rows(found, 1, 1, Options(), cache)) == []
+    assert list(Rows(found, 0, 0, Options(), cache)) == list(Rows(found, 1, 1, Options(), cache)) == []
     (found,) = find_inputs([write(tmp_path / "a.txt", b"abc")])
     assert examine(found, cache, Options(separator="file")).unit_bytes == (3,)
 

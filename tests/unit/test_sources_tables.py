@@ -12,7 +12,7 @@ import pytest
 
 from data_prep.cache import Cache
 from data_prep.errors import UserError
-from data_prep.sources import Options, Row, examine, find_inputs, open_rows
+from data_prep.sources import Options, Row, Rows, examine, find_inputs
 from tests.support.forked import ROOT
 
 TEXTS = [f"document {index} é " * (index % 7) for index in range(100)]
@@ -26,7 +26,7 @@ def read(value, options=None, cuts=None, cache=None, **more):
     rows, lines = [], 0
     cuts = cuts or range(len(units) + 1)
     for first, last in itertools.pairwise(cuts):
-        part = open_rows(found, first, last, options, cache, **more)
+        part = Rows(found, first, last, options, cache, **more)
         rows += [row._replace(line=row.line + lines) for row in part]
         lines += part.lines
         if not found.location.startswith("hub:"):
@@ -57,7 +57,7 @@ def test_units_together_are_the_whole(tmp_path, kind):
     examined = examine(found, Cache(tmp_path, 0))
     assert len(examined.unit_bytes) == 4
     assert examined.bytes == path.stat().st_size
-    rows = open_rows(found, 1, 4, Options(), Cache(tmp_path, 0))
+    rows = Rows(found, 1, 4, Options(), Cache(tmp_path, 0))
     assert list(rows) == [row._replace(line=row.line - 30) for row in EXPECTED[30:]]
     assert rows.text_bytes == len("".join(TEXTS[30:]).encode())
 
@@ -107,7 +107,7 @@ def test_unfit_columns_are_refused_with_a_sentence(tmp_path, suffix):
             read(path, options)
         (found,) = find_inputs([path])
         with pytest.raises(UserError, match=words):
-            list(open_rows(found, 0, 1, options, Cache(tmp_path, 0)))
+            list(Rows(found, 0, 1, options, Cache(tmp_path, 0)))
     assert [row.id for row in read(path, Options("body", "text"))] == [1, 2]
 
 
