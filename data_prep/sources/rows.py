@@ -22,7 +22,13 @@ class Rows(Counts):
     """
 
     def __init__(
-        self, found: Found, first: int, last: int, options: Options, cache: Cache, max_bytes: int = MAX_DOCUMENT_BYTES
+        self,
+        found: Found,
+        first: int,
+        last: int,
+        options: Options,
+        cache: Cache,
+        max_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         super().__init__()
         self._found, self._first, self._last = found, first, last
