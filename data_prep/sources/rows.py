@@ -14,7 +14,7 @@ MAX_DOCUMENT_BYTES = 64 << 20
 class Rows(Counts):
     """The rows of units [first, last) of an input, in order; while iterating, its counts are running totals.
 
-    Units are bytes where `examine` tells none. A document of more than `max_bytes` of UTF-8 is a row with a reason.
+    Units are bytes where `examine` gives none. A document of more than `max_bytes` of UTF-8 is a row with a reason.
 
     `bytes_read` ends at the range's bytes as `examine` tells them (of the Hub: the bytes of its columns), `lines` at
     the number of lines or table rows that the range owns: the line in the file is that of the row plus the lines of
