@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 from data_prep.errors import UserError, working_directory
@@ -74,9 +75,8 @@ def check_hosts(job: HostsJob) -> tuple[str, int]:
         first, *others = job.hosts
         address = master_address(found, first)
         port: int = talks[first].ask(int, "listen", address=address)
-        _each(
-            {host: talks[host] for host in others}, lambda talk: talk.ask(None, "connect", address=address, port=port)
-        )
+        rest = {host: talks[host] for host in others}
+        _each(rest, lambda talk: talk.ask(NoneType, "connect", address=address, port=port))
         return address, port
 
 

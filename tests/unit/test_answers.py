@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pytest
@@ -89,3 +90,20 @@ def test_a_host_understands_what_it_is_asked() -> None:
     job = HostsJob(Path("/c"), [], Path("/run"), ["a", "b"], 2, True, Path("/"), Path("/bin/python"), "")
     for request in requests(job, "10.0.0.1", 80):
         assert parse_json(json.dumps(request), Request).processes == 2
+
+
+def test_a_probe_listens_and_connects() -> None:
+    command = [sys.executable, "-m", "launchers.hosts.probe"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as probe:
+        assert probe.stdin
+        assert probe.stdout
+
+        def ask(kind: Any, **question: Any) -> Any:
+            print(json.dumps(question), file=probe.stdin, flush=True)
+            return read_answer("node7", probe.stdout.readline(), kind)
+
+        port = ask(int, question="listen", address="127.0.0.1")
+        assert ask(NoneType, question="connect", address="127.0.0.1", port=port) is None
+        with pytest.raises(UserError, match="node7: it cannot reach rank 0"):
+            ask(NoneType, question="connect", address="127.0.0.1", port=1)
+        probe.stdin.close()
