@@ -27,7 +27,7 @@ from pretrain.data.feed import DeviceBatch, DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.model.encoder import Encoder
 from pretrain.model.shape import EncoderShape
-from pretrain.optim.groups import parameter_groups
+from pretrain.optim.groups import described, parameter_groups
 
 SEED, LR, RATE = 7, 1e-4, 0.15
 FIRST_ID = 5  # of ordinary tokens
@@ -48,7 +48,7 @@ class Plain:
     def __init__(self, model: Encoder, config: Config, device: torch.device):
         dtype = torch.bfloat16 if config.train.precision == "bf16" else torch.float32
         self.model = DistributedDataParallel(model.to(device, dtype), gradient_as_bucket_view=True)
-        self.weights, self.device = Weights(parameter_groups(model, config.optim), config), device
+        self.weights, self.device = Weights(parameter_groups(described(model), config.optim), config), device
 
     def step(self, batches: Sequence[DeviceBatch], predictions: Tensor, lr: float) -> Tensor:
         scale = dist.get_world_size() / predictions.clamp(min=1)

@@ -38,7 +38,7 @@ from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.encoder import Encoder
 from pretrain.model.families import hugging_face_model
 from pretrain.model.flops import step_flops
-from pretrain.optim import parameter_groups
+from pretrain.optim import described, parameter_groups
 
 MEGABATCH = 50  # batches that transformers sorts together by length
 COLLATING = 4  # processes that collate for transformers where the device is a GPU
@@ -59,7 +59,7 @@ class Maskwright:
     def _prepare(self) -> None:
         work = self.work
         self.model.to(self.device, torch.bfloat16 if work.half else torch.float32)
-        self.weights = Weights(parameter_groups(self.model, work.config.optim), work.config)
+        self.weights = Weights(parameter_groups(described(self.model), work.config.optim), work.config)
 
     def batches(self) -> Iterator[Batch]:
         """From the loader of a run, as the loop takes them."""

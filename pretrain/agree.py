@@ -43,15 +43,9 @@ def broadcast_json(value: Any) -> Any:
     """The JSON value of rank 0; a collective. Tuples arrive as lists.
 
     Raises:
-        RuntimeError: if rank 0 sent something else than JSON.
+        RuntimeError: if a rank sent something else than JSON.
     """
-    text = _encoded(value if dist.get_rank() == 0 else None)
-    size = torch.tensor([len(text)], device=text.device)
-    dist.broadcast(size, 0)
-    if dist.get_rank() != 0:
-        text = text.new_zeros(int(size))
-    dist.broadcast(text, 0)
-    return _decoded(text, rank=0)
+    return all_gather_json(value if dist.get_rank() == 0 else None)[0]
 
 
 def _encoded(value: Any) -> Tensor:

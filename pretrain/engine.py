@@ -43,7 +43,7 @@ from pretrain.layout import (
     take_over_loss_scale,
     wanted_pieces,
 )
-from pretrain.live import all_finite, own_weights, reduced_gradients, replicated_weights
+from pretrain.live import all_finite, named_gradients, own_weights, replicated_weights
 from pretrain.model.build import Model
 from pretrain.model.prediction import Choices, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
@@ -185,7 +185,8 @@ class Engine:
             self.pulse.enter("backward")
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.pulse.enter("step")
-        sums[2] = ~all_finite(reduced_gradients(self._engine), self.device)
+        gradients = [gradient for _, gradient in named_gradients(self._engine) if gradient.numel()]
+        sums[2] = ~all_finite(gradients, self.device)
         if group_norms:
             sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)

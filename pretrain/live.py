@@ -8,23 +8,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def reduced_gradients(engine: Any) -> list[Tensor]:
-    """This rank's share of the gradients of the global batch, or, where they are offloaded, their norms.
-
-    Of a step's last backward pass, whatever the ZeRO stage; together, the ranks' shares are all gradients.
-    """
-    optimizer, stage = engine.optimizer, engine.zero_optimization_stage()
-    if stage == 0:
-        found = [parameter.grad for parameter in engine.module.parameters()]
-    elif getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
-        found = [norm.float() for norm in optimizer.norm_for_param_grads.values()]
-    else:
-        found = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
-    return [gradient for gradient in found if gradient is not None and gradient.numel()]
-
-
 def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """As `reduced_gradients`, without padding, with the names of the parameters that they are of, or are parts of."""
+    """This rank's share of the gradients of the global batch, or, where they are offloaded, their norms; no padding.
+
+    Of a step's last backward pass, whatever the ZeRO stage, each with the name of the parameter that it is of, or is a
+    part of. Together, the ranks' shares are all gradients.
+    """
     optimizer, stage, names = engine.optimizer, engine.zero_optimization_stage(), engine.param_names
     if stage == 0:
         yield from ((name, p.grad) for name, p in engine.module.named_parameters() if p.grad is not None)

@@ -65,7 +65,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
     named = resume not in ("auto", "required")
     if not named:
         on_main(lambda: _fetch(config, folder))
-    found = newest_verified(folder.checkpoints, _warn, state_problem)
+    found = newest_verified(folder.checkpoints, lambda problem: _say(f"warning: {problem}"), state_problem)
     if found is None and resume == "required":
         raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
     if named and (found is None or found.state["config"]["run"]["resume"] != resume):
@@ -101,10 +101,6 @@ def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoi
     if problem:
         raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
     return checkpoint.read(path)
-
-
-def _warn(problem: str) -> None:
-    _say(f"warning: {problem}")
 
 
 def _say(text: str) -> None:

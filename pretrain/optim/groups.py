@@ -43,22 +43,17 @@ def described(model: nn.Module) -> list[Described]:
     return found
 
 
-def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
-    """Parameters by kind, as `torch.optim` takes them: matrices and filters with weight decay, norms and biases
-    without, embeddings with if `decay_embeddings`.
-
-    The model alone decides which parameters make a group, and their order: a checkpoint fits every configuration.
-    """
-    return groups_of(described(model), config)
-
-
 def optimizer_order(model: nn.Module) -> list[str]:
     """Names of the parameters as `parameter_groups` has them, one group after the other."""
     return [p.name for kind in _KINDS for p in described(model) if p.kind == kind]
 
 
-def groups_of(parameters: list[Described], config: OptimConfig) -> list[dict[str, Any]]:
-    """`parameter_groups` of parameters described before."""
+def parameter_groups(parameters: list[Described], config: OptimConfig) -> list[dict[str, Any]]:
+    """Parameters by kind, as `torch.optim` takes them: matrices and filters with weight decay, norms and biases
+    without, embeddings with if `decay_embeddings`.
+
+    The model alone decides which parameters make a group, and their order: a checkpoint fits every configuration.
+    """
     decays = {"matrix": True, "filter": True, "embedding": config.decay_embeddings, "vector": False}
     groups = [
         {

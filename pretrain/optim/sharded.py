@@ -17,7 +17,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from pretrain.config import OptimConfig
-from pretrain.optim.groups import Described, groups_of
+from pretrain.optim.groups import Described, parameter_groups
 from pretrain.optim.shares import Piece, Segments, Share, shares_of
 
 AVERAGE: Final = "ema"  # the averaged weights in a tensor's state
@@ -47,7 +47,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._segments: dict[tuple[Tensor, ...], Segments] = {}
         # By `fused`, PyTorch knows that step counts lie on the device, also when it loads them.
         defaults = {"lr": config.lr, "betas": config.betas, "eps": config.eps, "fused": True}
-        super().__init__(groups_of(parameters, config), defaults)
+        super().__init__(parameter_groups(parameters, config), defaults)
 
     def place(self, tensors: Sequence[tuple[Tensor, list[Piece]]]) -> None:
         """Say which pieces of parameters the tensors hold that are stepped on from now on; a collective."""

@@ -13,7 +13,7 @@ from pretrain.memory import Item, last_gradients, peak, states
 from pretrain.model.encoder import Encoder
 from pretrain.model.memory import Streams, activations, parameter_sizes
 from pretrain.model.shape import EncoderShape
-from pretrain.optim import parameter_groups
+from pretrain.optim import described, parameter_groups
 from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory
 
@@ -31,7 +31,9 @@ def test_parameters_are_those_of_the_model(arch, layers):
     shape = shape_of(arch, layers=layers, hidden=24, heads=2, intermediate=40, vocab_size=99)
     with torch.device("meta"):
         model = Encoder(shape)
-    real = {g["kind"]: sorted(p.numel() for p in g["params"]) for g in parameter_groups(model, OptimConfig())}
+    real = {
+        g["kind"]: sorted(p.numel() for p in g["params"]) for g in parameter_groups(described(model), OptimConfig())
+    }
     assert {kind: sorted(numels) for kind, numels in parameter_sizes(shape).by_kind.items()} == real
     assert parameter_sizes(shape).total == sum(p.numel() for p in model.parameters())
 

@@ -42,7 +42,7 @@ def kinds(model: nn.Module, kind: str) -> set[str]:
 def test_every_parameter_is_in_one_group_and_matrices_alone_decay(arch, decay_embeddings):
     model = encoder(arch)
     names = {parameter: name for name, parameter in model.named_parameters()}
-    groups = parameter_groups(model, OptimConfig(weight_decay=0.1, decay_embeddings=decay_embeddings))
+    groups = parameter_groups(described(model), OptimConfig(weight_decay=0.1, decay_embeddings=decay_embeddings))
     grouped = [names[parameter] for group in groups for parameter in group["params"]]
     assert sorted(grouped) == sorted(names.values())
     decays = {names[parameter]: group["weight_decay"] for group in groups for parameter in group["params"]}
@@ -59,7 +59,7 @@ def test_every_parameter_is_in_one_group_and_matrices_alone_decay(arch, decay_em
 def test_the_configuration_does_not_decide_which_parameters_make_a_group():
     model = encoder()
     found = [
-        [group["params"] for group in parameter_groups(model, OptimConfig(**values))]
+        [group["params"] for group in parameter_groups(described(model), OptimConfig(**values))]
         for values in ({}, {"name": "muon"}, {"decay_embeddings": True, "weight_decay": 0.0})
     ]
     assert all([[*map(id, group)] for group in each] == [[*map(id, group)] for group in found[0]] for each in found)
@@ -104,7 +104,7 @@ def test_the_configuration_does_not_decide_which_parameters_make_a_group():
 def test_groups_of_other_architectures(config, matrices, embeddings, filters):
     model = padded_model({"vocab_size": 70, "pad_token_id": 0, **config}, LossOptions(), seed=0)
     names = {name for name, _ in model.named_parameters()}
-    assert sum(len(group["params"]) for group in parameter_groups(model, OptimConfig())) == len(names)
+    assert sum(len(group["params"]) for group in parameter_groups(described(model), OptimConfig())) == len(names)
     for kind, pattern in (("matrix", matrices), ("embedding", embeddings), ("filter", filters)):
         assert kinds(model, kind) == {name for name in names if pattern and re.fullmatch(pattern, name)}, kind
         assert kinds(model, kind) or not pattern
