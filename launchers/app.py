@@ -15,10 +15,10 @@ from launchers.commands import (
     export,
     finetune,
     generate,
-    launch,
     launch_hosts,
     launch_list,
     launch_prep,
+    launch_slurm,
     logs,
     mask_show,
     plan,
@@ -100,6 +100,15 @@ Examples:
     maskwright track register runs/demo --name demo-bert --alias champion
 """
 
+_LAUNCH_HELP = """Submit a run to a cluster.
+
+Examples:
+
+    maskwright launch slurm configs/bert-base.yaml --nodes 4 --gpus-per-node 8 --time 24:00:00
+
+    maskwright launch hosts configs/bert-base.yaml --hostfile hosts --nodes 2 --gpus-per-node 8
+"""
+
 
 def _show_version(asked: bool) -> None:
     if asked:
@@ -165,7 +174,13 @@ app.add_typer(
     ),
     name="track",
 )
-launch.launch_app.command()(launch_prep.prep)
-launch.launch_app.command("list")(launch_list.list_runs)
-launch.launch_app.command()(launch_hosts.hosts)
-app.add_typer(launch.launch_app, name="launch")
+app.add_typer(
+    _group(
+        _LAUNCH_HELP,
+        slurm=launch_slurm.launch_slurm,
+        prep=launch_prep.launch_prep,
+        list=launch_list.launch_list,
+        hosts=launch_hosts.launch_hosts,
+    ),
+    name="launch",
+)

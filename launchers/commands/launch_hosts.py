@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 
-def hosts(
+def launch_hosts(
     config: Annotated[Path, typer.Argument(help="The run's YAML file.", show_default=False)],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values to lay over the file's.")

@@ -13,7 +13,7 @@ from launchers.runs import PIPE_WIDTH, Seen, age_cell, as_json, look, number, pl
 from launchers.slurm.client import QueuedJob, own_jobs
 
 
-def list_runs(
+def launch_list(
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="runs here are listed too, queued or not")
     ] = None,

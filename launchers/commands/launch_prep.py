@@ -24,7 +24,7 @@ from launchers.slurm.client import check_available, max_array_size
 from launchers.slurm.job_chain import ChainedJob, submit_chain
 
 
-def prep(
+def launch_prep(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder with a plan.", show_default=False)],
     cpus: Annotated[int, typer.Option(min=1, help="Cores of an array element, and so its worker processes.")] = 4,
     tasks_per_job: Annotated[

@@ -1,4 +1,4 @@
-"""`maskwright launch`: submit a run to a cluster."""
+"""`maskwright launch slurm`: submit a run to Slurm."""
 
 import shlex
 from pathlib import Path
@@ -11,21 +11,9 @@ from launchers.slurm.client import max_array_size, submit
 from launchers.slurm.script import render
 from launchers.slurm.submission import Seeds, Submission, prepare
 
-_HELP = """Submit a run to a cluster.
 
-Examples:
-
-    maskwright launch slurm configs/bert-base.yaml --nodes 4 --gpus-per-node 8 --time 24:00:00
-
-    maskwright launch hosts configs/bert-base.yaml --hostfile hosts --nodes 2 --gpus-per-node 8
-"""
-
-launch_app = typer.Typer(help=_HELP, no_args_is_help=True)
-
-
-@launch_app.command()
 @with_cluster_options
-def slurm(
+def launch_slurm(
     *,
     config: Annotated[Path, typer.Argument(help="The run's YAML file.", show_default=False)],
     overrides: Annotated[
