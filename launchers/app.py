@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from launchers.commands import (
-    analyze,
+    analyze_layers,
     checkpoints,
     demo,
     doctor,
@@ -36,7 +36,10 @@ from launchers.commands import (
     report,
     status,
     stop,
-    study,
+    study_masking,
+    study_report,
+    study_run,
+    study_time,
     tokenizer_train,
     track_models,
     track_register,
@@ -109,6 +112,22 @@ Examples:
     maskwright launch hosts configs/bert-base.yaml --hostfile hosts --nodes 2 --gpus-per-node 8
 """
 
+_ANALYZE_HELP = """Look into trained models.
+
+Example:
+
+    maskwright analyze layers runs/books --data data/books/valid --out layers
+"""
+
+_STUDY_HELP = """Compare ways to mask on your own data, with several seeds.
+
+Examples:
+
+    maskwright study masking configs/bert-mini.yaml --dry-run
+
+    maskwright study masking configs/bert-mini.yaml --seeds 5
+"""
+
 
 def _show_version(asked: bool) -> None:
     if asked:
@@ -163,8 +182,17 @@ results = (export.export, evaluate.evaluate, finetune.finetune, generate.generat
 for command in (demo.demo, doctor.doctor, plan.plan, train.train, stop.stop, *watching, *results):
     app.command()(command)
 app.add_typer(_group(_MASK_HELP, show=mask_show.mask_show), name="mask")
-app.add_typer(analyze.analyze_app, name="analyze")
-app.add_typer(study.study_app, name="study")
+app.add_typer(_group(_ANALYZE_HELP, layers=analyze_layers.analyze_layers), name="analyze")
+app.add_typer(
+    _group(
+        _STUDY_HELP,
+        masking=study_masking.study_masking,
+        run=study_run.study_run,
+        time=study_time.study_time,
+        report=study_report.study_report,
+    ),
+    name="study",
+)
 app.add_typer(
     _group(
         _TRACK_HELP,

@@ -11,6 +11,7 @@ from data_prep.remote import is_url, shown
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders of run folders")]
+StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="a study's folder (run.dir of its config)")]
 DataSet = Annotated[str, typer.Argument(metavar="DIR", help="A data set: a folder or a URL.", show_default=False)]
 UriOption = Annotated[str | None, typer.Option(help="Address of MLflow, such as http://host:5000.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Use the address that only the run folder names.")]

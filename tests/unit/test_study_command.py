@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.commands.study import finetune_parameters
+from launchers.commands.study_masking import finetune_parameters
 from launchers.study.definition import open_study
 from launchers.study.dry_run import describe
 from pretrain.config import load_config

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from data_prep.errors import UserError
-from launchers.commands.study import _stopped
+from launchers.commands.study_run import study_commands
 from launchers.study.child import overrides, train_words
 from launchers.study.commands import Stopped
 from launchers.study.definition import children
@@ -142,8 +142,8 @@ def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config, monk
         setattr(commands, stop, 17)
         with pytest.raises(Stopped) as stopped:
             run(folder, study, commands)
-        with pytest.raises(SystemExit, match="75"):
-            _stopped(folder, stopped.value.run)
+        with pytest.raises(SystemExit, match="75"), study_commands(folder):
+            raise stopped.value
         assert queued == wanted
 
 

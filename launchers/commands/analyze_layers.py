@@ -1,16 +1,15 @@
 """`maskwright analyze layers`: how representations change from layer to layer."""
 
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from data_prep.errors import UserError
+from launchers import tables
 from launchers.commands.arguments import check_inputs, local
 from launchers.json_output import check_json_output, write_json_output
 from launchers.progress import ProgressLine
@@ -23,18 +22,8 @@ if TYPE_CHECKING:
 
 _WIDTH = 140  # of the tables in a file
 
-_HELP = """Look into trained models.
 
-Example:
-
-    maskwright analyze layers runs/books --data data/books/valid --out layers
-"""
-
-analyze_app = typer.Typer(help=_HELP, no_args_is_help=True)
-
-
-@analyze_app.command()
-def layers(
+def analyze_layers(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hugging Face folders or runs")],
     data: Annotated[str, typer.Option(metavar="DIR", help="a held-out data set, a folder or a URL")],
     out: Annotated[Path | None, typer.Option(parser=local, metavar="DIR", help="a folder for two pictures")] = None,
@@ -138,7 +127,7 @@ def _print(measured: "Measured", clusters: int) -> None:
     from pretrain.analysis.layers import FEWEST
 
     found = measured.found
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    console = tables.output(_WIDTH)
     head = f"\n{measured.model}, {measured.objective}, {found.layers} layers of {found.hidden}, {measured.text} text"
     console.print(Text(head, style="bold"))
     if found.similarities:
@@ -162,9 +151,8 @@ def _head(name: str, of: "Similarity | Information") -> str:
 
 
 def _table(title: str, rows: list[str], columns: "dict[str, list[Estimate]]") -> Table:
-    table = Table(title, box=None, padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name, justify="right")
-    for row, *estimates in zip(rows, *columns.values(), strict=True):
-        table.add_row(row, *(f"{one.value:.3f} ± {one.high - one.value:.3f}" for one in estimates))
-    return table
+    cells = [
+        (row, *(f"{one.value:.3f} ± {one.high - one.value:.3f}" for one in estimates))
+        for row, *estimates in zip(rows, *columns.values(), strict=True)
+    ]
+    return tables.table((title, *columns), cells)

@@ -1,36 +1,16 @@
-"""`maskwright study`: ways to mask, compared on the user's own data."""
+"""`maskwright study masking`: compare ways to mask on the user's own data."""
 
 import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from data_prep.errors import UserError
-
-if TYPE_CHECKING:
-    from launchers.study.commands import Maskwright
-    from launchers.study.definition import Study
-
-STOPPED = 75
-_HELP = """Compare ways to mask on your own data, with several seeds.
-
-Examples:
-
-    maskwright study masking configs/bert-mini.yaml --dry-run
-
-    maskwright study masking configs/bert-mini.yaml --seeds 5
-"""
-
-study_app = typer.Typer(help=_HELP, no_args_is_help=True)
-StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="a study's folder (run.dir of its config)")]
+from launchers.commands.study_run import run_to_report
 
 
-@study_app.command()
-def masking(
+def study_masking(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a run's YAML file; run.dir is the study's folder")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
     strategies: Annotated[
@@ -105,58 +85,7 @@ def masking(
 
         print(submit_study(folder, study, settings))
         return
-    _run(folder, study, None)
-
-
-@study_app.command()
-def run(
-    study: StudyArgument,
-    only: Annotated[list[int] | None, typer.Option(metavar="N", help="this run alone, from 1; may be repeated")] = None,
-) -> None:
-    """Go on with a study: the runs that are not done, then the report. With `--only`, some runs and no report.
-
-    Examples:
-
-        maskwright study run runs/study
-
-        maskwright study run runs/study --only 3
-    """
-    from launchers.study.define import open_unchanged
-
-    _run(study, open_unchanged(study), only)
-
-
-@study_app.command("time")
-def time_command(study: StudyArgument) -> None:
-    """Measure how long a step of each arm takes, for runs of equal time; nothing if that is known.
-
-    Examples:
-
-        maskwright study time runs/study
-    """
-    from launchers.study.define import open_unchanged
-    from launchers.study.run import needs_timing
-    from launchers.study.timing import measure
-
-    found = open_unchanged(study)
-    if not needs_timing(study, found):
-        print("nothing to measure")
-        return
-    with _commands(study) as maskwright:
-        measure(study, found, maskwright, _say)
-
-
-@study_app.command()
-def report(study: StudyArgument) -> None:
-    """Write the report of the runs that are done.
-
-    Examples:
-
-        maskwright study report runs/study
-    """
-    from launchers.study.definition import open_study
-
-    _report(study, open_study(study))
+    run_to_report(folder, study, None)
 
 
 def _words(finetune: str) -> list[str]:
@@ -181,48 +110,3 @@ def finetune_parameters(options: list[str]) -> dict[str, Any]:
     except UsageError as error:
         raise UserError(f"--finetune: {explain(error)}") from None
     return found
-
-
-def _run(folder: Path, study: "Study", only: list[int] | None) -> None:
-    from launchers.progress import ProgressLine
-    from launchers.study.run import run_study
-
-    with _commands(folder) as maskwright, ProgressLine() as line:
-        failed = run_study(folder, study, maskwright, _say, line.show, only)
-    if only is None:
-        _report(folder, study)
-    if failed:
-        more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
-        raise UserError(f"{failed[0]}{more}; the same command again tries what is not done")
-
-
-def _report(folder: Path, study: "Study") -> None:
-    from launchers.study.report import write_study_report
-
-    page = write_study_report(folder, study)
-    print((folder / "report.md").read_text(), end="\n\n")
-    print(page)
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-@contextmanager
-def _commands(folder: Path) -> "Iterator[Maskwright]":
-    """What runs the study's commands. A request to stop ends this process.
-
-    The job is queued again where the study was asked to stop, as by Slurm, and not where a run of it was.
-    """
-    from launchers.stopping import on_stop_signals
-    from launchers.study.commands import Commands, Stopped
-    from launchers.study.slurm import queue_again
-
-    try:
-        with Commands(on_stop_signals) as maskwright:
-            yield maskwright
-    except Stopped as stopped:
-        print(f"stopped; `maskwright study run {folder}` goes on", file=sys.stderr)
-        if stopped.run is None:
-            queue_again()
-        sys.exit(STOPPED)

@@ -1,0 +1,30 @@
+"""`maskwright study report`: write the report of the runs that are done."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launchers.commands.arguments import StudyArgument
+
+if TYPE_CHECKING:
+    from launchers.study.definition import Study
+
+
+def study_report(study: StudyArgument) -> None:
+    """Write the report of the runs that are done.
+
+    Examples:
+
+        maskwright study report runs/study
+    """
+    from launchers.study.definition import open_study
+
+    print_report(study, open_study(study))
+
+
+def print_report(folder: Path, study: "Study") -> None:
+    """Write the report of a study and print it."""
+    from launchers.study.report import write_study_report
+
+    page = write_study_report(folder, study)
+    print((folder / "report.md").read_text(), end="\n\n")
+    print(page)
