@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from data_prep.errors import UserError
+
 if TYPE_CHECKING:
     from launchers.doctor.finding import Finding
     from pretrain.config import Config
@@ -18,9 +20,8 @@ def doctor(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="run.dir=... ...")] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="also import torch and DeepSpeed, run a kernel, compare tokenizers (a minute)"),
+        typer.Option("--full", help="also import torch and DeepSpeed, and run a kernel (a minute)"),
     ] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="also read every byte of the data sets of CONFIG")] = False,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="check all nodes of this Slurm job, and measure them together")
     ] = False,
@@ -48,12 +49,15 @@ def doctor(
     from pretrain.config import load_config
 
     begin = time.monotonic()
-    _check_options(config, full, deep, cluster or nodes is not None, gpus_per_node, nodes)
+    if full and (cluster or nodes is not None):
+        raise UserError("--full is for one machine: run it without --cluster and --nodes")
+    if gpus_per_node is not None and nodes is None:
+        raise UserError("--gpus-per-node is asked of a new allocation: give --nodes too")
     settings = load_config(config, overrides) if config else None
     words = [str(config), *(overrides or [])] if config else []
     if nodes is not None:
         sys.exit(_allocate(nodes, gpus_per_node, [*words, *(["--json"] if as_json else [])]))
-    stream, measured = _examine(settings, words, full, deep, cluster)
+    stream, measured = _examine(settings, words, full, cluster)
     findings = []
     for finding in stream:
         findings.append(finding)
@@ -65,7 +69,7 @@ def doctor(
 
 
 def _examine(
-    settings: "Config | None", words: list[str], full: bool, deep: bool, cluster: bool
+    settings: "Config | None", words: list[str], full: bool, cluster: bool
 ) -> "tuple[Iterable[Finding], dict[str, Any] | None]":
     """The findings, and the figures of a cluster."""
     if cluster:
@@ -75,7 +79,7 @@ def _examine(
     from launchers.doctor.run_checks import run_checks
     from launchers.doctor.subjects import all_checks
 
-    return run_checks(all_checks(settings, full, deep)), None
+    return run_checks(all_checks(settings, full)), None
 
 
 def _allocate(nodes: int, gpus_per_node: int | None, arguments: list[str]) -> int:
@@ -87,16 +91,3 @@ def _allocate(nodes: int, gpus_per_node: int | None, arguments: list[str]) -> in
         options += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
     command = [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
     return client.allocate(nodes, options, command)
-
-
-def _check_options(
-    config: Path | None, full: bool, deep: bool, cluster: bool, gpus_per_node: int | None, nodes: int | None
-) -> None:
-    from data_prep.errors import UserError
-
-    if deep and config is None:
-        raise UserError("--deep reads the data sets of a config: give CONFIG")
-    if cluster and (full or deep):
-        raise UserError("--full and --deep are for one machine: run them without --cluster and --nodes")
-    if gpus_per_node is not None and nodes is None:
-        raise UserError("--gpus-per-node is asked of a new allocation: give --nodes too")

@@ -1,33 +1,21 @@
-"""The checks of `--full`: torch, kernels, the engine and tokenizers do here what a run will ask of them."""
+"""The checks of `--full`: whether torch, kernels and DeepSpeed work on this machine."""
 
 import os
 import time
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 
-from data_prep.remote import is_url
-from launchers.doctor.datasets import locations
 from launchers.doctor.finding import Check
 from launchers.local import gpu_count
-from pretrain.config import Config
 from pretrain.node_checks import Finding, judge
 
-_TEXTS = ["The ship sailed across the sea.", "Ein Über-Ärgernis, 42 %!", "naïve café  déjà\tvu", "數學 и математика 🙂"]
 
-
-def checks(config: Config | None) -> list[Check]:
-    """Import torch and the engine, run a kernel, and compare tokenizers."""
-    found = [
+def checks() -> list[Check]:
+    """Import torch and DeepSpeed, and run a kernel."""
+    return [
         Check("full", "torch runs", _torch, seconds=120),
         Check("full", "triton runs", _triton, seconds=300),
         Check("full", "deepspeed imports", _deepspeed, seconds=120),
     ]
-    for name, location in locations(config).items() if config else ():
-        if not is_url(location):
-            look = partial(_tokenizer, f"{name}: tokenizer", Path(location) / "tokenizer")
-            found.append(Check("full", f"{name}: tokenizer", look, seconds=120))
-    return found
 
 
 def _torch() -> Iterator[Finding]:
@@ -76,12 +64,3 @@ def _deepspeed() -> Iterator[Finding]:
     deepspeed = import_deepspeed()
     value = f"deepspeed {deepspeed.__version__} imported in {time.perf_counter() - begin:.1f} s"
     yield Finding("deepspeed imports", "ok", value)
-
-
-def _tokenizer(name: str, folder: Path) -> Iterator[Finding]:
-    from data_prep.encoding.choose import Encoders
-    from data_prep.tokenizer import describe, load
-
-    encoder, note = Encoders(load(folder), describe(folder)).choose(_TEXTS)
-    value = f"{encoder.name}; {note}" if note else f"{encoder.name}, with the tokenizers library's ids on a probe"
-    yield Finding(name, "ok", value)

@@ -45,7 +45,7 @@ def judge_programs(missing: Sequence[str]) -> Finding:
 
 
 def judge_settings(settings: dict[str, str]) -> Iterator[Finding]:
-    """Requeueing, the time to stop, and the size of arrays."""
+    """Requeueing, and the time to stop."""
     off = settings.get("JobRequeue") == "0"
     advice = "`maskwright launch slurm` asks for it by --requeue; scripts of your own must too"
     yield judge("requeue", f"JobRequeue={settings.get('JobRequeue', '1')}", (off, "warn", advice))
@@ -53,8 +53,6 @@ def judge_settings(settings: dict[str, str]) -> Iterator[Finding]:
     advice = "`scancel` leaves less than 30 s for a checkpoint: end runs with `maskwright stop`"
     value = f"{seconds} s from SIGTERM to SIGKILL"
     yield judge("kill wait", value, (seconds < _LEAST_KILL_WAIT, "warn", advice))
-    if "MaxArraySize" in settings:
-        yield Finding("arrays", "ok", f"up to {int(settings['MaxArraySize']) - 1:,} elements (MaxArraySize)")
 
 
 def parse_partitions(text: str) -> list[Partition]:

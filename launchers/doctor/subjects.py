@@ -1,12 +1,18 @@
-"""The list of the doctor's checks for a machine, with a config or without."""
+"""The list of the doctor's checks for a machine and, with a config, for its run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from data_prep.errors import UserError
+from data_prep.folders import is_run
 from data_prep.remote import is_url
-from launchers.doctor import datasets, gpus, heavy, machine, packages, slurm, storage, tracking
+from launchers.doctor import gpus, heavy, machine, packages, slurm, storage, tracking
 from launchers.doctor.finding import Check
 from pretrain.config import Config
 from pretrain.config.run import TrackConfig
+from pretrain.node_checks import Finding, judge
+from pretrain.overview import RunSummary, summarize
+from pretrain.preflight import CHECKS
 
 
 def machine_checks(config: Config | None) -> list[Check]:
@@ -15,7 +21,7 @@ def machine_checks(config: Config | None) -> list[Check]:
     if config is None:
         return [*found, *storage.write_checks("working folder", Path.cwd()), *tracking.checks(TrackConfig())]
     found += storage.write_checks("run folder", config.run.dir)
-    places = datasets.locations(config)
+    places = _data_sets(config)
     for name, location in places.items():
         if not is_url(location):
             found += storage.read_checks(name, Path(location))
@@ -24,12 +30,43 @@ def machine_checks(config: Config | None) -> list[Check]:
     return [*found, *tracking.checks(config.track)]
 
 
-def all_checks(config: Config | None, full: bool = False, deep: bool = False) -> list[Check]:
-    """All checks of one machine.
+def all_checks(config: Config | None, full: bool = False) -> list[Check]:
+    """All checks of one machine; `full` also imports torch and DeepSpeed, and runs a kernel."""
+    found = machine_checks(config) + (run_checks_of(config) if config else [])
+    return [*found, *slurm.checks(), *(heavy.checks() if full else [])]
 
-    Args:
-        full: also import torch and DeepSpeed, run a kernel and compare tokenizers.
-        deep: also read every byte of the data sets.
-    """
-    found = machine_checks(config) + (datasets.checks(config, deep) if config else [])
-    return [*found, *slurm.checks(), *(heavy.checks(config) if full else [])]
+
+def run_checks_of(config: Config) -> list[Check]:
+    """The preflight checks of a run, and the state of the run that its folder holds."""
+    return [Check("run", "preflight", lambda: _preflight(config), seconds=120)]
+
+
+def judge_run(summary: RunSummary) -> Finding:
+    """The state of a run that has begun."""
+    last = summary.last_checkpoint
+    saved = f"; last checkpoint: step {last.step:,}{f', {last.problem}' if last.problem else ''}" if last else ""
+    return judge(
+        "state",
+        f"{summary.state}: {summary.reason}{saved}",
+        (summary.state in ("starting", "running"), "warn", "it is training now; a second start is refused"),
+        (last is not None and last.problem is not None, "warn", "the run resumes from an older checkpoint"),
+    )
+
+
+def _preflight(config: Config) -> Iterator[Finding]:
+    if is_run(config.run.dir):
+        yield judge_run(summarize(config.run.dir))
+    for check in CHECKS:
+        try:
+            check.run(config, 1)
+        except UserError as error:
+            yield Finding(check.name, "fail", str(error))
+        else:
+            yield Finding(check.name, "ok", check.sound)
+
+
+def _data_sets(config: Config) -> dict[str, str]:
+    """The location of each data set of a run, by its name in the config."""
+    sources = config.data.train
+    found = {"data.train" if len(sources) == 1 else f"data.train.{n}": one.path for n, one in enumerate(sources)}
+    return found | ({} if config.data.valid is None else {"data.valid": config.data.valid})

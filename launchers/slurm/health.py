@@ -1,14 +1,11 @@
-"""Is a node fit to train? `python -m launchers.slurm.health JOB_JSON` says so on the node; `ask` asks all of them."""
+"""The health of nodes before a start: `python -m launchers.slurm.health JOB_JSON` checks its node; `ask` asks all."""
 
-import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError, one_line
-from data_prep.reading import parse_json
 from launchers.slurm import client
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.srun import python_command
@@ -16,18 +13,11 @@ from pretrain.node_checks import check_node
 
 _AT_ONCE = 32
 _LONGEST_PROBLEM = 200
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer of a node. problem: None if it is well."""
-
-    problem: str | None
+_MARK = "maskwright node:"  # before the problems, on one line; nothing follows it if there are none
 
 
 def ask(job: Job, hosts: Sequence[str]) -> dict[str, str]:
-    """What ails those of the allocation's hosts that are ill; each is asked alone, so that none keeps another's answer
-    from coming."""
+    """The problems of the hosts that have some. Each is asked by a step of its own, so that none delays the others."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda host: _ask_one(job, host), hosts))
     return {host: answer for host, answer in zip(hosts, answers, strict=True) if answer}
@@ -39,20 +29,11 @@ def _ask_one(job: Job, host: str) -> str | None:
     code, said, errors = client.step_output(step, job.health_seconds)
     if code is None:
         return f"gave no answer within {job.health_seconds:g} s"
-    answers = [line for line in said.splitlines() if line.startswith('{"problem"')]
+    answers = [line.removeprefix(_MARK).strip() for line in said.splitlines() if line.startswith(_MARK)]
     if not answers:
         last = (errors.strip().splitlines() or ["no words"])[-1]
         return f"could not be asked ({one_line(last, _LONGEST_PROBLEM)})"
-    return read_answer(answers[-1])
-
-
-def read_answer(line: str) -> str | None:
-    """What ails a node by the line that it answered; None if it is well."""
-    try:
-        answer: Answer = parse_json(line, Answer)
-    except ValueError as error:
-        return f"gave an answer that cannot be used: {one_line(str(error), _LONGEST_PROBLEM)}"
-    return one_line(answer.problem, _LONGEST_PROBLEM) if answer.problem else None
+    return one_line(answers[-1], _LONGEST_PROBLEM) or None
 
 
 def problem_here(job: Job) -> str | None:
@@ -62,12 +43,12 @@ def problem_here(job: Job) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what ails this node, for `ask`."""
+    """Print the problems of this node, for `ask`."""
     try:
         problem = problem_here(read_job(Path(arguments[0])))
     except UserError:
         problem = f"cannot read {arguments[0]}"
-    print(json.dumps({"problem": problem}), flush=True)
+    print(_MARK, one_line(problem or ""), flush=True)
     return 0
 
 

@@ -49,7 +49,6 @@ def test_the_login_node(cluster: Cluster) -> None:
     assert found["controller"]["value"].endswith("is UP")
     assert found["requeue"]["status"] == "ok"
     assert found["kill wait"]["value"].startswith("5 s")
-    assert found["arrays"]["value"].startswith("up to 1,000 elements")
     assert found["partition main (default)"]["value"] == "3 of 3 nodes in service, limit infinite, gpu:2"
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.server
-import importlib.util
 import json
 import os
 import socket
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.tokenizer import train
 from launchers.doctor import gpus, storage, tracking
 from launchers.doctor.finding import Check, Finding
 from launchers.doctor.run_checks import run_checks
@@ -100,33 +98,17 @@ def run_doctor(config: Path, *words: str, **environment: str) -> tuple[int, dict
 def test_damaged_shards(tmp_path):
     data = tiny_data(tmp_path / "data")
     config = written_config(data, tmp_path)
-    _, findings, _ = run_doctor(config, "--deep")
-    for name in (
-        "data.train",
-        "data.train: checksums",
-        "data.valid",
-        "data.valid: checksums",
-        "batch and data",
-        "model",
-    ):
+    _, findings, _ = run_doctor(config)
+    for name in ("batch and data", "model", "address", "checkpoint", "run.resume"):
         assert findings[name]["status"] == "ok"
     assert not (tmp_path / "run").exists(), "the doctor only looks"
 
     shard = next((data / "train" / "shards").glob("*.tar"))
-    content = bytearray(shard.read_bytes())
-    content[1024] ^= 1
-    shard.write_bytes(content)
-    _, findings, _ = run_doctor(config, "--deep")
-    assert findings["data.train"]["status"] == "ok", "sizes do not tell"
-    assert findings["data.train: checksums"]["status"] == "fail"
-    assert "SHA-256" in findings["data.train: checksums"]["value"]
-
-    shard.write_bytes(content[:-512])
+    shard.write_bytes(shard.read_bytes()[:-512])
     code, findings, _ = run_doctor(config)
     assert code == 1
-    assert findings["data.train"]["status"] == "fail"
-    assert shard.name in findings["data.train"]["value"]
-    assert findings["data.valid"]["status"] == "ok"
+    assert findings["batch and data"]["status"] == "fail"
+    assert shard.name in findings["batch and data"]["value"]
 
 
 def test_secrets_are_not_printed(tmp_path):
@@ -226,14 +208,7 @@ def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_torch_and_tokenizers_work(tmp_path):
-    data = tiny_data(tmp_path / "data")
-    train(["the ship sailed across the sea"], "wordpiece", 60, data / "train" / "tokenizer")
-    config = written_config(data, tmp_path)
-    _, findings, _ = run_doctor(config, "--full", OMP_NUM_THREADS="1")
+def test_torch_and_deepspeed_work(tmp_path):
+    _, findings, _ = run_doctor(written_config(tiny_data(tmp_path / "data"), tmp_path), "--full", OMP_NUM_THREADS="1")
     assert findings["torch runs"]["status"] == "ok"
     assert findings["deepspeed imports"]["status"] == "ok"
-    encoder = "nanotoken" if importlib.util.find_spec("nanotoken") else "tokenizers"
-    assert findings["data.train: tokenizer"]["status"] == "ok"
-    assert findings["data.train: tokenizer"]["value"].startswith(encoder)
-    assert findings["data.valid: tokenizer"]["status"] == "fail", "it has none"

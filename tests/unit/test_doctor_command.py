@@ -140,10 +140,9 @@ def test_every_line_is_documented():
     "words,sentence",
     [
         (["none.yaml"], "No config file at none.yaml"),
-        (["--deep"], "give CONFIG"),
         (["--gpus-per-node", "8"], "give --nodes too"),
         (["--cluster", "--full"], "without --cluster"),
-        (["--nodes", "2", "--deep", "configs/demo.yaml"], "without --cluster"),
+        (["--nodes", "2", "--full", "configs/demo.yaml"], "without --cluster"),
         (["--cluster"], "give --nodes N"),
     ],
 )

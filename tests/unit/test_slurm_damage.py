@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm.health import read_answer
 from launchers.slurm.job import Job, read_job
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.record import read_history, read_saving, write_history
@@ -113,13 +112,3 @@ def test_a_damaged_job_is_refused_in_one_line(tmp_path: Path, change: str | dict
         read_job(job.path)
     assert len(str(refused.value)) <= 300
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("line", ['{"problem"', '{"problem": 7}', f'{{"problem": {DEEP}}}', f'{{"problem": {LONG}}}'])
-def test_an_answer_that_cannot_be_used_is_a_problem(line: str) -> None:
-    assert "cannot be used" in (read_answer(line) or "")
-
-
-def test_answers_of_nodes() -> None:
-    assert read_answer('{"problem": null}') is None
-    assert read_answer('{"problem": "no disk\\nat all"}') == "no disk at all"

@@ -205,8 +205,8 @@ def test_without_nvidia_smi_gpus_are_not_judged(job: Job, monkeypatch: pytest.Mo
 def test_each_node_is_asked_alone_and_in_time(job: Job, programs: Path) -> None:
     answers = """
 case "$*" in
-*--nodelist=n1*) echo noise; echo '{"problem": null}';;
-*--nodelist=n2*) echo '{"problem": "has 1 of 2 GPUs"}';;
+*--nodelist=n1*) echo noise; echo 'maskwright node: ';;
+*--nodelist=n2*) echo 'maskwright node: has 1 of 2 GPUs';;
 *--nodelist=n3*) exec sleep 60;;
 *) echo 'srun: error: Requested nodes are down' >&2; exit 1;;
 esac"""
