@@ -1,1 +1,1 @@
-"""Training on Slurm: the batch script runs `supervise` on the job's first node, which runs `node` on each."""
+"""Training on Slurm. The batch script runs `supervise` on the job's first node, which starts `node` once a rank."""

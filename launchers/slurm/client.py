@@ -23,7 +23,7 @@ COMMENT = "maskwright:"
 """A job's comment is this and the run folder."""
 
 _SECONDS = 15.0  # for a busy controller to answer
-_SUPERVISOR_SECONDS = 60.0  # the same, inside a job, where nobody waits at a terminal
+_SUPERVISOR_SECONDS = 60.0  # the same, inside a job
 _KILL_WAIT = 30.0  # seconds, Slurm's default
 _EXCLUDE_TRIES = 20  # a tenth of a second apart, within Slurm's KillWait
 _STEP_END_SECONDS = 20.0  # for srun to end its tasks after SIGTERM
@@ -35,14 +35,14 @@ _BLANK = " \n"  # around an answer; str.strip would take separators too
 
 
 class Answer(NamedTuple):
-    """What a program printed (stderr if it failed), and whether it succeeded."""
+    """The output of a program (stderr if it failed), and whether it succeeded."""
 
     works: bool
     text: str
 
 
 class StepOutput(NamedTuple):
-    """The output of a job step. `code` is None for a step that did not end in time."""
+    """The output of a job step. There is no `code` if the step did not end in time."""
 
     code: int | None
     output: str
@@ -186,7 +186,7 @@ def step_output(step: Sequence[str], seconds: float) -> StepOutput:
 
 
 def start_step(step: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start a job step in a session of its own, so that no signal to this process makes srun kill its tasks."""
+    """Start a job step in a separate session: a signal to this process then does not make srun kill its tasks."""
     return subprocess.Popen(
         step, env=environment, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGTERM)
     )
@@ -203,7 +203,7 @@ def end_step(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None
 
 
 def allocate(nodes: int, options: Sequence[str], command: Sequence[str]) -> int:
-    """Run a command in an allocation of its own, and return its exit code.
+    """Run a command in a new allocation, and return its exit code.
 
     Raises:
         UserError: where there is no salloc.
@@ -236,7 +236,7 @@ def submit(script: Path, options: Sequence[str] = (), arguments: Sequence[str] =
 
 
 def cancel(job_ids: Sequence[str]) -> None:
-    """Cancel jobs of this user; those that have ended are left as they are."""
+    """Cancel jobs of this user that have not ended."""
     if job_ids:
         _ask("scancel", "--quiet", *job_ids, seconds=None)
 
@@ -248,7 +248,7 @@ def cancel_waiting(ids: Sequence[str]) -> str | None:
 
 
 def still_queued(job_ids: Sequence[str]) -> list[str]:
-    """Those of the jobs that wait or run, in the order given.
+    """The jobs that wait or run, in the order given.
 
     Raises:
         UserError: when there is no squeue here, or it cannot ask the controller.
@@ -303,14 +303,14 @@ def _is_our_script(script: str) -> bool:
 
 
 def jobs_of(run: Path, jobs: list[QueuedJob]) -> list[QueuedJob]:
-    """Those that train this run."""
+    """The jobs that train this run."""
     return [job for job in jobs if job.run is not None and job.run.resolve() == run.resolve()]
 
 
 def own_name() -> str:
-    """What scontrol calls the job of this process: an element of an array by its place in it.
+    """The name of this process's job for scontrol: JOB, or ARRAY_TASK for an element of an array.
 
-    One element has the number of the whole array, by which scontrol would mean all of them.
+    The last element's SLURM_JOB_ID is the number of the array, which scontrol takes as all elements.
     """
     if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
         return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"

@@ -12,7 +12,7 @@ from launchers.slurm.submission import Submission, cores_of
 from pretrain.config import ClusterConfig
 
 START_SECONDS = 180
-"""Slurm may warn a job 60 s early, and training needs a while to begin: what is told to stop before that loops."""
+"""Slurm may warn a job 60 s early, and training takes a while to start. A shorter job would be requeued forever."""
 
 
 def render(submission: Submission) -> str:
@@ -36,7 +36,7 @@ def render(submission: Submission) -> str:
             "cpus-per-task": str(job.cpus_per_process),
             "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
         },
-        # With spare nodes the supervisor goes on without a node that is lost; without, Slurm ends the job.
+        # With spare nodes the supervisor continues without a lost node. Otherwise Slurm ends the job.
         flags=["no-kill"] * (job.spare_nodes > 0),
         python=submission.python,
         working_dir=submission.working_dir,

@@ -32,15 +32,15 @@ def python_command(job: Job, module: str, working_dir: Path) -> list[str]:
 
 
 def train_command(job: Job, hosts: Sequence[str]) -> list[str]:
-    """The step of one task a rank. When a rank has ended, well or badly, the others are killed after 60 s (--wait)."""
+    """The step with one task for each rank. 60 s after the first rank exits, srun kills the others (--wait)."""
     node = python_command(job, "launchers.slurm.node", Path.cwd())
     return client.srun(node, hosts, job.processes_per_node, job.cpus_per_process, ["--wait=60"])
 
 
 def free_port(job_id: int) -> int:
-    """A port that follows from the job's id, or the next one that nobody listens on, on any address of this host.
+    """A port chosen by the job's id, or the next one that is free on all addresses of this host.
 
-    This host is mostly the first of the step, where rank 0 listens.
+    Rank 0 listens on the first host of the step, which usually is this host.
     """
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -64,7 +64,7 @@ def run(
     """srun's exit code; None if it was still running.
 
     Args:
-        variables: environment variables of the ranks, in addition to those of this process.
+        variables: environment variables of the ranks, in addition to this process's.
         is_overdue: whether srun should have ended; it is then ended.
         is_too_late: whether Slurm ends everything anyhow; srun is then left to it.
     """
