@@ -104,14 +104,9 @@ def scontrol(*arguments: str, seconds: float = _SECONDS) -> Answer:
     return _ask("scontrol", *arguments, seconds=seconds)
 
 
-def scontrol_show(*what: str, seconds: float = _SECONDS) -> Answer:
-    """Call `scontrol show WHAT`."""
-    return scontrol("show", *what, seconds=seconds)
-
-
 def settings() -> dict[str, str]:
     """The cluster's settings; none if the controller does not answer."""
-    answer = scontrol_show("config")
+    answer = scontrol("show", "config")
     return parse_settings(answer.text) if answer.works else {}
 
 
@@ -133,7 +128,7 @@ def kill_wait() -> float:
 
 def host_names(node_list: str) -> list[str]:
     """The host names of a list such as `n[1-3]`, in Slurm's order; none if scontrol does not answer."""
-    answer = scontrol_show("hostnames", node_list, seconds=_SUPERVISOR_SECONDS)
+    answer = scontrol("show", "hostnames", node_list, seconds=_SUPERVISOR_SECONDS)
     return answer.text.split() if answer.works else []
 
 

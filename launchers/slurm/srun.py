@@ -46,11 +46,7 @@ def free_port(job_id: int) -> int:
     family = socket.AF_INET6 if both else socket.AF_INET
     for offset in range(len(_PORTS)):
         port = _PORTS[(job_id + offset) % len(_PORTS)]
-        with contextlib.suppress(OSError), socket.socket(family) as probe:  # which does not listen
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if both:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            probe.bind(("", port))
+        with contextlib.suppress(OSError), socket.create_server(("", port), family=family, dualstack_ipv6=both):
             return port
     raise RuntimeError("no free port")  # 20,000 listeners on one host
 
