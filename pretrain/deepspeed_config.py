@@ -1,7 +1,5 @@
 """What DeepSpeed is told: derived from a run's config, with the raw keys of `deepspeed:` checked and laid over it."""
 
-import difflib
-import typing
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from data_prep.errors import UserError
 from pretrain.buckets import bucket_size, flat_gradients
 from pretrain.config import Config
-from pretrain.config.files import merged
-from pretrain.config.wording import shown, value_refusal
+from pretrain.config.files import merged, model_in
+from pretrain.config.wording import nearest, shown, value_refusal
 
 # What Maskwright derives from its own sections, and from which.
 _OURS = {
@@ -146,23 +144,17 @@ def _check_model(values: dict[str, Any], model: type[BaseModel], place: str) -> 
     fields = {name: field for key, field in model.model_fields.items() for name in (key, field.alias) if name}
     _check_known(values, fields, place)
     for name, value in values.items():
-        inner = _model_in(fields[name].annotation)
+        inner = model_in(fields[name].annotation)
         if inner is not None and isinstance(value, dict):
             _check_model(value, inner, f"{place}.{name}")
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in typing.get_args(annotation) if (found := _model_in(part))), None)
 
 
 def _check_known(values: Iterable[str], known: Iterable[str], place: str) -> None:
     names = [*known]
     for name in values:
         if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-            hint = f"did you mean {place}.{near[0]}?" if near else f"those that are handed on are {', '.join(names)}"
+            near = nearest(str(name), names)
+            hint = f"did you mean {place}.{near}?" if near else f"those that are handed on are {', '.join(names)}"
             raise UserError(f"{place}.{name} is not a key that Maskwright hands on to DeepSpeed; {hint}")
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from data_prep.errors import MissingFile, UnusableInput, working_directory
 from data_prep.files import atomic_writer
 from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.cluster import ClusterConfig
-from pretrain.config.section import Section
 from pretrain.config.whole import Config
 from pretrain.config.wording import nearest, shown, value_refusal, yaml_problem
 
@@ -262,7 +261,7 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
     for part in location[:-1]:
         if isinstance(part, int):  # a place in a list, whose section has been found
             continue
-        section = _section_of(section.model_fields[part].annotation) if part in section.model_fields else None
+        section = model_in(section.model_fields[part].annotation) if part in section.model_fields else None
         if section is None:
             return "Remove it"
     *parents, key = map(str, location)
@@ -277,13 +276,13 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
 def _elsewhere(key: str) -> str | None:
     """The place of a key that stands in the wrong section."""
     fields = {name: field.annotation for name, field in Config.model_fields.items()}
-    sections = {name: _section_of(kind) for name, kind in fields.items() if typing.get_origin(kind) is not list}
+    sections = {name: model_in(kind) for name, kind in fields.items() if typing.get_origin(kind) is not list}
     places = [f"{name}.{key}" for name, section in sections.items() if section and key in section.model_fields]
     return places[0] if len(places) == 1 else None
 
 
-def _section_of(annotation: Any) -> type[Section] | None:
-    """The section of a field that is one, may be one, or is a list of them."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The pydantic model of a field that is one, may be one, or is a list of them."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in typing.get_args(annotation) if (found := _section_of(part))), None)
+    return next((found for part in typing.get_args(annotation) if (found := model_in(part))), None)
