@@ -4,13 +4,13 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import StringConstraints, ValidationError
 
 from data_prep.errors import UserError
-from pretrain.config import MaskingConfig, StrategyName
-from pretrain.config.wording import nearest, percent, value_refusal
+from pretrain.config import MaskingConfig
+from pretrain.config.wording import percent, value_refusal
 
 _OF_A_STRATEGY = {"span": "span", "ngram": "ngram", "collocations": "collocation"}
 """Keys of masking: that only one strategy has."""
@@ -48,11 +48,6 @@ def grid(
 
 
 def _arm(strategy: str, rate: str, replacement: str, masking: MaskingConfig) -> Arm:
-    if strategy not in get_args(StrategyName):
-        names = get_args(StrategyName)
-        likely = nearest(strategy, names)
-        hint = f" Did you mean {likely}?" if likely else ""
-        raise UserError(f"--strategies {strategy!r}: the strategies are {', '.join(names)}.{hint}")
     rate_name, rate_value = _rate(rate)
     shares = _replacement(replacement)
     section = masking.model_dump(mode="json")
@@ -66,7 +61,8 @@ def _arm(strategy: str, rate: str, replacement: str, masking: MaskingConfig) -> 
         checked = MaskingConfig.model_validate(section)
     except ValidationError as error:
         problem = error.errors()[0]
-        reason = value_refusal(".".join(map(str, problem["loc"])), problem)
+        key = ".".join(["masking", *(str(part) for part in problem["loc"] if part != "<name>")])
+        reason = value_refusal(key, problem)
         raise UserError(f"{strategy} at rate {rate}, {replacement}: {reason}") from None
     return Arm(f"{strategy}-{rate_name}{suffix}", checked.model_dump(mode="json"))
 

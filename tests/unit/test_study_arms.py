@@ -42,7 +42,7 @@ def test_an_arm_is_a_whole_masking_section():
 @pytest.mark.parametrize(
     "axes,words",
     [
-        ((["tokens"], ["0.15"], ["80/10/10"]), "--strategies 'tokens': the strategies are token, whole_word"),
+        ((["tokens"], ["0.15"], ["80/10/10"]), "masking.strategy must be token, whole_word"),
         ((["token"], ["1.5"], ["80/10/10"]), "--rates '1.5' is not a number between 0 and 1"),
         ((["token"], ["0.3:0.2:0.1"], ["80/10/10"]), "--rates '0.3:0.2:0.1'"),
         ((["token"], ["x"], ["80/10/10"]), "--rates 'x'"),
@@ -50,7 +50,7 @@ def test_an_arm_is_a_whole_masking_section():
         ((["token"], ["0.15"], ["80/10"]), "--replacements '80/10'"),
         ((["token", "token"], ["0.15"], ["80/10/10"]), "--strategies token token: give each once"),
         ((["token"], ["0.15", "0.150"], ["80/10/10"]), "two arms of the study are the same"),
-        ((["collocation"], ["0.15"], ["80/10/10"]), "collocation at rate 0.15, 80/10/10: strategy collocation needs"),
+        ((["collocation"], ["0.15"], ["80/10/10"]), "0.15, 80/10/10: masking: strategy collocation needs"),
     ],
 )
 def test_what_is_no_arm_is_refused(axes, words):
