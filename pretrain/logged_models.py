@@ -22,7 +22,7 @@ from pretrain.export import export_run
 from pretrain.measured import Measured, read_measured
 from pretrain.model_package import MLFLOW_NOTE, card_text, write_package
 from pretrain.run_folder import RunFolder
-from pretrain.tracking.inputs import describe_input
+from pretrain.tracking.description import describe_input
 from pretrain.tracking.points import Point
 from pretrain.tracking.runs import MlflowRun, short_errors
 

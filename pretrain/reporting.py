@@ -19,8 +19,7 @@ from pretrain.progress import Progress
 from pretrain.run_folder import RunFolder, State
 from pretrain.system.exchange import SystemMetrics
 from pretrain.tracking import RunRecord, Tracker, resolve_target
-from pretrain.tracking.inputs import describe_input
-from pretrain.tracking.tags import run_tags
+from pretrain.tracking.description import describe_input, run_tags
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _COMMITTED = "checkpoint/write_seconds"  # in the metrics of a checkpoint that is there

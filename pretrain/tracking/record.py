@@ -37,7 +37,7 @@ class RunRecord:
     status: str = "RUNNING"
     end_time: int | None = None  # Unix milliseconds
     artifacts: list[str] = field(default_factory=list)  # names of files in RUN that are still to be uploaded
-    inputs: list[dict[str, str]] = field(default_factory=list)  # data sets, as pretrain.tracking.inputs describes them
+    inputs: list[dict[str, str]] = field(default_factory=list)  # data sets, as `describe_input` gives them
 
     def continue_from(self, earlier: "RunRecord") -> None:
         """Take over from an earlier start of the run what is still true of this one."""

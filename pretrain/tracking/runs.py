@@ -110,7 +110,7 @@ class MlflowRun:
         self.client.log_batch(self.id, metrics=metrics)
 
     def log_inputs(self, inputs: Iterable[dict[str, str]]) -> None:
-        """Log data sets, as pretrain.tracking.inputs.describe_input gives them; MLflow keeps one of each digest."""
+        """Log data sets, as `describe_input` gives them; MLflow keeps one of each digest."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         datasets = [

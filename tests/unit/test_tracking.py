@@ -26,9 +26,8 @@ from pretrain.tracking import (
     run_page,
     sync,
 )
-from pretrain.tracking.inputs import describe_input
+from pretrain.tracking.description import describe_input, run_tags
 from pretrain.tracking.points import Point, SentSteps, metric_name, over_nodes
-from pretrain.tracking.tags import run_tags
 from pretrain.tracking.target import connect
 from tests.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
