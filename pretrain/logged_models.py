@@ -1,7 +1,7 @@
 """Checkpoints as MLflow logged models: Hugging Face folders with their evaluations linked, so that MLflow ranks them.
 
-A model is found again by its tag `maskwright.model`, which is made from the run and the checkpoint, so a pass that was
-killed is taken up where it stopped: a model is whole when MLflow calls it READY, and only then is it logged.
+The tag `maskwright.model`, made from the run and the checkpoint, identifies a model. So a pass that was killed resumes
+where it stopped: a model counts as logged when MLflow calls it READY.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class Candidate:
 
 
 def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
-    """What the committed checkpoints offer, in order of step; `averaged` weights too, behind the others of a step.
+    """The weights of the committed checkpoints, in order of step; with `averaged`, also the averages of each step.
 
     Raises:
         UserError: if the manifest of a checkpoint is damaged.
@@ -74,9 +74,9 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
 
 
 def evaluation(measured: Measured, step: int) -> dict[str, Point]:
-    """What the evaluation at a step found: the valid values, so of a step evaluated twice the later ones.
+    """The points of the evaluation at a step; if it was evaluated twice, the later values are valid.
 
-    A value that was the same the first time has the time of that line, which MLflow has with it.
+    An equal value of the first time has the time of that line, with which MLflow has it.
     """
     found = {}
     for name, (lines, values) in measured.columns.items():
@@ -89,7 +89,7 @@ def evaluation(measured: Measured, step: int) -> dict[str, Point]:
 
 
 def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Candidate]:
-    """Those that `track.models` asks for.
+    """The candidates that `track.models` asks for.
 
     Args:
         which: all; last, of the newest step; best, each whose held-out loss is below those of all before it.
@@ -134,7 +134,7 @@ def log_models(run: Path, which: str, step: int | None = None, uri: str | None =
         raise UserError(f"{run}: there is no checkpoint of step {step}")
     with short_errors(f"logging the models of {run} in MLflow"):
         folder.exports.mkdir(exist_ok=True)
-        # The training's own pass and a person's command would log the same model twice.
+        # The training's own pass and a command would log the same model twice.
         with file_lock(folder.exports / ".lock", needed=False):
             return _log_missing(folder, config, offered, "all" if step is not None else which, uri)
 

@@ -1,4 +1,4 @@
-"""Logs checkpoints as MLflow models while a run goes on: in a process of its own, which training does not wait for."""
+"""Log checkpoints as MLflow models during a run, in a separate process that training does not wait for."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ class ModelLogger:
             self._begin(niceness=10)  # training comes first, as long as it lasts
 
     def close(self, completed: bool) -> None:
-        """Log what is left of a completed run, in a bounded time; of any other the next start of the run does that."""
+        """Log the last models of a completed run, in a bounded time; otherwise the run's next start does it."""
         if self._which == "none":
             return
         if not completed:
@@ -82,7 +82,7 @@ def _last_line(log: Path) -> str:
 
 
 def main() -> int:
-    """`python -m pretrain.model_logger RUN WHICH NICENESS`: one pass, until all is logged or the parent has gone."""
+    """`python -m pretrain.model_logger RUN WHICH NICENESS`: log all models, or end with the parent process."""
     die_with_parent()
     from pretrain.logged_models import log_models  # not in the training process, which has no use for transformers
 

@@ -1,13 +1,13 @@
-"""Forwards a run's journal to MLflow from a background thread that training never waits for.
+"""Send runs and results to MLflow: the only client of MLflow.
 
-The journal on disk is the queue, and RUN/mlflow_run.json remembers how far it has been sent, so nothing is lost when
-the server is away or the process is killed: the thread, the next run or `maskwright track sync` goes on from there.
-The queue needs no bound of its own: the journal is written whether MLflow is there or not, and a run's is as long as
-the run. In memory there are one request's metrics at most, and a bit for each step of each metric.
+`Tracker` forwards the journal from a background thread, and training never waits for it. The journal on disk is the
+queue. RUN/mlflow_run.json records how far it was sent, so nothing is lost when the server is down or the process is
+killed: the thread, the next start of the run or `sync` continues there. `send_results` sends finished figures, such as
+those of an evaluation. `command_target` and `run_target` decide the address.
 
-What is sent is a pure function of the journal: of each (metric, step) the first line that holds it, with that line's
-time. MLflow's stores keep one row for one (run, metric, step, time, value), so sending a line twice adds nothing, and
-a step that a resumed run repeats is not sent again: MLflow keeps the first attempt's numbers, the journal has both.
+Only the journal decides which points are sent: for each metric and step the first line that has it, with that line's
+time. MLflow's stores keep one row for equal run, metric, step, time and value, so sending a line twice adds nothing. A
+step that a resumed run repeats is not sent again: MLflow keeps the first attempt's numbers, the journal has both.
 """
 
 from pretrain.config.mlflow_address import OFFLINE

@@ -1,4 +1,4 @@
-"""What MLflow is told about a run besides its metrics: tags and data sets."""
+"""Describe a run for MLflow: tags and data sets."""
 
 import json
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""Points, which MLflow gets, and those of a journal: of each (metric, step) the first line that holds it."""
+"""Points for MLflow, made from journal entries: each metric and step once, and node metrics combined."""
 
 import functools
 import posixpath

@@ -10,7 +10,7 @@ from data_prep.errors import MissingFile, UserError
 from data_prep.reading import read_json, unusable
 
 RECORD_NAME = "mlflow_run.json"
-_HINT = "delete it to log this run to MLflow anew"
+_HINT = "delete it to start a new MLflow run"
 
 
 def new_key() -> str:
@@ -20,7 +20,7 @@ def new_key() -> str:
 
 @dataclass
 class RunRecord:
-    """What is told of a run, how far its journal has been sent, and what else waits."""
+    """The description of a run, how far its journal was sent, and the files that wait."""
 
     uri: str  # redacted
     experiment: str
@@ -40,7 +40,7 @@ class RunRecord:
     inputs: list[dict[str, str]] = field(default_factory=list)  # data sets, as `describe_input` gives them
 
     def continue_from(self, earlier: "RunRecord") -> None:
-        """Take over from an earlier start of the run what is still true of this one."""
+        """Keep the MLflow run, the progress and the waiting files of an earlier start of this run."""
         self.restarts = earlier.restarts + 1
         if earlier.experiment == self.experiment:
             self.key, self.run_id, self.experiment_id = earlier.key, earlier.run_id, earlier.experiment_id
@@ -49,7 +49,7 @@ class RunRecord:
 
 
 def load_record(run_dir: Path) -> RunRecord | None:
-    """The record of a run folder; None where there is none. Raises UserError where it cannot be understood."""
+    """The record of a run folder; None if there is no file. Raises UserError if it is damaged."""
     path = run_dir / RECORD_NAME
     try:
         record: RunRecord = read_json(path, RunRecord, hint=_HINT)
@@ -61,7 +61,7 @@ def load_record(run_dir: Path) -> RunRecord | None:
 
 
 def require_record(run_dir: Path) -> RunRecord:
-    """The record of a run folder. Raises UserError if there is none, or it is damaged."""
+    """The record of a run folder. Raises UserError if it is missing or damaged."""
     record = load_record(run_dir)
     if record is None:
         raise UserError(f"{run_dir} has no {RECORD_NAME}. Give the folder of a run that was trained with tracking on.")

@@ -1,4 +1,4 @@
-"""Send finished results, such as those of an evaluation, to MLflow: a run each."""
+"""Send the figures of evaluations and fine-tunings to MLflow: one run for each model or seed."""
 
 import logging
 import time

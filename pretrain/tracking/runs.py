@@ -99,7 +99,7 @@ class MlflowRun:
 
         Args:
             model_id: of the logged model that the points belong to as well.
-            dataset: name and digest of the data set on which they were measured.
+            dataset: name and digest of the measured data set.
         """
         from mlflow.entities import Metric
 
@@ -170,8 +170,8 @@ def _adopt(client: "MlflowClient", experiment_id: str, run_id: str, parent: str)
             made = client.create_run(experiment_id, tags={_STUDY_TAG: study}, run_name=parent)
             client.set_terminated(made.info.run_id)  # it only holds its children
             continue
-        # MLflow cannot create a run only if there is none: children that begin at once may create several parents. Each
-        # keeps the first by id, and looks again after the move, as another child may have done the same.
+        # MLflow cannot create a run only if it is missing: children that begin together may create several parents.
+        # Each keeps the first by id, and searches again after the move, as another child may have done the same.
         chosen, others = parents[0], parents[1:]
         _merge(client, experiment_id, chosen, others)
         client.set_tag(run_id, _PARENT_TAG, chosen)

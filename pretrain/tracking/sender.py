@@ -131,7 +131,7 @@ def sync(
 ) -> int:
     """Send what MLflow lacks of a run, and return the number of points (metric values) sent.
 
-    May be repeated, and run beside the training itself, without doubling anything.
+    May be repeated, and run during the training: MLflow gets each point once.
 
     Args:
         uri, experiment, trust_folder: as in run_target.

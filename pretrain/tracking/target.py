@@ -55,8 +55,8 @@ def command_target(uri: str | None, experiment: str | None, models: Sequence[Pat
     """The target of a command's results: its options, else MLflow's environment variables, else the defaults.
 
     Args:
-        models: that the command uses. If nothing else names an experiment, the results go to that of the run that made
-            them, if that is one.
+        models: that the command uses. If nothing else names an experiment, the results go to the experiment of the run
+            that made them, if it is one run.
 
     Raises:
         UserError: for an address with a password, or one that MLflow cannot have.
@@ -147,11 +147,11 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def connect(target: tuple[str, str]) -> tuple["MlflowClient", str]:
-    """A client and the experiment's id; the experiment is created if there is none. Raises what MLflow raises."""
+    """A client and the experiment's id; the experiment is created if it is missing. Raises what MLflow raises."""
     uri, experiment = target
     path = sqlite_path(uri)
-    # Two runs that create the tables of a SQLite file at once damage it for good. MLflow reports a file that cannot be
-    # created.
+    # Two runs that create the tables of a SQLite file at the same time damage it for good. MLflow reports a file that
+    # cannot be created.
     with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
         client = open_client(uri)
         return client, _experiment_id(client, experiment, path)
@@ -171,7 +171,7 @@ def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
 
 
 def _absolute(uri: str) -> str:
-    """The address, that of a SQLite file with its absolute path, so that `track sync` finds it from any folder."""
+    """The address, for a SQLite file with its absolute path, so that `track sync` finds it from any folder."""
     path = sqlite_path(uri)
     return uri if path is None else f"sqlite:///{path}{uri[len(uri.partition('?')[0]) :]}"
 

@@ -1,4 +1,4 @@
-"""The thread in which a run is tracked while it trains."""
+"""The background thread that tracks a run while it trains."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ from pretrain.tracking.target import resolve_target, run_page, sync_command
 
 _log = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_SENDS = 5.0  # a request costs milliseconds of processor time, however few points it has
+SECONDS_BETWEEN_SENDS = 5.0  # a request costs milliseconds of processor time
 _LONGEST_BACK_OFF_SECONDS = 60.0
 
 
@@ -64,7 +64,7 @@ class Tracker:
     def close(self, timeout_seconds: float, status: str) -> None:
         """Send the rest and set the run's state to `status` (FINISHED, FAILED or KILLED), in at most `timeout_seconds`.
 
-        Close the journal first. What is left then is named in a warning together with the command that sends it.
+        Close the journal first. If data remain, a warning names the command that sends them.
         """
         self._remember(lambda: self._sender.end(status))
         self.start()  # of a run that made no step
