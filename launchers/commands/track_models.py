@@ -19,7 +19,7 @@ def track_models(
 ) -> None:
     """Log a run's checkpoints as MLflow models, with their evaluations; those that are not logged yet.
 
-    It may be repeated, and run beside the training.
+    It may be repeated, and run during the training.
 
     Examples:
 
