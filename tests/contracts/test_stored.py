@@ -1,0 +1,56 @@
+"""A data set and a run that an earlier version wrote still load, and give the same losses.
+
+`stored/` holds a data set and a run of two processes, stopped after step 3 of 6. A change that breaks this test ends
+the resume of existing runs: say so in the changelog, and store a new run beside the old one.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data_prep.reader import Dataset
+from data_prep.verify import verify
+from pretrain import checkpoint
+from tests.support import runs
+
+STORED = Path(__file__).with_name("stored")
+LOSSES = [
+    5.300480842590332,
+    5.307665109634399,
+    5.319342136383057,
+    5.301097631454468,
+    5.266144752502441,
+    5.278334617614746,
+]
+"""Of the six steps, in fp32 on a CPU; another CPU adds in another order."""
+SETTINGS = {"train__steps": 6, "checkpoint": {"every_steps": 3}, "eval": {"every_steps": 3, "rows": 20}}
+
+
+def config_of(tmp_path: Path) -> Path:
+    return runs.write_config(tmp_path / "run.yaml", runs.tiny_config(STORED / "dataset", tmp_path / "run", **SETTINGS))
+
+
+@pytest.mark.parametrize("name", ["train", "valid"])
+def test_a_stored_data_set_is_intact_and_readable(name):
+    folder = STORED / "dataset" / name
+    assert list(verify(folder)) == []
+    assert Dataset(folder).manifest.totals.documents == {"train": 60, "valid": 10}[name]
+
+
+@pytest.mark.parametrize("processes", [2, 1])
+def test_a_stored_checkpoint_resumes_with_the_same_losses(tmp_path, processes):
+    shutil.copytree(STORED / "run", tmp_path / "run")
+    ((step, path),) = checkpoint.committed(tmp_path / "run" / "checkpoints")
+    assert (step, checkpoint.verify(path)) == (3, None)
+    ended = runs.maskwright("train", config_of(tmp_path), "--procs", str(processes))
+    assert ended.returncode == 0, ended.stderr
+    found = runs.losses(tmp_path / "run")
+    assert [found[step] for step in (4, 5, 6)] == pytest.approx(LOSSES[3:], rel=1e-5)
+
+
+def test_a_new_run_has_the_golden_losses(tmp_path):
+    ended = runs.maskwright("train", config_of(tmp_path), "--procs", "2")
+    assert ended.returncode == 0, ended.stderr
+    found = runs.losses(tmp_path / "run")
+    assert [found[step] for step in range(1, 7)] == pytest.approx(LOSSES, rel=1e-5)
