@@ -157,8 +157,8 @@ def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, f
 def test_time_limits_and_a_run_that_finishes_all_the_same(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least three requeues, with the losses of a run without any. A start is warned in its first 20 s."""
-    steps = ["train.steps=6", "guard.hang_seconds=0"]
+    """At least three requeues, with the losses of a run without any. A start is warned after 20 s, in step 2 or 3."""
+    steps = ["train.steps=10", "guard.hang_seconds=0"]
     assert cluster.wait(launch(cluster, folder, folder / "unbroken", "--cpu", *steps), START_SECONDS) == "COMPLETED"
     monkeypatch.setenv("MASKWRIGHT_FAULTS", "slow:rank=0,step=1,seconds=8")
     run = folder / "limited"
