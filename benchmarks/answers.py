@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pretrain.finetuning.batches import Feature
-from pretrain.finetuning.classification import find_columns, naive_bayes
-from pretrain.finetuning.files import read_table
+from evaluation.finetuning.classification import find_columns, naive_bayes
+from evaluation.finetuning.example_files import read_table
+from evaluation.finetuning.feature_batches import Feature
 
 NAIVE_BAYES = "naive Bayes"
 _BATCH = 64

@@ -26,8 +26,8 @@ from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from benchmarks.train_vs_hf import side_environment  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer, write_json  # noqa: E402
-from pretrain.finetuning.classification import find_columns  # noqa: E402
-from pretrain.finetuning.files import read_table  # noqa: E402
+from evaluation.finetuning.classification import find_columns  # noqa: E402
+from evaluation.finetuning.example_files import read_table  # noqa: E402
 
 CONFIG = ROOT / "configs/modernbert-mini.yaml"
 _RATE_OF_NOTHING = "1e-12"  # one step of it leaves the initial weights

@@ -10,11 +10,11 @@ import numpy as np
 from safetensors import safe_open
 
 from benchmarks.answers import NAIVE_BAYES
-from data_prep.reader import Dataset
-from launchers.study.statistics import differences, mean_of
+from data_prep.format.reader import Dataset
+from evaluation.intervals import paired_bootstrap
+from evaluation.study.paired_statistics import differences, mean_of
 from pretrain.config import load_config
-from pretrain.evaluation.intervals import paired_bootstrap
-from pretrain.journal import Entry, read_journal
+from pretrain.run.journal import Entry, read_journal
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
 PARTS = ("held-out", "fold-1", "fold-2")  # of the whole sentences; by the first, rates were chosen

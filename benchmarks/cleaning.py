@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from benchmarks.prep import texts_of  # noqa: E402
 from data_prep.cleaning.contamination import contaminated, evaluation_grams, evaluation_texts  # noqa: E402
-from data_prep.cleaning.minhash import bands_and_rows, signatures  # noqa: E402
-from data_prep.cleaning.repeats import document_hashes, resolve_repeats  # noqa: E402
-from data_prep.cleaning.text import Cleaning, clean_all  # noqa: E402
+from data_prep.cleaning.key_passes import document_hashes, resolve_repeats  # noqa: E402
+from data_prep.cleaning.near_duplicates import bands_and_rows, signatures  # noqa: E402
+from data_prep.cleaning.text_filters import Cleaning, clean_all  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 
 ROUNDS = 3

@@ -150,7 +150,7 @@ each round all sides take turns; a ratio compares two sides of one round. Above 
   {settings["micro_batch_size"]} rows of {settings["seq_len"]} tokens a step, two documents in each row.
 - ddp: DistributedDataParallel with gradient_as_bucket_view, clip_grad_norm_, the same fused AdamW; in bf16 as the
   engine has it: weights and gradients in bf16, fp32 copies of the weights for the optimizer. zero-N:
-  pretrain.engine.Engine with zero.stage N.
+  pretrain.engine.engine.Engine with zero.stage N.
 - Both sum the loss over the ranks at each step. Gradient norms of the last step: {norms}.
 
 {conditions("engine.py", ("torch", "deepspeed"), load)}"""

@@ -9,11 +9,11 @@ from typing import Any
 import torch.distributed as dist
 
 from pretrain import checkpoint
-from pretrain.checkpoint.choose import newest_verified
+from pretrain.checkpoint.choose_checkpoint import newest_verified
 from pretrain.checkpoint.saver import Saver
 from pretrain.config.run import CheckpointConfig
-from pretrain.engine import Engine
-from pretrain.layout import layout_of
+from pretrain.engine.engine import Engine
+from pretrain.engine.resharding import layout_of
 
 SAVES = 6  # of each kind; the first claims memory, and does not count
 

@@ -24,17 +24,17 @@ from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data.batch import Batch
 from pretrain.data.feed import DeviceBatch, DeviceFeed
-from pretrain.engine import Engine, init_distributed
+from pretrain.engine.engine import Engine, init_distributed
 from pretrain.model.encoder import Encoder
-from pretrain.model.shape import EncoderShape
-from pretrain.optim.groups import described, parameter_groups
+from pretrain.model.encoder_shape import EncoderShape
+from pretrain.optim.parameter_groups import described, parameter_groups
 
 SEED, LR, RATE = 7, 1e-4, 0.15
 FIRST_ID = 5  # of ordinary tokens
 
 
 class Side(Protocol):
-    """What trains: pretrain.engine.Engine, or DDP behind the same call."""
+    """What trains: pretrain.engine.engine.Engine, or DDP behind the same call."""
 
     def step(self, batches: Sequence[DeviceBatch], predictions: Tensor, lr: float) -> Tensor: ...
 

@@ -28,39 +28,39 @@ import torch  # noqa: E402
 import xxhash  # noqa: E402
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.collocation_list import Collocations, read_collocations, write_collocations  # noqa: E402
 from data_prep.files import atomic_writer, write_json  # noqa: E402
-from data_prep.place import Place, place_path, read_place, write_place  # noqa: E402
-from data_prep.plan import Input, Plan, Settings, Task, plan_path, read_plan, write_plan  # noqa: E402
-from data_prep.reader import Dataset  # noqa: E402
-from data_prep.reading import read_json  # noqa: E402
-from data_prep.sources.base import Counts, Options, Row  # noqa: E402
-from data_prep.sources.lines import read_lines  # noqa: E402
-from data_prep.sources.tables import arrow_units, parquet_units, read_arrow, read_parquet  # noqa: E402
-from data_prep.tokenizer import describe  # noqa: E402
-from data_prep.worker import TaskRecord, read_record, record_path  # noqa: E402
+from data_prep.format.collocation_list import Collocations, read_collocations, write_collocations  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
+from data_prep.jobs.input_locations import Place, place_path, read_place, write_place  # noqa: E402
+from data_prep.jobs.preparation_plan import Input, Plan, Settings, Task, plan_path, read_plan, write_plan  # noqa: E402
+from data_prep.jobs.task_worker import TaskRecord, read_record, record_path  # noqa: E402
+from data_prep.reading.untrusted_files import read_json  # noqa: E402
+from data_prep.sources.arrow_tables import arrow_units, parquet_units, read_arrow, read_parquet  # noqa: E402
+from data_prep.sources.input_types import Counts, Options, Row  # noqa: E402
+from data_prep.sources.text_lines import read_lines  # noqa: E402
+from data_prep.tokenizer.hf_tokenizer import describe  # noqa: E402
+from evaluation.finetuning.example_files import read_json as read_questions  # noqa: E402
+from evaluation.finetuning.example_files import read_table  # noqa: E402
+from evaluation.finetuning.result_file import Epoch, Report, SeedResult  # noqa: E402
+from evaluation.likelihood.minimal_pairs import Pair, read_pairs  # noqa: E402
+from evaluation.likelihood.score_cache import KeptScores  # noqa: E402
 from pretrain.checkpoint import read, write_manifest  # noqa: E402
 from pretrain.config import Config, load_config  # noqa: E402
 from pretrain.data.mixture import MixturePosition  # noqa: E402
 from pretrain.data.stream import PLAN_VERSION, Position  # noqa: E402
-from pretrain.environment import record_environment  # noqa: E402
-from pretrain.environment_file import read_environment  # noqa: E402
-from pretrain.evaluation.kept import KeptScores  # noqa: E402
-from pretrain.evaluation.pairs import Pair, read_pairs  # noqa: E402
-from pretrain.finetuning.files import read_json as read_questions  # noqa: E402
-from pretrain.finetuning.files import read_table  # noqa: E402
-from pretrain.finetuning.report import Epoch, Report, SeedResult  # noqa: E402
-from pretrain.guards.history import History  # noqa: E402
+from pretrain.engine.resharding import load_file  # noqa: E402
+from pretrain.export.resolve_model import is_causal  # noqa: E402
+from pretrain.guards.guard_history import History  # noqa: E402
+from pretrain.guards.saved_state import state_problem  # noqa: E402
 from pretrain.guards.watchdog import Beat  # noqa: E402
-from pretrain.journal import Entry, Journal, read_journal, read_latest, read_step  # noqa: E402
-from pretrain.layout import load_file  # noqa: E402
-from pretrain.measured import read_measured  # noqa: E402
-from pretrain.model.shape import EncoderShape  # noqa: E402
-from pretrain.model_folder import is_causal  # noqa: E402
-from pretrain.report_page.predictions import predictions_of  # noqa: E402
-from pretrain.run_folder import RunFolder, Status  # noqa: E402
-from pretrain.saved_state import state_problem  # noqa: E402
-from pretrain.tracking.record import RunRecord, load_record  # noqa: E402
+from pretrain.model.encoder_shape import EncoderShape  # noqa: E402
+from pretrain.reporting.environment import record_environment  # noqa: E402
+from pretrain.reporting.prediction_table import predictions_of  # noqa: E402
+from pretrain.run.environment_file import read_environment  # noqa: E402
+from pretrain.run.folder import RunFolder, Status  # noqa: E402
+from pretrain.run.journal import Entry, Journal, read_journal, read_latest, read_step  # noqa: E402
+from pretrain.run.journal_table import read_measured  # noqa: E402
+from pretrain.tracking.run_record import RunRecord, load_record  # noqa: E402
 from tests.support.mutations import Reader, attack, verdict  # noqa: E402
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set  # noqa: E402
 

@@ -31,7 +31,7 @@ from benchmarks.loader_sides import BUFFER, SHARD_BYTES, SIDES, SLOTS, WINDOW_BL
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.reader import Dataset  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
 
 SEQ_LENS = (128, 512)
 REFERENCE = "maskwright"  # the side that the others are compared with

@@ -25,16 +25,16 @@ sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 import numpy as np  # noqa: E402
 
 from data_prep.errors import UserError  # noqa: E402
-from data_prep.format import xxh3  # noqa: E402
-from data_prep.reader import Dataset  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
+from data_prep.format.shard_format import xxh3  # noqa: E402
 from pretrain.config import DataConfig  # noqa: E402
-from pretrain.curriculum import BatchShape, Stage  # noqa: E402
 from pretrain.data.loader import Loader, Step  # noqa: E402
 from pretrain.data.mixture import Mixture  # noqa: E402
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed  # noqa: E402
+from pretrain.data.phases import BatchShape, Stage  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402
-from pretrain.masking.policy import MaskedTokens  # noqa: E402
+from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
 from pretrain.masking.replacement import Replacement  # noqa: E402
 from pretrain.masking.rows import IGNORED, Masked, Objective, Rows  # noqa: E402
 from pretrain.masking.units import Tokens, concatenated_ranges  # noqa: E402

@@ -1,4 +1,4 @@
-"""Attention to near tokens alone: by blocks (pretrain/model/band.py), against a masked row.
+"""Attention to near tokens alone: by blocks (pretrain/model/band_attention.py), against a masked row.
 
     python benchmarks/local_attention.py
 
@@ -22,7 +22,7 @@ from torch import Tensor  # noqa: E402
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from pretrain.model.band import band_attention, band_mask  # noqa: E402
+from pretrain.model.band_attention import band_attention, band_mask  # noqa: E402
 
 HEADS, PER_HEAD, REACH = 12, 64, 64
 ROWS = {512: 4, 1024: 2, 2048: 1, 4096: 1, 8192: 1}  # by length

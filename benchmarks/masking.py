@@ -37,17 +37,17 @@ from transformers import AutoTokenizer, DataCollatorForLanguageModeling, PreTrai
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.reader import Dataset  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
 from pretrain.config import MaskingConfig  # noqa: E402
 from pretrain.data.batch import build_batch, lay_out  # noqa: E402
-from pretrain.data.marks import marks_of  # noqa: E402
 from pretrain.data.stream import Part, Position, RowStream  # noqa: E402
+from pretrain.data.token_flags import marks_of  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402
-from pretrain.masking.objective import strategy_of  # noqa: E402
-from pretrain.masking.policy import MaskedTokens  # noqa: E402
+from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
 from pretrain.masking.replacement import Replacement  # noqa: E402
 from pretrain.masking.rows import IGNORED, WORD_START, Rows  # noqa: E402
 from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
+from pretrain.objectives.choose_objective import strategy_of  # noqa: E402
 
 SHAPES = ((512, 128), (128, 512), (64, 1024))  # rows, slots of a row
 RATE, SEED = 0.15, 7

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from pretrain.masking.policy import MaskedTokens  # noqa: E402
+from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
 from pretrain.masking.replacement import Replacement  # noqa: E402
 from pretrain.masking.rows import WORD_START, Masked, Rows  # noqa: E402
 from pretrain.masking.selection import fixed  # noqa: E402
@@ -84,7 +84,7 @@ def table() -> str:
 
 def masking_of(strategy: Strategy, seq_len: int) -> Callable[[], object]:
     """A call that masks the stream; its result has been compared with the oracle's."""
-    from pretrain.masking.kernel import DeviceMasking
+    from pretrain.masking.gpu_masking import DeviceMasking
 
     objective = MaskedTokens(VOCABULARY, [(strategy, 1.0)], RATE, Replacement(), seed=0, purpose="benchmark")
     rows = stream(seq_len)

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from benchmarks.engine_sides import LR, batch_of, config_of, model_of
 from data_prep.processes import leave
 from pretrain.data.feed import DeviceFeed
-from pretrain.engine import Engine, init_distributed
-from pretrain.system.exchange import SystemMetrics
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.reporting.node_metrics import SystemMetrics
 
 SIDES = ("nothing", "group norms", "system")
 SAMPLE_SECONDS = 0.1

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.reader import Dataset  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
 from pretrain.config import DataConfig  # noqa: E402
 from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, Rows, pack, randoms_needed  # noqa: E402
 from pretrain.philox import derive_key, draw  # noqa: E402

@@ -28,7 +28,8 @@ import numpy as np  # noqa: E402
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer, write_json  # noqa: E402
-from data_prep.format import (  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
+from data_prep.format.shard_format import (  # noqa: E402
     FORMAT,
     FORMAT_VERSION,
     Manifest,
@@ -40,15 +41,14 @@ from data_prep.format import (  # noqa: E402
     read_index,
     shard_name,
 )
-from data_prep.reader import Dataset  # noqa: E402
-from data_prep.shards import ShardWriter  # noqa: E402
+from data_prep.format.shard_writer import ShardWriter  # noqa: E402
 from pretrain.config import DataConfig  # noqa: E402
-from pretrain.curriculum import BatchShape, Stage  # noqa: E402
 from pretrain.data.loader import Loader  # noqa: E402
 from pretrain.data.mixture import Mixture, MixturePosition  # noqa: E402
+from pretrain.data.phases import BatchShape, Stage  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402
-from pretrain.masking.policy import MaskedTokens  # noqa: E402
+from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
 from pretrain.masking.replacement import Replacement  # noqa: E402
 from pretrain.masking.units import Tokens  # noqa: E402
 from pretrain.masking.vocabulary import Vocabulary  # noqa: E402

@@ -32,17 +32,17 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.cache import Cache  # noqa: E402
-from data_prep.encoding import Encoders  # noqa: E402
+from data_prep.cache.bounded_cache import Cache  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format import token_dtype  # noqa: E402
-from data_prep.reader import Dataset  # noqa: E402
-from data_prep.shards import ShardWriter  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
+from data_prep.format.shard_format import token_dtype  # noqa: E402
+from data_prep.format.shard_writer import ShardWriter  # noqa: E402
 from data_prep.sources import Found, Options, Rows, find_inputs  # noqa: E402
-from data_prep.sources.base import Counts  # noqa: E402
-from data_prep.sources.streams import text_chunks  # noqa: E402
-from data_prep.tokenizer import describe, load  # noqa: E402
+from data_prep.sources.byte_streams import text_chunks  # noqa: E402
+from data_prep.sources.input_types import Counts  # noqa: E402
+from data_prep.tokenizer.choose_encoder import Encoders  # noqa: E402
+from data_prep.tokenizer.hf_tokenizer import describe, load  # noqa: E402
 
 OURS_A_ROUND = 3  # it takes seconds, so that other work on the machine shows: the median of three counts
 PACKAGES = ("tokenizers", "nanotoken", "gigatoken", "datasets", "webdataset", "orjson", "zstandard")

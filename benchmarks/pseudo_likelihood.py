@@ -35,10 +35,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertFo
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.tokenizer import train  # noqa: E402
-from pretrain.evaluation.likelihood import sentence_scores  # noqa: E402
-from pretrain.evaluation.models import FinishedModel, open_model  # noqa: E402
-from pretrain.evaluation.pairs import read_pairs  # noqa: E402
+from data_prep.tokenizer.hf_tokenizer import train  # noqa: E402
+from evaluation.likelihood.minimal_pairs import read_pairs  # noqa: E402
+from evaluation.likelihood.predictors import FinishedModel, open_model  # noqa: E402
+from evaluation.likelihood.sentence_scores import sentence_scores  # noqa: E402
 
 TEXT = ROOT / "configs/demo/books.jsonl.zst"
 VOCABULARY = 8192

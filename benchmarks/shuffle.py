@@ -30,8 +30,8 @@ from webdataset.filters import _shuffle  # noqa: E402
 from benchmarks.machine import conditions  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format import BLOCK_TOKENS  # noqa: E402
-from data_prep.reader import Dataset  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
+from data_prep.format.shard_format import BLOCK_TOKENS  # noqa: E402
 from pretrain.data.packing import Rows, pack, randoms_needed  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pretrain.png_charts import new_figure, save_png
+from pretrain.reporting.png_charts import new_figure, save_png
 
 STEP = 1.25  # between lengths of runs that are tried
 

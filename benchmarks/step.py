@@ -39,7 +39,7 @@ from benchmarks.step_sides import MEGABATCH, documents_of, serve  # noqa: E402
 from benchmarks.step_work import CASES, SEED, Case, Round, Setting, Work  # noqa: E402
 from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.reader import Dataset  # noqa: E402
+from data_prep.format.reader import Dataset  # noqa: E402
 from pretrain.model.flops import peak_tflops  # noqa: E402
 
 MEDIAN_WORDS, SIGMA = 150, 1.0  # of the log-normal lengths of documents that are cut from the bundled text

@@ -16,9 +16,9 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.step_work import Batch, Side, Work
-from pretrain.curriculum import stages_of
-from pretrain.data.sources import open_sources, training_loader
-from pretrain.model.shape import EncoderShape
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import open_sources, training_loader
+from pretrain.model.encoder_shape import EncoderShape
 
 PARTS = ("embedding", "attention", "MLP", "norm", "head", "clipping", "optimizer", "residual and other")
 _PREFIX, _BACKWARD = "part: ", "autograd::engine::evaluate_function: "

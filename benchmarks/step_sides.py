@@ -25,13 +25,13 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from benchmarks.step_parts import parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
-from data_prep.reader import Dataset
-from pretrain.curriculum import stages_of
+from data_prep.format.reader import Dataset
 from pretrain.data.feed import DeviceBatch, DeviceFeed
 from pretrain.data.loader import Step
 from pretrain.data.packing import SPECIALS_PER_PIECE
+from pretrain.data.phases import stages_of
 from pretrain.data.prefetch import Prefetcher
-from pretrain.data.sources import open_sources, training_loader
+from pretrain.data.training_sources import open_sources, training_loader
 from pretrain.kernels import operations
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
@@ -99,7 +99,7 @@ class Engined(Maskwright):
     """The same through Maskwright's engine, which is DeepSpeed, in a process group of one."""
 
     def _prepare(self) -> None:
-        from pretrain.engine import Engine, init_distributed
+        from pretrain.engine.engine import Engine, init_distributed
 
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -30,11 +30,11 @@ import torch  # noqa: E402
 
 from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from pretrain.journal import Journal  # noqa: E402
 from pretrain.model.encoder import Encoder  # noqa: E402
-from pretrain.model.shape import EncoderShape  # noqa: E402
+from pretrain.model.encoder_shape import EncoderShape  # noqa: E402
+from pretrain.run.journal import Journal  # noqa: E402
 from pretrain.tracking import RunRecord, Tracker, load_record  # noqa: E402
-from pretrain.tracking.target import connect  # noqa: E402
+from pretrain.tracking.tracking_target import connect  # noqa: E402
 from tests.support.mlflow_server import Proxy, Server, free_port  # noqa: E402
 
 ROWS, SEQ_LEN, VOCAB = 8, 128, 8192

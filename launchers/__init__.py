@@ -1,1 +1,1 @@
-"""The command line, local runs and Slurm jobs."""
+"""What users type: the command `maskwright`, local and ssh starts, Slurm, and the doctor."""

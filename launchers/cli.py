@@ -21,20 +21,20 @@ def _main() -> None:
     import typer
 
     from data_prep.errors import UserError, unforeseen
-    from launchers import usage
     from launchers.app import app
-    from pretrain.threads import waiting
+    from launchers.display import usage_errors
+    from pretrain.distributed.threads import waiting
 
     os.environ.update(waiting())  # before torch is imported, which reads it
     try:
         code = app(prog_name="maskwright", standalone_mode=False)
     except UserError as error:
         _fail(str(error), 1)
-    except usage.ShowHelp as error:  # a group of commands without a command
+    except usage_errors.ShowHelp as error:  # a group of commands without a command
         print(error, file=sys.stderr)
         sys.exit(2)
-    except usage.UsageError as error:
-        _fail(usage.explain(error), 2)
+    except usage_errors.UsageError as error:
+        _fail(usage_errors.explain(error), 2)
     except OSError as error:
         if error.filename is None:  # no file of the user: an error of the program
             raise
@@ -48,7 +48,7 @@ def _fail(message: str, code: int) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from data_prep.spelling import printable
+    from data_prep.tokenizer.token_text import printable
 
     console = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
     console.print(f"[bold red]error:[/] {escape(printable(message))}")

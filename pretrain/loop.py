@@ -12,39 +12,39 @@ import torch.distributed as dist
 from torch import Tensor
 
 from data_prep.errors import UserError
-from data_prep.reader import Dataset
-from pretrain.agree import EndOfRun, on_main, together
-from pretrain.checkpoint.folder import name_of
-from pretrain.checkpoint.remote import RemoteCopies
+from data_prep.format.reader import Dataset
+from pretrain.checkpoint.identity import batch_settings
+from pretrain.checkpoint.remote_copies import RemoteCopies
+from pretrain.checkpoint.retention import name_of
 from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
-from pretrain.curriculum import Stage
-from pretrain.data.checksum import batch_checksum
+from pretrain.data.batch_checksum import batch_checksum
 from pretrain.data.feed import DeviceBatch, DeviceFeed, device_masking
 from pretrain.data.loader import Loader, Step
 from pretrain.data.mixture import MixturePosition
+from pretrain.data.phases import Stage
 from pretrain.data.prefetch import Prefetcher
-from pretrain.data.sources import Sources, held_out_loader
-from pretrain.engine import Engine
-from pretrain.faults import Faults
-from pretrain.guards.history import Place
-from pretrain.guards.judge import Judge, Measured
-from pretrain.guards.pulse import Pulse
+from pretrain.data.training_sources import Sources, held_out_loader
+from pretrain.distributed.deferred_reads import LateReader
+from pretrain.distributed.rank_agreement import EndOfRun, on_main, together
+from pretrain.engine.engine import Engine
+from pretrain.engine.step_sums import PREDICTIONS, StepSums, pack_on_device, unpack_step
+from pretrain.guards.fault_injection import Faults
+from pretrain.guards.guard_history import Place
 from pretrain.guards.replicas import check_replicas
 from pretrain.guards.resume_state import ResumeState
-from pretrain.identity import batch_settings
-from pretrain.late import LateReader
+from pretrain.guards.step_judge import Judge, Measured
 from pretrain.model.build import flops_of
-from pretrain.model.description import Description
 from pretrain.model.flops import peak_tflops
-from pretrain.profiling import Profile
+from pretrain.model.model_description import Description
+from pretrain.optim.lr_schedule import lr_factor
+from pretrain.reporting.predictions import Samples
+from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
+from pretrain.reporting.step_profile import Profile
 from pretrain.resume import checkpoint_state
-from pretrain.run_folder import RunFolder, State
-from pretrain.samples import Samples
-from pretrain.schedule import lr_factor
-from pretrain.signals import StopRequest
-from pretrain.step_metrics import FlopsCounter, StepInfo, step_metrics
-from pretrain.step_sums import PREDICTIONS, StepSums, pack_on_device, unpack_step
+from pretrain.run.folder import RunFolder, State
+from pretrain.run.phase_marker import Pulse
+from pretrain.run.stop_request import StopRequest
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]

@@ -9,20 +9,20 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.agree import on_main, together
-from pretrain.checkpoint.choose import newest_verified, verify_together
-from pretrain.checkpoint.remote import copies, fetch_newest
+from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_together
+from pretrain.checkpoint.identity import differences, identity_of
+from pretrain.checkpoint.remote_copies import copies, fetch_newest
 from pretrain.config import Config
 from pretrain.data.mixture import MixturePosition
-from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
-from pretrain.fits import check_fits, identity_then
+from pretrain.data.training_sources import Sources
+from pretrain.distributed.rank_agreement import on_main, together
+from pretrain.engine.resharding import layout_of
+from pretrain.guards.resume_rules import check_fits, identity_then
 from pretrain.guards.resume_state import ResumeState
-from pretrain.identity import differences, identity_of
-from pretrain.layout import layout_of
-from pretrain.model.description import describe
-from pretrain.run_folder import RunFolder
-from pretrain.saved_state import state_problem
+from pretrain.guards.saved_state import state_problem
+from pretrain.model.model_description import describe
+from pretrain.run.folder import RunFolder
 
 # What decides which rows there are: a position says nothing once one of these has changed.
 _ROW_SETTINGS = {

@@ -12,44 +12,44 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from data_prep.reader import Dataset
+from data_prep.format.reader import Dataset
 from pretrain import checkpoint
-from pretrain.agree import check_equal, disk_fault, host_names, on_main, together
 from pretrain.checkpoint import Checkpoint
+from pretrain.checkpoint.identity import batch_settings
 from pretrain.config import Config, load_config, save_config
-from pretrain.curriculum import stages_of
 from pretrain.data.loader import Loader
-from pretrain.data.sources import Sources, check_files, open_held_out, open_sources, training_loader
-from pretrain.engine import Engine, init_distributed, make_deterministic, slow_precision
-from pretrain.environment import gather_environment, record_environment
-from pretrain.guards.dry_run import dry_run
-from pretrain.guards.history import History
-from pretrain.guards.pulse import Pulse
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import Sources, check_files, open_held_out, open_sources, training_loader
+from pretrain.distributed.rank_agreement import check_equal, disk_fault, host_names, on_main, together
+from pretrain.engine.engine import Engine, init_distributed, make_deterministic, slow_precision
+from pretrain.guards.guard_history import History
 from pretrain.guards.resume_state import ResumeState
 from pretrain.guards.rollback import checkpoint_before, go_back, tell
+from pretrain.guards.trial_step import dry_run
 from pretrain.guards.watchdog import Watchdog
-from pretrain.identity import batch_settings
 from pretrain.kernels import operations
 from pretrain.loop import Loop, RunParts
 from pretrain.model.build import Model, build, choose_ways
-from pretrain.model.description import Description, describe
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
-from pretrain.model.initial import initial_state
+from pretrain.model.model_description import Description, describe
+from pretrain.model.pretrained_init import initial_state
 from pretrain.model.weights_file import digest_of
-from pretrain.reporting import Reporting
+from pretrain.reporting.environment import gather_environment, record_environment
+from pretrain.reporting.node_metrics import SystemMetrics
+from pretrain.reporting.reporter import Reporting
 from pretrain.resume import find_start, start_state
-from pretrain.run_folder import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, refuse
-from pretrain.signals import StopRequest
-from pretrain.starting import DATA, FIRST_STEP, MODEL, say_phase
-from pretrain.system.exchange import SystemMetrics
+from pretrain.run.folder import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, refuse
+from pretrain.run.phase_marker import Pulse
+from pretrain.run.start_phases import DATA, FIRST_STEP, MODEL, say_phase
+from pretrain.run.stop_request import StopRequest
 
 # What gloo and NCCL say when another rank is gone.
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
 
 
 def run_rank(config_path: Path, overrides: list[str]) -> int:
-    """Train as one rank; the exit code of the process (pretrain.run_folder.EXIT_CODES)."""
+    """Train as one rank; the exit code of the process (pretrain.run.folder.EXIT_CODES)."""
     folder: RunFolder | None = None
     try:
         init_distributed()

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from data_prep.processes import die_with_parent, leave
-from pretrain import rendezvous
-from pretrain.progress import AboveLiveLine
-from pretrain.run_folder import LOCK_VARIABLE
-from pretrain.starting import LIBRARIES, begin, say_phase
-from pretrain.threads import settings, threads_of
+from pretrain.distributed import rendezvous
+from pretrain.distributed.threads import settings, threads_of
+from pretrain.reporting.progress_line import AboveLiveLine
+from pretrain.run.folder import LOCK_VARIABLE
+from pretrain.run.start_phases import LIBRARIES, begin, say_phase
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
         begin(f"Starting a run with {os.environ.get('WORLD_SIZE', 1)} processes, {threads_of(processes)}.")
         say_phase(LIBRARIES)
     os.environ.update(settings(processes))  # before PyTorch is imported, which reads them
-    from pretrain.lean_imports import import_deepspeed
+    from pretrain.engine.deepspeed_import import import_deepspeed
 
     import_deepspeed()
     from pretrain.session import run_rank

@@ -5,10 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, TokenizerInfo, token_dtype
-from data_prep.merge import write_manifest
-from data_prep.reader import Dataset
-from data_prep.shards import ShardWriter, tar_header
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import (
+    BLOCK_TOKENS,
+    FORMAT_VERSION,
+    SHARD_BYTES,
+    TARGETS_VERSION,
+    TokenizerInfo,
+    token_dtype,
+)
+from data_prep.format.shard_writer import ShardWriter, tar_header
+from data_prep.jobs.merge import write_manifest
 
 SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 

@@ -1,4 +1,5 @@
-"""Optional filters on documents: what they drop is counted, and is the same on any machine and with any workers.
+"""Filters for text, as pure functions.
 
-Pure functions over texts and arrays; docs/cleaning.md says what each filter does, and where it comes from.
+Normalization, repetition, contamination with evaluation texts, exact duplicates and near duplicates (MinHash). `jobs`
+calls them: a document is dropped as a duplicate in `exact_duplicates` or `near_duplicates`.
 """

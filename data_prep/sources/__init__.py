@@ -5,10 +5,10 @@
 Nothing here imports pyarrow, fsspec or datasets until an input needs it.
 """
 
-from data_prep.sources.base import Found, Options, Row
-from data_prep.sources.examine import Examined, examine
-from data_prep.sources.find import find_inputs
-from data_prep.sources.rows import Rows
+from data_prep.sources.examine_input import Examined, examine
+from data_prep.sources.find_inputs import find_inputs
+from data_prep.sources.input_types import Found, Options, Row
+from data_prep.sources.open_rows import Rows
 
 __all__ = [
     "Examined",

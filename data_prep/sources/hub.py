@@ -17,9 +17,9 @@ import pyarrow as pa
 import xxhash
 
 from data_prep.errors import UserError, first_line
-from data_prep.remote import identity, open_remote
-from data_prep.sources.base import HUB, Counts, Options, Row
-from data_prep.sources.tables import batch_rows, check_schema, column_names
+from data_prep.sources.arrow_tables import batch_rows, check_schema, column_names
+from data_prep.sources.input_types import HUB, Counts, Options, Row
+from data_prep.urls import identity, open_remote
 
 _UNIT_ROWS, _BATCH_ROWS = 1000, 250
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -1,1 +1,1 @@
-"""One module for each group of commands."""
+"""One file for each command, named as the command."""

@@ -9,16 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.errors import UserError
-from launchers import tables
 from launchers.commands.arguments import check_inputs, local
-from launchers.json_output import check_json_output, write_json_output
-from launchers.progress import ProgressLine
+from launchers.display import tables
+from launchers.display.json_output import check_json_output, write_json_output
+from launchers.display.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from pretrain.analysis.jackknife import Estimate
-    from pretrain.analysis.layers import Information, Similarity
-    from pretrain.analysis.run import Measured
-    from pretrain.analysis.sample import Settings
+    from evaluation.layers.analyze_models import Measured
+    from evaluation.layers.jackknife import Estimate
+    from evaluation.layers.layer_analysis import Information, Similarity
+    from evaluation.layers.position_sample import Settings
 
 _WIDTH = 140  # of the tables in a file
 
@@ -56,7 +56,7 @@ def analyze_layers(
         maskwright analyze layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
     """
     from data_prep.files import check_writable, refuse_file
-    from data_prep.reader import Dataset
+    from data_prep.format.reader import Dataset
 
     if clusters <= tokens:
         raise UserError(f"--clusters {clusters} cannot tell {tokens} tokens apart; give more than --tokens")
@@ -74,8 +74,8 @@ def analyze_layers(
         twice = next(name for name in models if models.count(name) > 1)
         raise UserError(f"{twice} is named twice. Name each model once.")
     check_inputs(models, [data])
-    from pretrain.analysis.run import measure
-    from pretrain.analysis.sample import Settings
+    from evaluation.layers.analyze_models import measure
+    from evaluation.layers.position_sample import Settings
 
     asked = Settings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)
@@ -101,7 +101,7 @@ def _to_json(found: "list[Measured]", data: str, settings: "Settings") -> dict[s
 
 
 def _draw(found: "list[Measured]", out: Path) -> None:
-    from pretrain.analysis.drawing import draw_information, draw_similarity
+    from evaluation.layers.layer_charts import draw_information, draw_similarity
 
     out.mkdir(parents=True, exist_ok=True)
     short = _short_names([one.model for one in found])
@@ -124,7 +124,7 @@ def _short_names(names: list[str]) -> dict[str, str]:
 
 
 def _print(measured: "Measured", clusters: int) -> None:
-    from pretrain.analysis.layers import FEWEST
+    from evaluation.layers.layer_analysis import FEWEST
 
     found = measured.found
     console = tables.output(_WIDTH)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
-from data_prep.remote import is_url, shown
+from data_prep.urls import is_url, shown
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders of run folders")]
@@ -46,9 +46,9 @@ def check_inputs(
 
     It runs before PyTorch is imported, which takes seconds.
     """
-    from data_prep.reader import Dataset
-    from pretrain.model_folder import check_model
-    from pretrain.text_file import require_file
+    from data_prep.format.reader import Dataset
+    from evaluation.text_files import require_file
+    from pretrain.export.resolve_model import check_model
 
     for model in models:
         check_model(Path(model))

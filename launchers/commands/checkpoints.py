@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
-from data_prep.folders import require_run
-from launchers import tables
+from data_prep.reading.folder_kinds import require_run
 from launchers.commands.arguments import RunArgument
-from launchers.progress import ProgressLine
+from launchers.display import tables
+from launchers.display.progress import ProgressLine
 
 if TYPE_CHECKING:
     from pretrain.config.run import CheckpointConfig
@@ -32,7 +32,7 @@ def checkpoints(
         maskwright checkpoints runs/demo --quick --json
     """
     from pretrain.config import load_config
-    from pretrain.run_folder import RunFolder
+    from pretrain.run.folder import RunFolder
 
     folder = RunFolder(run)
     require_run(run)
@@ -74,7 +74,7 @@ def _rows(folder: Path, settings: "CheckpointConfig", quick: bool) -> list[dict[
 
 
 def _remote_steps(settings: "CheckpointConfig") -> tuple[list[int] | None, str | None]:
-    from pretrain.checkpoint.remote import copies
+    from pretrain.checkpoint.remote_copies import copies
 
     if not settings.remote:
         return None, None

@@ -44,8 +44,8 @@ def doctor(
         maskwright doctor --nodes 4 --gpus-per-node 8
     """
     from launchers.doctor.finding import worst
-    from launchers.doctor.report import as_json as to_json
-    from launchers.doctor.report import print_finding, summary
+    from launchers.doctor.findings_table import as_json as to_json
+    from launchers.doctor.findings_table import print_finding, summary
     from pretrain.config import load_config
 
     begin = time.monotonic()
@@ -73,11 +73,11 @@ def _examine(
 ) -> "tuple[Iterable[Finding], dict[str, Any] | None]":
     """The findings, and the figures of a cluster."""
     if cluster:
-        from launchers.doctor.exchange import examine_cluster
+        from launchers.doctor.network_test import examine_cluster
 
         return examine_cluster(words)
+    from launchers.doctor.check_list import all_checks
     from launchers.doctor.run_checks import run_checks
-    from launchers.doctor.subjects import all_checks
 
     return run_checks(all_checks(settings, full)), None
 

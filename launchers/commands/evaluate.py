@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.errors import UserError
-from data_prep.spelling import printable
-from launchers import tables
+from data_prep.tokenizer.token_text import printable
 from launchers.commands.arguments import check_inputs, local
-from launchers.json_output import check_json_output, write_json_output
-from launchers.progress import ProgressLine
-from pretrain.config.wording import percent
+from launchers.display import tables
+from launchers.display.json_output import check_json_output, write_json_output
+from launchers.display.progress import ProgressLine
+from pretrain.config.error_text import percent
 
 if TYPE_CHECKING:
     from pretrain.tracking import Target
@@ -111,9 +111,9 @@ def evaluate(
     check_inputs(names, (data, counts), (pairs,))
     target = _target(uri, experiment, models or ())
 
-    from pretrain.evaluation.evaluate import Task
-    from pretrain.evaluation.evaluate import evaluate as run
-    from pretrain.evaluation.track import send
+    from evaluation.likelihood.evaluate_models import Task
+    from evaluation.likelihood.evaluate_models import evaluate as run
+    from evaluation.likelihood.evaluation_tracking import send
 
     rate = _MASK_RATE if mask_rate is None else mask_rate
     held_out = rows or _ROWS, seq_len, rate, strategy or "token"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from data_prep.errors import UserError
-from data_prep.remote import shown
-from launchers import tables
+from data_prep.urls import shown
 from launchers.commands.arguments import check_inputs, local
-from launchers.progress import ProgressLine
+from launchers.display import tables
+from launchers.display.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from pretrain.finetuning.report import Report
-    from pretrain.finetuning.settings import Settings
+    from evaluation.finetuning.result_file import Report
+    from evaluation.finetuning.settings import Settings
     from pretrain.tracking import Target
 
 
@@ -89,7 +89,7 @@ def finetune(
 
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
-    from pretrain.finetuning.settings import Settings
+    from evaluation.finetuning.settings import Settings
     from pretrain.tracking import command_target
 
     settings = Settings(
@@ -119,8 +119,8 @@ def _run(
     target: "Target",
 ) -> None:
     check_inputs([model], files=files.values())
-    from pretrain.finetuning.experiment import open_report, prepare, run_seed, save
-    from pretrain.finetuning.track import send_report
+    from evaluation.finetuning.experiment import open_report, prepare, run_seed, save
+    from evaluation.finetuning.seed_tracking import send_report
 
     folder, settings, task = prepare(model, settings, files)
     report = open_report(settings, task, folder, files, json_path, out)

@@ -14,8 +14,8 @@ from launchers.commands.arguments import check_inputs
 if TYPE_CHECKING:
     from rich.text import Text as Line
 
-    from data_prep.spelling import Spelling
-    from pretrain.generation.write import Text
+    from data_prep.tokenizer.token_text import Spelling
+    from evaluation.generation.text_writer import Text
 
 
 def generate(
@@ -59,9 +59,9 @@ def generate(
     check_inputs([model])
     from rich.console import Console
 
-    from data_prep.spelling import open_spelling
-    from pretrain.generation.write import Request, Writer
-    from pretrain.model_folder import model_folder
+    from data_prep.tokenizer.token_text import open_spelling
+    from evaluation.generation.text_writer import Request, Writer
+    from pretrain.export.resolve_model import model_folder
 
     folder = model_folder(model)
     writer, spelling = Writer(folder), open_spelling(folder)
@@ -83,7 +83,7 @@ def _written(steps: "list[Text]", spelling: "Spelling", outside: frozenset[int])
     """The result; what was written, rather than given, has a colour."""
     from rich.text import Text as Line
 
-    from data_prep.spelling import printable
+    from data_prep.tokenizer.token_text import printable
 
     new = {place for step in steps for place, drawn in enumerate(step.drawn) if drawn}
     ids = steps[-1].ids
@@ -99,8 +99,8 @@ def _marked(text: "Text", spelling: "Spelling", outside: frozenset[int], head: s
     """A step; what it drew is marked."""
     from rich.text import Text as Line
 
-    from launchers.marked_text import coloured, marked
-    from pretrain.data.inspect import Document, Prediction
+    from launchers.display.marked_text import coloured, marked
+    from pretrain.data.batch_view import Document, Prediction
 
     drawn = [place for place, new in enumerate(text.drawn) if new]
     document = Document(0, text.ids, text.ids, [Prediction(place, text.ids[place], "mask") for place in drawn])

@@ -38,13 +38,13 @@ def launch_hosts(
 
       maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 train.steps=2000
     """
-    from launchers.hosts.check import check_hosts, read_hostfile
-    from launchers.hosts.remote import HostsJob, ssh_command
-    from launchers.hosts.start import start_over_ssh
-    from launchers.local import supervise
+    from launchers.hosts.host_checks import check_hosts, read_hostfile
+    from launchers.hosts.ssh import HostsJob, ssh_command
+    from launchers.hosts.start_hosts import start_over_ssh
+    from launchers.local.local_launch import supervise
     from pretrain.config import load_config
-    from pretrain.preflight import check_start
-    from pretrain.run_folder import RunFolder
+    from pretrain.planning.preflight import check_start
+    from pretrain.run.folder import RunFolder
 
     chosen = read_hostfile(hostfile, nodes, gpus_per_node)
     settings = load_config(config, overrides)
@@ -61,7 +61,7 @@ def launch_hosts(
         python_path=os.environ.get("PYTHONPATH", ""),
     )
     if dry_run:
-        print("\n".join(shlex.join(ssh_command(job, host, "launchers.hosts.node")) for host in chosen))
+        print("\n".join(shlex.join(ssh_command(job, host, "launchers.hosts.host_entry")) for host in chosen))
         return
     address, port = check_hosts(job)
     processes = nodes * gpus_per_node

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.errors import UserError, working_directory
-from launchers import tables
-from launchers.runs import PIPE_WIDTH, Seen, age_cell, as_json, look, number, place, step_cell
+from launchers.display import tables
 from launchers.slurm.client import QueuedJob, own_jobs
+from launchers.watch.run_table import PIPE_WIDTH, Seen, age_cell, as_json, look, number, place, step_cell
 
 
 def launch_list(
@@ -27,7 +27,7 @@ def launch_list(
 
         maskwright launch list runs --json
     """
-    from pretrain.overview import runs_below
+    from pretrain.reporting.run_summary import runs_below
 
     jobs, problem = own_jobs()
     missing = next((folder for folder in folders or [] if not folder.is_dir()), None)

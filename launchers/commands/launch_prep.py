@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from launchers.prep_array import (
+from launchers.slurm.client import check_available, max_array_size
+from launchers.slurm.job_chain import ChainedJob, submit_chain
+from launchers.slurm.prep_array import (
     PrepArray,
     Stage,
     elements,
@@ -20,8 +22,6 @@ from launchers.prep_array import (
     tasks_per_element,
     write_scripts,
 )
-from launchers.slurm.client import check_available, max_array_size
-from launchers.slurm.job_chain import ChainedJob, submit_chain
 
 
 def launch_prep(
@@ -83,9 +83,9 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[Stage]
     Raises:
         UserError: when OUT has no plan, or a damaged one.
     """
-    from data_prep.deduplicate import resolved
-    from data_prep.plan import read_plan
-    from data_prep.prepare import finished, incomplete
+    from data_prep.jobs.deduplication import resolved
+    from data_prep.jobs.preparation_plan import read_plan
+    from data_prep.jobs.prepare import finished, incomplete
 
     plan = read_plan(array.out)
 

@@ -13,9 +13,9 @@ from rich.text import Text
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
-    from launchers.mask_show import Show, ShownStep
+    from launchers.display.mask_view import Show, ShownStep
     from pretrain.config import Config
-    from pretrain.data.inspect import Kind
+    from pretrain.data.batch_view import Kind
 
 MOST_CHARACTERS = 1 << 20  # read of a file or of standard input, which may have no end
 _FATES: "dict[Kind, str]" = {"mask": "[MASK]", "random": "random", "kept": "kept"}
@@ -53,7 +53,7 @@ def mask_show(
 
         maskwright mask show - --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}' < text.txt
     """
-    from launchers.mask_show import show_data, show_text
+    from launchers.display.mask_view import show_data, show_text
     from pretrain.config import load_config
 
     words = [word for word in (text, *(overrides or [])) if word is not None]
@@ -98,7 +98,7 @@ def _read(file: Path | None) -> str:
 
 
 def _print(found: "Show", steps: int) -> None:
-    from launchers.marked_text import LEGEND, Segment, coloured, listed
+    from launchers.display.marked_text import LEGEND, Segment, coloured, listed
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(Text(_settings(found.config), style="bold"))

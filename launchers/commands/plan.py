@@ -9,13 +9,13 @@ import typer
 from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers import tables
-from pretrain.progress import duration
+from launchers.display import tables
+from pretrain.reporting.progress_line import duration
 
 if TYPE_CHECKING:
     from pretrain.config import Config
-    from pretrain.plan import Choice, Plan, Planner
-    from pretrain.speed import Rate, RunTime
+    from pretrain.planning.run_plan import Choice, Plan, Planner
+    from pretrain.planning.speed import Rate, RunTime
 
 _GIB = 1 << 30
 
@@ -54,8 +54,8 @@ def plan(
     """
     from pretrain.config import load_config
     from pretrain.model.flops import peak_tflops
-    from pretrain.plan import choices
-    from pretrain.speed import run_times
+    from pretrain.planning.run_plan import choices
+    from pretrain.planning.speed import run_times
 
     parsed = load_config(config, overrides)
     capacity, name = _capacity(gpu, gpu_memory)
@@ -84,8 +84,8 @@ def plan(
 
 
 def _planner(config: "Config", vocab_size: int | None) -> "Planner":
-    from pretrain.data.sources import open_sources
-    from pretrain.plan import Planner
+    from pretrain.data.training_sources import open_sources
+    from pretrain.planning.run_plan import Planner
 
     if vocab_size is not None:
         return Planner(config, None, vocab_size)
@@ -98,7 +98,7 @@ def _planner(config: "Config", vocab_size: int | None) -> "Planner":
 
 def _capacity(gpu: str | None, gpu_memory: float | None) -> tuple[int | None, str]:
     """(bytes that a run may use, the GPU in words)."""
-    from pretrain.memory import GPU_GB, RESERVED
+    from pretrain.planning.training_memory import GPU_GB, RESERVED
 
     if gpu is not None and gpu_memory is None and gpu not in GPU_GB:
         raise UserError(f"--gpu {gpu!r} is not known; write one of {', '.join(GPU_GB)}, or give --gpu-memory")
@@ -116,7 +116,7 @@ def _rate(
     tflops: float | None,
     tokens_per_second: float | None,
 ) -> "Rate | None":
-    from pretrain.speed import Rate, measured
+    from pretrain.planning.speed import Rate, measured
 
     given = {"--from": run, "--mfu": mfu, "--tflops": tflops, "--tokens-per-second": tokens_per_second}
     names = [name for name, value in given.items() if value is not None]
@@ -181,7 +181,7 @@ def _memory(config: "Config", planned: "Plan") -> Table:
 
 
 def _fit_line(planned: "Plan", capacity: int | None, name: str) -> str:
-    from pretrain.memory import RESERVED
+    from pretrain.planning.training_memory import RESERVED
 
     if capacity is None:
         return "Whether it fits: name a GPU with --gpu, or give --gpu-memory."

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from data_prep.errors import UserError
-from data_prep.spelling import printable
+from data_prep.tokenizer.token_text import printable
 from launchers.commands.arguments import DataSet, check_folder_of, local
-from launchers.progress import ProgressLine
+from launchers.display.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from data_prep.collocations import Found
-    from data_prep.reader import Dataset
+    from data_prep.format.reader import Dataset
+    from data_prep.inspection.collocation_search import Found
 
 EXAMPLES = 3  # n-grams printed from the beginning and from the end of the list, for each n
 
@@ -36,8 +36,8 @@ def prep_collocations(
 
     Example: `maskwright prep collocations data/books/train --out data/books/collocations.parquet`
     """
-    from data_prep.collocations import find_collocations
-    from data_prep.reader import Dataset
+    from data_prep.format.reader import Dataset
+    from data_prep.inspection.collocation_search import find_collocations
 
     check_folder_of(out)
     if out.exists():
@@ -53,8 +53,8 @@ def _write(dataset: "Dataset", found: "Found", min_count: int, out: Path) -> lis
     """Write the list; the text of each n-gram, None where the data set has no tokenizer to tell it."""
     import numpy as np
 
-    from data_prep.collocation_list import write_collocations
-    from data_prep.vocabulary import open_vocabulary
+    from data_prep.format.collocation_list import write_collocations
+    from data_prep.inspection.token_decoder import open_vocabulary
 
     listed, vocabulary = found.listed, open_vocabulary(dataset)
     ends = np.cumsum(listed.word_sizes)[np.cumsum(listed.n_words) - 1]

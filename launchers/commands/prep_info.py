@@ -8,9 +8,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from launchers import tables
 from launchers.commands.arguments import DataSet, check_folder_of
-from launchers.progress import ProgressLine
+from launchers.display import tables
+from launchers.display.progress import ProgressLine
 
 _BAR = 30  # characters of the longest bar
 
@@ -32,9 +32,9 @@ def prep_info(
 
     Example: `maskwright prep info data/books --seq-len 128 --seq-len 512 --png books.png`
     """
-    from data_prep.inspect import SEQ_LENS, summary
-    from data_prep.reader import Dataset
-    from pretrain.data.corpus import packed_fill
+    from data_prep.format.reader import Dataset
+    from data_prep.inspection.summary import SEQ_LENS, summary
+    from pretrain.data.row_filling import packed_fill
 
     if png is not None:
         check_folder_of(png)
@@ -44,7 +44,7 @@ def prep_info(
     for row in facts["fill"]:
         row["packed"] = packed_fill(dataset, row["seq_len"])
     if png is not None:
-        from pretrain.png_charts import draw_data_set
+        from pretrain.reporting.png_charts import draw_data_set
 
         draw_data_set(facts, png, Path(dataset.location).name or str(Path(dataset.location).resolve()))
     if as_json:

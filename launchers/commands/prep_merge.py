@@ -1,9 +1,9 @@
 """`maskwright prep merge`: put the results of all tasks together into a data set."""
 
-from data_prep.pool import Workers
+from data_prep.jobs.process_pool import Workers
 from launchers.commands.arguments import Planned, WorkerCount
 from launchers.commands.prep_output import print_prepared
-from pretrain.threads import usable_cores
+from pretrain.distributed.threads import usable_cores
 
 
 def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
@@ -11,7 +11,7 @@ def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
 
     Example: `maskwright prep merge data/web`
     """
-    from data_prep.prepare import merge_tasks
+    from data_prep.jobs.prepare import merge_tasks
 
     with Workers(workers or usable_cores().number) as processes:
         print_prepared(merge_tasks(out, processes), out)

@@ -11,7 +11,7 @@ from data_prep.errors import UserError
 from launchers.commands.arguments import local
 
 if TYPE_CHECKING:
-    from data_prep.prepare import Request
+    from data_prep.jobs.prepare import Request
 
 Inputs = Annotated[
     list[str],
@@ -94,13 +94,13 @@ def request(
     cache_gb: CacheGB = 50.0,
 ) -> "Request":
     """The request of a command line. Raises UserError for inputs or a tokenizer that cannot be found."""
-    from data_prep.cache import CACHE
-    from data_prep.cleaning.text import Cleaning
+    from data_prep.cache.bounded_cache import CACHE
+    from data_prep.cleaning.text_filters import Cleaning
     from data_prep.files import check_writable
-    from data_prep.plan import Settings, check_out
-    from data_prep.prepare import Request
+    from data_prep.jobs.preparation_plan import Settings, check_out
+    from data_prep.jobs.prepare import Request
     from data_prep.sources import Options, find_inputs
-    from data_prep.tokenizer import fetch
+    from data_prep.tokenizer.hf_tokenizer import fetch
 
     settings = Settings(
         reading=Options(text_field, id_field, separator, wrong_field),

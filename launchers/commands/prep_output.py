@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from launchers.progress import ProgressLine
+from launchers.display.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from data_prep.prepare import Prepared
-    from data_prep.progress import Progress as Totals
+    from data_prep.jobs.prepare import Prepared
+    from data_prep.jobs.task_progress import Progress as Totals
 
 
 def show_totals(line: ProgressLine) -> Callable[[str, "Totals", int], None]:

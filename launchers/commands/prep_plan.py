@@ -8,7 +8,7 @@ import typer
 from launchers.commands.prep_options import with_request
 
 if TYPE_CHECKING:
-    from data_prep.prepare import Request
+    from data_prep.jobs.prepare import Request
 
 
 @with_request
@@ -17,7 +17,7 @@ def prep_plan(ask: "Callable[[], Request]") -> None:
 
     Example: `maskwright prep plan --input 's3://bucket/text/*.parquet' --tokenizer tok --out data/web`
     """
-    from data_prep.prepare import plan_only
+    from data_prep.jobs.prepare import plan_only
 
     asked = ask()
     plan, notes = plan_only(asked)

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from data_prep.pool import Workers
+from data_prep.jobs.process_pool import Workers
 from launchers.commands.arguments import WorkerCount
 from launchers.commands.prep_options import with_request
 from launchers.commands.prep_output import print_prepared, show_totals
-from launchers.progress import ProgressLine
-from pretrain.threads import usable_cores
+from launchers.display.progress import ProgressLine
+from pretrain.distributed.threads import usable_cores
 
 if TYPE_CHECKING:
-    from data_prep.prepare import Request
+    from data_prep.jobs.prepare import Request
 
 
 @with_request
@@ -24,7 +24,7 @@ def prep_run(ask: "Callable[[], Request]", *, workers: WorkerCount = None) -> No
     Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
     """
     with Workers(workers or usable_cores().number) as processes, ProgressLine() as line:
-        from data_prep.prepare import prepare  # takes time, in which the processes start
+        from data_prep.jobs.prepare import prepare  # takes time, in which the processes start
 
         asked = ask()
         prepared = prepare(asked, processes, show_totals(line))

@@ -1,10 +1,10 @@
 """`maskwright prep scan`: hash the documents of some tasks of a plan."""
 
-from data_prep.pool import Workers
+from data_prep.jobs.process_pool import Workers
 from launchers.commands.arguments import Planned, Tasks, WorkerCount
 from launchers.commands.prep_output import show_totals
-from launchers.progress import ProgressLine
-from pretrain.threads import usable_cores
+from launchers.display.progress import ProgressLine
+from pretrain.distributed.threads import usable_cores
 
 
 def prep_scan(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
@@ -12,7 +12,7 @@ def prep_scan(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
 
     Example: `maskwright prep scan data/web 0 1 2`
     """
-    from data_prep.prepare import scan_tasks
+    from data_prep.jobs.prepare import scan_tasks
 
     with Workers(min(workers or usable_cores().number, len(tasks))) as processes, ProgressLine() as line:
         scan_tasks(out, tasks, processes, show_totals(line))

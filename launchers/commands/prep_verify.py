@@ -5,10 +5,10 @@ from pathlib import Path
 import typer
 
 from data_prep.errors import UserError
-from data_prep.spelling import printable
+from data_prep.tokenizer.token_text import printable
 from launchers.commands.arguments import DataSet, WorkerCount
-from launchers.progress import ProgressLine
-from pretrain.threads import usable_cores
+from launchers.display.progress import ProgressLine
+from pretrain.distributed.threads import usable_cores
 
 
 def prep_verify(
@@ -19,9 +19,9 @@ def prep_verify(
 
     Example: `maskwright prep verify data/books`
     """
-    from data_prep.remote import is_url, shown
-    from data_prep.storage import read_manifest
-    from data_prep.verify import verify
+    from data_prep.format.local_storage import read_manifest
+    from data_prep.inspection.verify import verify
+    from data_prep.urls import is_url, shown
 
     if is_url(location):
         raise UserError(f"{shown(location)} is not on this machine; copy the data set to a folder, then verify that.")

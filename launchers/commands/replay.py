@@ -13,10 +13,10 @@ from rich.text import Text
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
-    from data_prep.spelling import Spelling
-    from launchers.marked_text import Segment
-    from pretrain.data.inspect import Document
-    from pretrain.replay import Replayed
+    from data_prep.tokenizer.token_text import Spelling
+    from launchers.display.marked_text import Segment
+    from pretrain.data.batch_view import Document
+    from pretrain.reporting.batch_replay import Replayed
 
 SHOWN_ROWS = 8
 
@@ -57,7 +57,7 @@ def replay(
 
 
 def _replayed(run: Path, step: int, rank: int | None) -> "Replayed":
-    from pretrain.replay import replay as replay_step
+    from pretrain.reporting.batch_replay import replay as replay_step
 
     found = replay_step(run, step, rank)
     if found.checksum_matches:
@@ -71,7 +71,7 @@ def _replayed(run: Path, step: int, rank: int | None) -> "Replayed":
 
 
 def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_json: bool) -> None:
-    from pretrain.data.inspect import difference
+    from pretrain.data.batch_view import difference
 
     what = difference(found.rows, other.rows)
     if as_json:
@@ -84,20 +84,20 @@ def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_jso
 
 
 def _documents(found: "Replayed", rows: int) -> list[list["Document"]]:
-    from pretrain.data.inspect import documents_of
+    from pretrain.data.batch_view import documents_of
 
     return documents_of(found.rows.rows(0, rows), found.vocabulary)
 
 
 def _segments(found: "Replayed", document: "Document", spelling: "Spelling") -> list["Segment"]:
-    from launchers.marked_text import marked
+    from launchers.display.marked_text import marked
 
     return marked(document, spelling, frozenset({found.vocabulary.cls, found.vocabulary.sep}))
 
 
 def _print_json(found: "Replayed", rows: int) -> None:
-    from data_prep.spelling import open_spelling
-    from launchers.marked_text import plain_text
+    from data_prep.tokenizer.token_text import open_spelling
+    from launchers.display.marked_text import plain_text
 
     spelling = open_spelling(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
     for number, documents in enumerate(_documents(found, rows), found.first_row):
@@ -109,8 +109,8 @@ def _print_json(found: "Replayed", rows: int) -> None:
 
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
-    from data_prep.spelling import open_spelling
-    from launchers.marked_text import CAUSAL_LEGEND, LEGEND, coloured, listed
+    from data_prep.tokenizer.token_text import open_spelling
+    from launchers.display.marked_text import CAUSAL_LEGEND, LEGEND, coloured, listed
 
     if not (found.tokenizer / "tokenizer.json").is_file():
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")

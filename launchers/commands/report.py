@@ -29,11 +29,11 @@ def report(
     """
     place = out or run / "report.html"
     if as_json:
-        from pretrain.report_page.collect import collect
+        from pretrain.reporting.page_data import collect
 
         print(json.dumps(collect(run, place)))
         return
-    from pretrain.report_page.page import write_report
+    from pretrain.reporting.html_page import write_report
 
     write_report(run, place)
     print(place)

@@ -8,9 +8,10 @@ import typer
 from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers import tables
 from launchers.commands.arguments import RunsArgument
-from launchers.runs import (
+from launchers.display import tables
+from launchers.slurm.client import QueuedJob
+from launchers.watch.run_table import (
     PIPE_WIDTH,
     Seen,
     age_cell,
@@ -23,7 +24,6 @@ from launchers.runs import (
     place,
     step_cell,
 )
-from launchers.slurm.client import QueuedJob
 
 _SHORT_JOURNAL = 50_000_000  # bytes, a second's reading
 
@@ -43,7 +43,7 @@ def status(
 
         maskwright status runs --json
     """
-    from pretrain.run_folder import EXIT_CODES
+    from pretrain.run.folder import EXIT_CODES
 
     found = look_at_all(run)
     if exit_code and len(found) > 1:
@@ -58,8 +58,8 @@ def status(
 
 
 def _goodput(run: Path) -> dict[str, float | None]:
-    from pretrain.report_page.collect import goodput_of
-    from pretrain.run_folder import RunFolder
+    from pretrain.reporting.page_data import goodput_of
+    from pretrain.run.folder import RunFolder
 
     return {"goodput": goodput_of(RunFolder(run), _SHORT_JOURNAL)}
 

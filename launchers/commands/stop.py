@@ -1,8 +1,8 @@
 """`maskwright stop`: ask runs to save and stop."""
 
 from launchers.commands.arguments import RunsArgument
-from launchers.runs import look_at_all
-from launchers.stop import stop_run
+from launchers.watch.run_table import look_at_all
+from launchers.watch.stop_run import stop_run
 
 
 def stop(run: RunsArgument) -> None:

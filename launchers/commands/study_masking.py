@@ -60,10 +60,10 @@ def study_masking(
 
         maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
     """
-    from launchers.local import gpu_count
-    from launchers.study.define import check_inputs, define
-    from launchers.study.definition import continued, keep_study
-    from launchers.study.dry_run import describe
+    from evaluation.study.define_study import check_inputs, define
+    from evaluation.study.study_file import continued, keep_study
+    from evaluation.study.study_preview import describe
+    from launchers.local.local_launch import gpu_count
     from pretrain.config import load_config
 
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
@@ -81,7 +81,7 @@ def study_masking(
         return
     keep_study(folder, study, settings)
     if slurm:
-        from launchers.study.slurm import submit_study
+        from launchers.slurm.study_array import submit_study
 
         print(submit_study(folder, study, settings))
         return
@@ -98,7 +98,7 @@ def _words(finetune: str) -> list[str]:
 def finetune_parameters(options: list[str]) -> dict[str, Any]:
     """The parameters of `maskwright finetune` by name; refuses what it would refuse, and what the study sets itself."""
     from launchers.commands.finetune import finetune
-    from launchers.usage import UsageError, explain
+    from launchers.display.usage_errors import UsageError, explain
 
     if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
         raise UserError(f"--finetune: {min(own)} is set by the study; leave it out")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from launchers.commands.arguments import StudyArgument
 
 if TYPE_CHECKING:
-    from launchers.study.definition import Study
+    from evaluation.study.study_file import Study
 
 
 def study_report(study: StudyArgument) -> None:
@@ -16,14 +16,14 @@ def study_report(study: StudyArgument) -> None:
 
         maskwright study report runs/study
     """
-    from launchers.study.definition import open_study
+    from evaluation.study.study_file import open_study
 
     print_report(study, open_study(study))
 
 
 def print_report(folder: Path, study: "Study") -> None:
     """Write the report of a study and print it."""
-    from launchers.study.report import write_study_report
+    from evaluation.study.comparison_report import write_study_report
 
     page = write_study_report(folder, study)
     print((folder / "report.md").read_text(), end="\n\n")

@@ -13,8 +13,8 @@ from launchers.commands.arguments import StudyArgument
 from launchers.commands.study_report import print_report
 
 if TYPE_CHECKING:
-    from launchers.study.commands import Maskwright
-    from launchers.study.definition import Study
+    from evaluation.study.command_runner import Maskwright
+    from evaluation.study.study_file import Study
 
 STOPPED = 75
 
@@ -31,15 +31,15 @@ def study_run(
 
         maskwright study run runs/study --only 3
     """
-    from launchers.study.define import open_unchanged
+    from evaluation.study.define_study import open_unchanged
 
     run_to_report(study, open_unchanged(study), only)
 
 
 def run_to_report(folder: Path, study: "Study", only: list[int] | None) -> None:
     """Do the runs of a study that are not done and write the report; or do those of `only`, without a report."""
-    from launchers.progress import ProgressLine
-    from launchers.study.run import run_study
+    from evaluation.study.study_runner import run_study
+    from launchers.display.progress import ProgressLine
 
     with study_commands(folder) as maskwright, ProgressLine() as line:
         failed = run_study(folder, study, maskwright, say, line.show, only)
@@ -61,9 +61,9 @@ def study_commands(folder: Path) -> "Iterator[Maskwright]":
 
     The job is queued again where the study was asked to stop, as by Slurm, and not where a run of it was.
     """
-    from launchers.stopping import on_stop_signals
-    from launchers.study.commands import Commands, Stopped
-    from launchers.study.slurm import queue_again
+    from evaluation.study.command_runner import Commands, Stopped
+    from launchers.local.stop_signals import on_stop_signals
+    from launchers.slurm.study_array import queue_again
 
     try:
         with Commands(on_stop_signals) as maskwright:

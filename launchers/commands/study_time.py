@@ -11,9 +11,9 @@ def study_time(study: StudyArgument) -> None:
 
         maskwright study time runs/study
     """
-    from launchers.study.define import open_unchanged
-    from launchers.study.run import needs_timing
-    from launchers.study.timing import measure
+    from evaluation.study.define_study import open_unchanged
+    from evaluation.study.step_timing import measure
+    from evaluation.study.study_runner import needs_timing
 
     found = open_unchanged(study)
     if not needs_timing(study, found):

@@ -28,7 +28,7 @@ def track_models(
         maskwright track models runs/demo --step 400
     """
     uri = send_first(run, uri, yes)
-    from pretrain.logged_models import log_models  # imports torch, which takes seconds
+    from pretrain.tracking.logged_models import log_models  # imports torch, which takes seconds
 
     names = log_models(run, which, step, uri)
     typer.echo(f"logged {', '.join(names)}" if names else "MLflow already has every model")

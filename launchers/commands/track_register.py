@@ -22,7 +22,7 @@ def track_register(
     Example: `maskwright track register runs/demo --name demo-bert --alias champion`
     """
     uri = send_first(run, uri, yes)
-    from pretrain.registry import register  # imports torch, which takes seconds
+    from pretrain.tracking.model_registry import register  # imports torch, which takes seconds
 
     made = register(run, name, step, alias, uri)
     loss = f", held-out loss {made.loss:.4f}" if math.isfinite(made.loss) else ""

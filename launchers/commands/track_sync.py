@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.errors import UserError
-from data_prep.folders import require_run
+from data_prep.reading.folder_kinds import require_run
 from launchers.commands.arguments import UriOption, YesOption
-from launchers.progress import ProgressLine
+from launchers.display.progress import ProgressLine
 
 
 def track_sync(
@@ -33,7 +33,7 @@ def track_sync(
 
       maskwright track sync runs --uri http://tracking:5000 --json
     """
-    from pretrain.tracking.target import refuse_password
+    from pretrain.tracking.tracking_target import refuse_password
 
     refuse_password(uri)
     outcomes = [_sync(run, uri, experiment, yes) for folder in runs for run in _runs_in(folder)]
@@ -52,7 +52,7 @@ def track_sync(
 
 def _runs_in(folder: Path) -> list[Path]:
     """The folder, if it is a run's, else the tracked runs in it."""
-    from pretrain.overview import runs_below
+    from pretrain.reporting.run_summary import runs_below
     from pretrain.tracking import RECORD_NAME
 
     if (folder / RECORD_NAME).exists():
@@ -65,7 +65,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:
     """What came of one run; `points` is the number of metric values sent."""
-    from pretrain.run_folder import RunFolder
+    from pretrain.run.folder import RunFolder
     from pretrain.tracking import load_record, sync
 
     try:
@@ -83,7 +83,7 @@ def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict
 def send_first(run: Path, uri: str | None, yes: bool) -> str:
     """Send what MLflow does not have of the run, and return the address to use for the rest."""
     from pretrain.tracking import run_target, sync
-    from pretrain.tracking.target import refuse_password
+    from pretrain.tracking.tracking_target import refuse_password
 
     require_run(run)
     refuse_password(uri)

@@ -25,12 +25,12 @@ def train(
 
         maskwright train configs/bert-mini.yaml train.steps=200 optim.lr=1e-3 --procs 2
     """
-    from launchers.stopping import end_on_stop_signals
+    from launchers.local.stop_signals import end_on_stop_signals
 
     end_on_stop_signals()
-    from launchers.local import gpu_count, is_completed, train_locally
+    from launchers.local.local_launch import gpu_count, is_completed, train_locally
     from pretrain.config import load_config
-    from pretrain.preflight import check_start
+    from pretrain.planning.preflight import check_start
 
     parsed = load_config(config, overrides)
     processes = procs or max(1, gpu_count())

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from data_prep.remote import redact
-from data_prep.spelling import printable
-from pretrain.node_checks import Finding, Status
+from data_prep.tokenizer.token_text import printable
+from data_prep.urls import redact
+from pretrain.planning.node_checks import Finding, Status
 
 STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skipped")
 

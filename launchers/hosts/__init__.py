@@ -1,1 +1,1 @@
-"""Training on hosts that one reaches by ssh, without a job scheduler."""
+"""Train on several machines over ssh, without Slurm."""

@@ -1,1 +1,5 @@
-"""Training on Slurm. The batch script runs `supervise` on the job's first node, which starts `node` once a rank."""
+"""The only room that calls Slurm's programs.
+
+`client` calls sbatch, squeue, sacct, scontrol and srun; `batch_script` renders a script; `supervisor` runs in a job;
+`requeue_decision` says what becomes of it.
+"""

@@ -15,8 +15,8 @@ class Template(string.Template):
 
     @classmethod
     def load(cls, name: str) -> "Template":
-        """The template of that file name in launchers/templates."""
-        return cls(resources.files("launchers").joinpath(f"templates/{name}").read_text(encoding="utf-8"))
+        """The template of that file name in launchers/slurm/templates."""
+        return cls(resources.files("launchers.slurm").joinpath(f"templates/{name}").read_text(encoding="utf-8"))
 
 
 def directives(options: Mapping[str, str | None]) -> str:

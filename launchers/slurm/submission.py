@@ -8,10 +8,10 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from launchers.slurm.job import Job
+from launchers.slurm.job_file import Job
 from launchers.slurm.script_template import log_pattern
 from pretrain.config import ClusterConfig, Config, ContainerConfig, save_config
-from pretrain.run_folder import RunFolder
+from pretrain.run.folder import RunFolder
 
 GPU_JOB_CORES = 4
 """Cores a process by default with a GPU: the training loop, its prefetch thread, NCCL and the tracker."""

@@ -7,8 +7,8 @@ What is here needs no process group and no torch; `saver` makes checkpoints, `ch
 `remote` keeps copies elsewhere.
 """
 
-from pretrain.checkpoint.folder import committed, discard, remove_leftovers, retained, set_aside
 from pretrain.checkpoint.manifest import Checkpoint, Files, hash_file, read, verify, write_manifest
+from pretrain.checkpoint.retention import committed, discard, remove_leftovers, retained, set_aside
 
 __all__ = [
     "Checkpoint",

@@ -19,12 +19,12 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.files import fsync_path
-from pretrain.agree import all_gather_json, broadcast_json
-from pretrain.checkpoint.folder import committed, discard, name_of, remove_leftovers, retained
 from pretrain.checkpoint.manifest import Files, write_manifest
-from pretrain.checkpoint.remote import RemoteCopies
-from pretrain.checkpoint.write import Parts, write_parts
+from pretrain.checkpoint.part_writer import Parts, write_parts
+from pretrain.checkpoint.remote_copies import RemoteCopies
+from pretrain.checkpoint.retention import committed, discard, name_of, remove_leftovers, retained
 from pretrain.config.run import CheckpointConfig
+from pretrain.distributed.rank_agreement import all_gather_json, broadcast_json
 
 Snapshot = Callable[[Path, bool], Parts]
 Report = Callable[[int, dict[str, float]], None]

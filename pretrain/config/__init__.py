@@ -4,13 +4,13 @@ Nothing here imports torch, so that the command line and the launchers can check
 """
 
 from pretrain.config.cluster import ClusterConfig, ContainerConfig
+from pretrain.config.config_files import flat, load_config, on_one_line, read_yaml, save_config
 from pretrain.config.data import DataConfig
-from pretrain.config.files import flat, load_config, on_one_line, read_yaml, save_config
 from pretrain.config.guard import GuardConfig
 from pretrain.config.masking import MaskingConfig, StrategyName
 from pretrain.config.model import PRESETS, SizeConfig
+from pretrain.config.schema import Config
 from pretrain.config.training import OptimConfig, ScheduleConfig
-from pretrain.config.whole import Config
 
 __all__ = [
     "PRESETS",

@@ -4,7 +4,7 @@ import re
 from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
-from data_prep.remote import redact
+from data_prep.urls import redact
 
 DEFAULT_ADDRESS = "sqlite:///mlflow.db"
 """The default of track.uri: a file in the working folder."""

@@ -1,1 +1,6 @@
-"""The order, packing and reading of the training stream."""
+"""From a position in the training order to a batch.
+
+`order` and `mixture` choose documents, `row_filling` and `packing` lay them into rows, `stream` and `loader` make the
+batches of a step, `prefetch` and `feed` move them to the device. `phases` changes row length and batch size during a
+run.
+"""

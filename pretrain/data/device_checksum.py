@@ -1,4 +1,4 @@
-"""pretrain.data.checksum for a batch that is on the device: the same number, without waiting for it."""
+"""pretrain.data.batch_checksum for a batch that is on the device: the same number, without waiting for it."""
 
 import functools
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain.data.checksum import factors
+from pretrain.data.batch_checksum import factors
 from pretrain.masking.rows import IGNORED
 
 

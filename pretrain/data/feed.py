@@ -12,11 +12,11 @@ from torch import Tensor
 from data_prep.errors import UserError
 from pretrain.data.batch import Batch
 from pretrain.data.device_checksum import device_checksum
-from pretrain.masking.policy import DeferredMasks
+from pretrain.masking.masked_tokens import DeferredMasks
 from pretrain.masking.rows import IGNORED, Objective, ToMask
 
 if TYPE_CHECKING:
-    from pretrain.masking.kernel import DeviceMasked, DeviceMasking
+    from pretrain.masking.gpu_masking import DeviceMasked, DeviceMasking
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 
@@ -106,7 +106,7 @@ def device_masking(objective: Objective, device: torch.device, longest_row: int)
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
     try:
-        from pretrain.masking.kernel import LONGEST_ROW, DeviceMasking
+        from pretrain.masking.gpu_masking import LONGEST_ROW, DeviceMasking
     except ImportError:
         raise UserError("masking.device gpu needs the package triton; install it, or set it to cpu") from None
     if longest_row > LONGEST_ROW:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pretrain.curriculum import BatchShape, Stage, stage_at
 from pretrain.data.batch import Batch, build_batch
 from pretrain.data.mixture import Mixture, MixturePosition
+from pretrain.data.phases import BatchShape, Stage, stage_at
 from pretrain.data.stream import Part
 from pretrain.masking.rows import Objective
 from pretrain.masking.vocabulary import Vocabulary

@@ -27,7 +27,7 @@ Past = tuple[tuple[int, int], ...]
 
 
 class Blocks(Protocol):
-    """What the stream needs of a data set (data_prep.reader.Dataset)."""
+    """What the stream needs of a data set (data_prep.format.reader.Dataset)."""
 
     n_blocks: int
     dtype: np.dtype

@@ -1,1 +1,5 @@
-"""What watches over a run. Decisions are pure functions of what all ranks know, so that they decide alike."""
+"""Watch a run: loss spikes, slow ranks, hangs, ranks whose weights differ.
+
+`step_judge` decides on each step, `rollback` goes back to an earlier checkpoint, `watchdog` notices a hang.
+`fault_injection` makes such faults for tests.
+"""

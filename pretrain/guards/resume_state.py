@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from pretrain.checkpoint import Checkpoint
 from pretrain.data.mixture import MixturePosition
-from pretrain.guards.history import History
+from pretrain.guards.guard_history import History
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import Any
 import torch.distributed as dist
 
 from pretrain import checkpoint
-from pretrain.checkpoint.choose import committed_on_rank_zero, verify_together
+from pretrain.checkpoint.choose_checkpoint import committed_on_rank_zero, verify_together
 from pretrain.data.loader import Loader
-from pretrain.guards.history import History, Rollback
+from pretrain.guards.guard_history import History, Rollback
 from pretrain.guards.resume_state import ResumeState
-from pretrain.saved_state import state_problem
+from pretrain.guards.saved_state import state_problem
 
 
 def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint | None:

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pretrain.kernels.rotary_tables import Rotation, rotate
 from pretrain.masking.rows import IGNORED
-from pretrain.model.rotary import Rotation, rotate
 
 
 def add_norm(

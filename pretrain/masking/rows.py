@@ -29,9 +29,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class ToMask:
-    """What the device needs to mask rows by itself (pretrain.masking.kernel).
+    """What the device needs to mask rows by itself (pretrain.masking.gpu_masking).
 
-    units [R, S] uint8: pretrain.masking.policy.Units.bits; None where each token is a unit.
+    units [R, S] uint8: pretrain.masking.masked_tokens.Units.bits; None where each token is a unit.
     places [R, 3] int64: see Rows.
     rate: pretrain.masking.selection.fixed of the rate.
     """

@@ -1,1 +1,5 @@
-"""The native encoder and its mapping to Hugging Face models."""
+"""The encoder: attention, layers, prediction head, initial weights.
+
+`families` maps weights to transformers' models and back. It also has formulas for the model's FLOPs and the
+memory of its activations.
+"""

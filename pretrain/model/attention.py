@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.model.band import band_attention, band_mask, band_width
+from pretrain.model.band_attention import band_attention, band_mask, band_width
 
 Backend = Literal["varlen", "sdpa"]
 Reach = int | None

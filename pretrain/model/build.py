@@ -13,16 +13,16 @@ from torch import Tensor
 
 from pretrain.config import Config
 from pretrain.kernels import PLAIN, Operations
-from pretrain.model.description import Description
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.flops import step_flops
 from pretrain.model.head import LossOptions
-from pretrain.model.shape import EncoderShape
+from pretrain.model.model_description import Description
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from pretrain.model.padded import PaddedModel
+    from pretrain.model.padded_model import PaddedModel
 
 Model = Union["Encoder", "PaddedModel"]
 
@@ -37,7 +37,7 @@ def build(
         operations: of a native encoder, see pretrain.kernels.
     """
     if description["arch"] == "auto":
-        from pretrain.model.padded import padded_model
+        from pretrain.model.padded_model import padded_model
 
         return padded_model(description["config"], options or LossOptions(), seed)
     encoder = Encoder(EncoderShape(**description), options, operations=operations)
@@ -59,7 +59,7 @@ def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedM
         from pretrain.model.families import hugging_face_model
 
         return hugging_face_model(state, EncoderShape(**description))
-    from pretrain.model.padded import padded_model
+    from pretrain.model.padded_model import padded_model
 
     model = padded_model(description["config"], LossOptions(), seed=0)
     model.load_state_dict(state)

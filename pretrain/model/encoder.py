@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pretrain.kernels import PLAIN, Operations
+from pretrain.kernels.rotary_tables import Rotation, rotation
 from pretrain.masking.rows import IGNORED
 from pretrain.model.attention import Backend, Documents, backend_for
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.head import LossOptions, VocabularyLoss
-from pretrain.model.initialize import draw_weights
-from pretrain.model.layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 from pretrain.model.prediction import Choices, Prediction, choices_of
-from pretrain.model.rotary import Rotation, rotation
-from pretrain.model.shape import EncoderShape
+from pretrain.model.random_init import draw_weights
+from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 
 _GRAPHS = 2  # of a shape: to learn, and to evaluate
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
@@ -63,7 +63,7 @@ class Encoder(nn.Module):
         self._compiled: Callable[..., Prediction] | None = None
 
     def initialize(self, seed: int) -> None:
-        """Draw the weights, see pretrain.model.initialize."""
+        """Draw the weights, see pretrain.model.random_init."""
         draw_weights(self.named_parameters(), self.shape, seed)
         self.neutralize_padding()
 

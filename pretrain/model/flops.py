@@ -10,7 +10,7 @@ layers' matrices and p the share of tokens that are predicted.
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.model.shape import EncoderShape
+from pretrain.model.encoder_shape import EncoderShape
 
 # Dense bf16 operations a second, in units of 10**12, of the makers' data sheets, by a part of the device's name.
 PEAK_TFLOPS = {"H100 PCIe": 756, "H100": 989, "H200": 989, "GH200": 989, "B200": 2250, "A100": 312, "L40S": 362}

@@ -1,13 +1,13 @@
-"""Optimizers that know which parts of which parameters they hold: see pretrain.optim.sharded."""
+"""Optimizers that know which parts of which parameters they hold: see pretrain.optim.sharded_optimizer."""
 
 from torch import nn
 
 from pretrain.config import OptimConfig
 from pretrain.optim.adamw import AdamW
-from pretrain.optim.groups import Described, described, optimizer_order, parameter_groups
 from pretrain.optim.lamb import Lamb
 from pretrain.optim.muon import Muon
-from pretrain.optim.sharded import AVERAGE, ShardedOptimizer
+from pretrain.optim.parameter_groups import Described, described, optimizer_order, parameter_groups
+from pretrain.optim.sharded_optimizer import AVERAGE, ShardedOptimizer
 from pretrain.optim.stable_adamw import StableAdamW
 
 __all__ = [

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pretrain.optim.sharded import ShardedOptimizer
+from pretrain.optim.sharded_optimizer import ShardedOptimizer
 
 
 class AdamW(ShardedOptimizer):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from pretrain.config import OptimConfig
-from pretrain.optim.exchange import Exchange
-from pretrain.optim.groups import Described
-from pretrain.optim.sharded import ShardedOptimizer
+from pretrain.optim.matrix_exchange import Exchange
+from pretrain.optim.parameter_groups import Described
+from pretrain.optim.sharded_optimizer import ShardedOptimizer
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315  # Jordan's: the steepest at zero of those that stay near one
 _BATCH = 1 << 26  # elements that are orthogonalised at once

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pretrain.optim.sharded import ShardedOptimizer, gradients
+from pretrain.optim.sharded_optimizer import ShardedOptimizer, gradients
 
 
 class StableAdamW(ShardedOptimizer):

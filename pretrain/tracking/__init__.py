@@ -11,12 +11,12 @@ step that a resumed run repeats is not sent again: MLflow keeps the first attemp
 """
 
 from pretrain.config.mlflow_address import OFFLINE
-from pretrain.tracking.points import Point
-from pretrain.tracking.record import RECORD_NAME, RunRecord, load_record
-from pretrain.tracking.results import Results, send_results
-from pretrain.tracking.sender import sync
-from pretrain.tracking.target import Target, command_target, resolve_target, run_page, run_target
-from pretrain.tracking.thread import Tracker
+from pretrain.tracking.forwarder_thread import Tracker
+from pretrain.tracking.journal_forwarder import sync
+from pretrain.tracking.journal_points import Point
+from pretrain.tracking.run_record import RECORD_NAME, RunRecord, load_record
+from pretrain.tracking.send_results import Results, send_results
+from pretrain.tracking.tracking_target import Target, command_target, resolve_target, run_page, run_target
 
 __all__ = [
     "OFFLINE",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from data_prep.tokenizer import train
-from pretrain.run_folder import RunFolder
+from data_prep.tokenizer.hf_tokenizer import train
+from pretrain.run.folder import RunFolder
 from tests.cluster.cluster import Cluster, slurm_cluster
 from tests.slurm_page import JOB_ID, ROOT, SHARED, blocks, lay_out
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launchers.study.child import steps_done
+from evaluation.study.arm_run import steps_done
 from tests.cluster.cluster import Cluster
 from tests.cluster.test_slurm import PATH, ROOT, START_SECONDS, wait_for
 from tests.support import text_data

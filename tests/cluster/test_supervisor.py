@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import yaml
 
-from launchers.slurm.job import read_job
-from launchers.slurm.record import read_history, read_saving
-from pretrain.run_folder import RunFolder
+from launchers.slurm.job_file import read_job
+from launchers.slurm.supervisor_record import read_history, read_saving
+from pretrain.run.folder import RunFolder
 from tests.cluster.cluster import Cluster
 from tests.cluster.test_slurm import START_SECONDS, has_trained, job_log, launch, losses, wait_for
 from tests.datasets import make_dataset
@@ -206,7 +206,7 @@ def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, folder: Path) -> 
     run = folder / "orphans"
     job_id = submit(cluster, folder, run)
     wait_for(has_trained(run, 15), START_SECONDS)
-    cluster.run("kill", "-KILL", cluster.run("pgrep", "--full", "launchers.slurm.supervise").split()[0])
+    cluster.run("kill", "-KILL", cluster.run("pgrep", "--full", "launchers.slurm.supervisor").split()[0])
     seconds = wait_gone(cluster)
     print(f"ranks gone after {seconds:.1f} s")
     assert cluster.wait(job_id, 60) == "FAILED"

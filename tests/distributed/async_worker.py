@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from data_prep.processes import leave
 from pretrain.checkpoint import saver
-from pretrain.checkpoint.write import Parts
-from pretrain.engine import Engine, init_distributed
+from pretrain.checkpoint.part_writer import Parts
+from pretrain.engine.engine import Engine, init_distributed
 from tests.distributed import varying_worker as varying
 from tests.distributed.gradients_worker import model, take_step
 from tests.support import checkpoints

@@ -14,9 +14,9 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.processes import leave
-from pretrain.checkpoint.choose import newest_verified, verify_together
+from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_together
+from pretrain.checkpoint.part_writer import Parts, Sink
 from pretrain.checkpoint.saver import Saver, Snapshot
-from pretrain.checkpoint.write import Parts, Sink
 from tests.support import checkpoints
 from tests.support.disks import fill
 

@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from data_prep.errors import UserError
 from data_prep.processes import leave
 from pretrain.data.feed import DeviceFeed
-from pretrain.engine import Engine, init_distributed
-from pretrain.faults import Fault, Faults
+from pretrain.engine.deepspeed_state import own_weights
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.guards.fault_injection import Fault, Faults
 from pretrain.guards.replicas import check_replicas
-from pretrain.live import own_weights
 from tests.distributed import varying_worker as varying
 from tests.distributed.gradients_worker import model
 from tests.distributed.layout_worker import record

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pretrain import agree, store
+from pretrain.distributed import rank_agreement, tcp_store
 
 
 class Payload:
@@ -28,21 +28,24 @@ class Payload:
 
 
 def main(folder: Path) -> None:
-    dist.init_process_group("gloo", init_method=store.INIT_METHOD)
+    dist.init_process_group("gloo", init_method=tcp_store.INIT_METHOD)
     rank = dist.get_rank()
     value = {"rank": rank, "text": "é" * 100 * rank, "list": [1.5, None, True]}
-    assert agree.all_gather_json(value) == [value | {"rank": 0, "text": ""}, value | {"rank": 1, "text": "é" * 100}]
-    assert agree.broadcast_json((rank, "x" * 10)) == [0, "x" * 10]
-    assert agree.broadcast_json(None) is None
+    assert rank_agreement.all_gather_json(value) == [
+        value | {"rank": 0, "text": ""},
+        value | {"rank": 1, "text": "é" * 100},
+    ]
+    assert rank_agreement.broadcast_json((rank, "x" * 10)) == [0, "x" * 10]
+    assert rank_agreement.broadcast_json(None) is None
 
-    payload, usual = pickle.dumps(Payload(folder / f"unpickled-{rank}")), agree._encoded
+    payload, usual = pickle.dumps(Payload(folder / f"unpickled-{rank}")), rank_agreement._encoded
     for hostile in (0, 1):
-        agree._encoded = sends(payload) if rank == hostile else usual
+        rank_agreement._encoded = sends(payload) if rank == hostile else usual
         with pytest.raises(RuntimeError, match=f"rank {hostile} sent something else than JSON"):
-            agree.all_gather_json(value)
-    agree._encoded = sends(payload) if rank == 0 else usual
+            rank_agreement.all_gather_json(value)
+    rank_agreement._encoded = sends(payload) if rank == 0 else usual
     with pytest.raises(RuntimeError, match="rank 0 sent something else than JSON"):
-        agree.broadcast_json(value)
+        rank_agreement.broadcast_json(value)
     assert list(folder.iterdir()) == []
     dist.barrier()
     dist.destroy_process_group()

@@ -17,10 +17,10 @@ from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_st
 
 from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
-from pretrain.checkpoint.write import write_parts
+from pretrain.checkpoint.part_writer import write_parts
 from pretrain.data.batch import Batch
-from pretrain.engine import Engine, init_distributed
-from pretrain.layout import Layout, layout_of
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.engine.resharding import Layout, layout_of
 from tests.distributed import varying_worker as varying
 from tests.distributed.gradients_worker import model, take_step
 

@@ -1,4 +1,4 @@
-"""One rank: bytes of weights, gradients and optimizer state under every ZeRO stage, beside those of pretrain.memory.
+"""One rank: bytes of weights, gradients and optimizer state under every ZeRO stage, and those that planning expects.
 
 `python -m tests.distributed.memory_worker`: fails where they differ.
 """
@@ -12,11 +12,11 @@ import torch.distributed as dist
 from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data.feed import DeviceFeed
-from pretrain.engine import Engine, init_distributed
-from pretrain.memory import Item, states
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.model.activation_memory import parameter_sizes
 from pretrain.model.encoder import Encoder
-from pretrain.model.memory import parameter_sizes
-from pretrain.model.shape import EncoderShape
+from pretrain.model.encoder_shape import EncoderShape
+from pretrain.planning.training_memory import Item, states
 from tests.distributed.varying_worker import global_batches
 
 # Odd sizes, so that what fills partitions up is seen, and parameters on either side of stage 3's threshold.

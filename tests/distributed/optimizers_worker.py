@@ -20,15 +20,15 @@ from torch import Tensor
 
 from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
-from pretrain.checkpoint.write import write_parts
+from pretrain.checkpoint.part_writer import write_parts
 from pretrain.config import Config, OptimConfig
-from pretrain.engine import Engine, init_distributed
-from pretrain.layout import exchange_weights, layout_of, live_pieces
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.engine.resharding import exchange_weights, layout_of, live_pieces
 from pretrain.model.encoder import Encoder
-from pretrain.model.shape import EncoderShape
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.optim import Described, build_optimizer, described
 from pretrain.optim.muon import Muon
-from pretrain.optim.shares import Piece
+from pretrain.optim.parameter_fragments import Piece
 from tests.distributed.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.distributed.varying_worker import global_batches
 from tests.support.optimizers import LR, MATRIX, NAMES, settings

@@ -14,11 +14,11 @@ from deepspeed.accelerator import get_accelerator
 
 from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
-from pretrain.checkpoint.write import write_parts
+from pretrain.checkpoint.part_writer import write_parts
 from pretrain.config import Config
 from pretrain.data.feed import DeviceFeed
-from pretrain.engine import Engine, init_distributed
-from pretrain.layout import layout_of
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.engine.resharding import layout_of
 from tests.distributed import varying_worker as varying
 from tests.distributed.gradients_worker import model, step_gradients
 from tests.distributed.layout_worker import record

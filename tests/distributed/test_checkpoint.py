@@ -10,8 +10,8 @@ import pytest
 from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.checkpoint import saver
-from pretrain.checkpoint.choose import newest_verified
-from pretrain.checkpoint.write import Parts, Sink
+from pretrain.checkpoint.choose_checkpoint import newest_verified
+from pretrain.checkpoint.part_writer import Parts, Sink
 from tests.support import checkpoints, kills
 from tests.support.checkpoints import MODEL, OPTIMIZER
 from tests.support.ranks import run_ranks

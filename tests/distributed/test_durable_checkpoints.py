@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from pretrain import checkpoint
-from pretrain.checkpoint import remote
+from pretrain.checkpoint import remote_copies
 from pretrain.config.run import CheckpointConfig
 from tests.support import checkpoints
 from tests.support.durable import recorded
@@ -35,12 +35,12 @@ def test_a_checkpoint_is_durable(folder, asynchronous):
 def test_a_fetched_checkpoint_is_durable(folder, tmp_path):
     original = checkpoints.make_checkpoint(folder, 1)
     url = f"file://{tmp_path}/copies"
-    copies = remote.RemoteCopies(CheckpointConfig(remote=url), 0)
+    copies = remote_copies.RemoteCopies(CheckpointConfig(remote=url), 0)
     copies.push(original)
     copies.close()
     shutil.rmtree(original)
     with recorded(folder) as writes:
-        assert remote.fetch_newest(url, folder, print) == original
+        assert remote_copies.fetch_newest(url, folder, print) == original
     assert writes.problems() == []
 
 

@@ -11,12 +11,12 @@ from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
 from pretrain.data.mixture import MixturePosition
-from pretrain.data.sources import Sources
 from pretrain.data.stream import Position
+from pretrain.data.training_sources import Sources
 from pretrain.guards.resume_state import ResumeState
 from pretrain.model.weights_file import digest_of
 from pretrain.resume import checkpoint_state, find_start, start_state
-from pretrain.run_folder import RunFolder
+from pretrain.run.folder import RunFolder
 from tests.datasets import make_dataset
 from tests.support.checkpoints import commit
 from tests.unit.test_collocations import written

@@ -29,7 +29,7 @@ def test_an_asynchronous_checkpoint_is_that_of_its_step(saved, layout):
 
 
 def test_every_file_is_one_that_the_restricted_unpickler_reads(saved):
-    from pretrain.layout import load_file
+    from pretrain.engine.resharding import load_file
 
     files = list(saved.rglob("meanwhile/**/*.pt"))
     assert len(files) >= 2 * len(RUNS)

@@ -14,7 +14,7 @@ from deepspeed.utils import safe_get_full_fp32_param
 from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data.batch import Batch
-from pretrain.engine import Engine, init_distributed
+from pretrain.engine.engine import Engine, init_distributed
 from pretrain.model.encoder import Encoder
 from tests.distributed.gradients_worker import VOCABULARY, model, step_gradients
 

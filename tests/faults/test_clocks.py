@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pretrain import checkpoint
-from pretrain.journal import Entry, read_journal
-from pretrain.run_folder import RunFolder
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Entry, read_journal
 from tests.soak.journal import read_lines
 from tests.soak.soak import assert_tracked_once
 from tests.support import faulty, runs

@@ -15,11 +15,11 @@ import tarfile
 import numpy as np
 import pytest
 
-from data_prep import format
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import BLOCK_RECORD, INDEX_HEADER, ShardInfo, index_fingerprint, xxh3
-from data_prep.reader import Dataset
-from data_prep.verify import verify
+from data_prep.format import shard_format
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, ShardInfo, index_fingerprint, xxh3
+from data_prep.inspection.verify import verify
 from tests.datasets import make_dataset, tar_member
 
 
@@ -362,7 +362,7 @@ def test_manifest_that_is_no_object(dataset, text):
 
 
 def test_manifest_too_large_to_read(dataset, monkeypatch):
-    monkeypatch.setattr(format, "MAX_MANIFEST_BYTES", 100)
+    monkeypatch.setattr(shard_format, "MAX_MANIFEST_BYTES", 100)
     with pytest.raises(UserError, match="it has more than 100 bytes"):
         Dataset(dataset.path)
 

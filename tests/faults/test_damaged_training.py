@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.reader import Dataset
-from pretrain.journal import read_journal
+from data_prep.format.reader import Dataset
+from pretrain.run.journal import read_journal
 from tests.support import runs
 
 STEPS = 6

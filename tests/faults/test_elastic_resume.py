@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.reader import Dataset
+from data_prep.format.reader import Dataset
 from pretrain import checkpoint
-from pretrain.data.inspect import documents_of
-from pretrain.journal import read_journal
-from pretrain.replay import replay
+from pretrain.data.batch_view import documents_of
+from pretrain.reporting.batch_replay import replay
+from pretrain.run.journal import read_journal
 from tests.support import runs
 
 pytestmark = pytest.mark.slow

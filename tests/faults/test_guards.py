@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from pretrain import checkpoint
-from pretrain.journal import read_journal
-from pretrain.replay import replay
+from pretrain.reporting.batch_replay import replay
+from pretrain.run.journal import read_journal
 from tests.support import runs
 
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from pretrain import checkpoint
-from pretrain.journal import read_journal
+from pretrain.run.journal import read_journal
 from tests.support import runs
 from tests.support.checkpoints import must_be_committed
 
@@ -111,7 +111,7 @@ def test_sigkill_of_a_launcher_is_a_failure_and_leaves_no_orphan(data, tmp_path,
     process = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2", real=True)
     runs.wait_for_step(run, 3)
     (launcher,) = psutil.Process(process.pid).children()
-    assert "launchers.ranks" in launcher.cmdline()
+    assert "launchers.local.start_ranks" in launcher.cmdline()
     (launcher if victim == "starter" else process).kill()
     assert process.wait(timeout=60) == (1 if victim == "starter" else -9)
     deadline = time.monotonic() + 60

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from data_prep.plan import Settings, read_plan
-from data_prep.pool import Workers
-from data_prep.prepare import do_tasks, finished, merge_tasks, plan_only
-from data_prep.reader import Dataset
-from data_prep.tokenizer import train
-from data_prep.verify import verify
+from data_prep.format.reader import Dataset
+from data_prep.inspection.verify import verify
+from data_prep.jobs.preparation_plan import Settings, read_plan
+from data_prep.jobs.prepare import do_tasks, finished, merge_tasks, plan_only
+from data_prep.jobs.process_pool import Workers
+from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
 
@@ -167,7 +167,7 @@ def test_a_killed_stage_of_a_deduplication_changes_nothing(tmp_path, tokenizer, 
     out = tmp_path / "out"
     paths = {"scan": "prep/scan/00001.json", "resolve": "prep/drop/00001.near.npy", "task": "prep/tasks/00001.json"}
     code = (
-        "import sys; from pathlib import Path; from data_prep.plan import Settings; "
+        "import sys; from pathlib import Path; from data_prep.jobs.preparation_plan import Settings; "
         "from tests.support.prep import prepare_files; "
         "prepare_files([Path(sys.argv[1])], Path(sys.argv[2]), Path(sys.argv[3]), 1, Settings(deduplicate='near'), "
         "task_bytes=20_000)"

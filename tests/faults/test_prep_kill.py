@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.plan import Settings
-from data_prep.tokenizer import train
+from data_prep.jobs.preparation_plan import Settings
+from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import jsonl, prepare_files, texts, tree
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from data_prep.plan import Settings
+from data_prep.jobs.preparation_plan import Settings
 from tests.support.prep import prepare_files
 if __name__ == "__main__":
     corpus, out = map(Path, sys.argv[1:3])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pretrain.run_folder import RunFolder
+from pretrain.run.folder import RunFolder
 from tests.support import runs
 
 

@@ -9,7 +9,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from pretrain.curriculum import BatchShape, Stage
+from pretrain.data.phases import BatchShape, Stage
 from pretrain.data.stream import PLAN_VERSION
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.masks import token_masking

@@ -6,8 +6,8 @@
 import torch
 
 from data_prep.processes import leave
-from pretrain.engine import Engine, init_distributed
-from pretrain.layout import live_pieces
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.engine.resharding import live_pieces
 from tests.distributed import varying_worker as varying
 from tests.distributed.gradients_worker import model
 from tests.distributed.guards_worker import faulty, step

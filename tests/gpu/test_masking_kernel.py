@@ -56,7 +56,7 @@ def test_ties_among_draws(strategy):
 
 @pytest.mark.parametrize("strategy", ["token", "mix"])
 def test_a_captured_graph_masks_what_its_tensors_hold(strategy):
-    from pretrain.masking.kernel import DeviceMasking
+    from pretrain.masking.gpu_masking import DeviceMasking
 
     masking = objective(strategy, 0.3)
     mask = DeviceMasking(masking, torch.device("cuda"))
@@ -80,7 +80,7 @@ def test_a_captured_graph_masks_what_its_tensors_hold(strategy):
 
 @pytest.mark.parametrize("strategy", ["token", "span"])
 def test_the_host_waits_for_nothing(strategy):
-    from pretrain.masking.kernel import DeviceMasking
+    from pretrain.masking.gpu_masking import DeviceMasking
 
     masking = objective(strategy, 0.3)
     rows = rows_of_all_kinds(16, 128, seed=0)

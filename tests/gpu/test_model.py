@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pretrain.model.encoder import Encoder
-from pretrain.model.shape import EncoderShape
+from pretrain.model.encoder_shape import EncoderShape
 
 SEQ_LEN = 256
 LENGTHS = [256, 100, 120, 36, 200, 56, 17, 239]

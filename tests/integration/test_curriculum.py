@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pretrain.journal import Entry, read_journal
-from pretrain.replay import replay
+from pretrain.reporting.batch_replay import replay
+from pretrain.run.journal import Entry, read_journal
 from tests.datasets import make_dataset
 from tests.support import runs
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.journal import read_journal
-from pretrain.replay import replay
+from pretrain.reporting.batch_replay import replay
+from pretrain.run.journal import read_journal
 from tests.support import runs, text_data
 
 pytest.importorskip("triton", reason="the kernel needs triton, which is for Linux")

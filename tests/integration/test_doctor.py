@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launchers.doctor import gpus, storage, tracking
+from launchers.doctor import file_system_checks, gpu_checks, tracking_checks
 from launchers.doctor.finding import Check, Finding
 from launchers.doctor.run_checks import run_checks
 from pretrain.config.run import TrackConfig
@@ -51,7 +51,7 @@ def statuses(findings: dict[str, Finding]) -> dict[str, str]:
 
 
 def test_a_sound_disk(tmp_path):
-    findings = found(storage.write_checks("disk", tmp_path / "not" / "yet"))
+    findings = found(file_system_checks.write_checks("disk", tmp_path / "not" / "yet"))
     assert findings["disk: lock"].status == "ok"
     assert "is committed in" in findings["disk: writes"].value
     assert findings["disk: speed"].value.endswith("MB/s")
@@ -61,17 +61,17 @@ def test_a_sound_disk(tmp_path):
 def test_a_disk_that_cannot_be_written(tmp_path):
     with mounted(tmp_path / "disk", "4m") as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        findings = found(storage.write_checks("disk", disk))
+        findings = found(file_system_checks.write_checks("disk", disk))
     assert statuses(findings) == {"room": "fail", "writes": "fail"}  # 4 MB are no room either
     assert "Read-only file system" in findings["disk: writes"].value
 
 
 def test_a_full_disk(tmp_path):
     with mounted(tmp_path / "disk", "2g") as disk:
-        assert statuses(found(storage.write_checks("disk", disk)))["room"] == "warn"  # in memory
+        assert statuses(found(file_system_checks.write_checks("disk", disk)))["room"] == "warn"  # in memory
     with mounted(tmp_path / "full", "4m") as disk:
         filler = fill(disk)
-        findings = found(storage.write_checks("disk", disk))
+        findings = found(file_system_checks.write_checks("disk", disk))
         assert list(disk.iterdir()) == [filler], "nothing is left"
     assert statuses(findings) == {"room": "fail", "writes": "fail"}
     assert "No space left" in findings["disk: writes"].value
@@ -162,7 +162,7 @@ def answering(wanted: str | None, address: str = "127.0.0.1") -> Iterator[Answer
 
 
 def tracked(uri: str) -> dict[str, Finding]:
-    return found(tracking.checks(TrackConfig(uri=uri)))
+    return found(tracking_checks.checks(TrackConfig(uri=uri)))
 
 
 def test_a_server_that_does_not_answer(monkeypatch):
@@ -193,8 +193,8 @@ def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setattr(gpus, "torch_cuda", lambda: "13.0")
-    findings = found(gpus.checks("bf16"))
+    monkeypatch.setattr(gpu_checks, "torch_cuda", lambda: "13.0")
+    findings = found(gpu_checks.checks("bf16"))
     assert findings["gpus"].value == "2 of driver 570.86.15: NVIDIA H200"
     assert findings["gpu 0"].status == "ok"
     assert findings["gpu 1"].status == "fail"
@@ -203,8 +203,8 @@ def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
     assert "supports CUDA 12.8" in findings["torch build"].value
 
     program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18\n")
-    assert "mismatch" in found(gpus.checks(None))["gpus"].value
-    assert found(gpus.checks(None))["torch build"].status == "warn"
+    assert "mismatch" in found(gpu_checks.checks(None))["gpus"].value
+    assert found(gpu_checks.checks(None))["torch build"].status == "warn"
 
 
 @pytest.mark.slow

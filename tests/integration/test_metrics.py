@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from pretrain.journal import Entry, read_journal
-from pretrain.overview import page_of, summarize
-from pretrain.replay import replay
-from pretrain.run_folder import RunFolder
+from pretrain.reporting.batch_replay import replay
+from pretrain.reporting.run_summary import page_of, summarize
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Entry, read_journal
 from pretrain.tracking import load_record
 from tests.datasets import SPECIAL_IDS, make_dataset
 from tests.soak.soak import assert_same_checkpoint

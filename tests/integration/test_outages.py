@@ -16,12 +16,12 @@ from types import SimpleNamespace
 import pytest
 
 from data_prep.errors import UserError
-from pretrain import reporting
 from pretrain.config import Config
-from pretrain.journal import Entry, format_entry
-from pretrain.run_folder import RunFolder
-from pretrain.tracking import OFFLINE, RunRecord, Tracker, runs, sync, thread
-from pretrain.tracking.target import connect
+from pretrain.reporting import reporter
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Entry, format_entry
+from pretrain.tracking import OFFLINE, RunRecord, Tracker, forwarder_thread, mlflow_runs, sync
+from pretrain.tracking.tracking_target import connect
 from tests.support import runs as trainings
 from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
 from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
@@ -37,8 +37,8 @@ def _quick_and_without_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "4")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.1)
-    monkeypatch.setattr(thread, "_LONGEST_BACK_OFF_SECONDS", 0.3)
+    monkeypatch.setattr(forwarder_thread, "SECONDS_BETWEEN_SENDS", 0.1)
+    monkeypatch.setattr(forwarder_thread, "_LONGEST_BACK_OFF_SECONDS", 0.3)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_no_call_of_the_loop_waits_for_the_network(
     sections = {"run": {"dir": run_dir}, "data": {"train": "data"}, "train": {"steps": 2000}}
     config = Config.model_validate(sections | {"track": {"uri": proxy.uri, "experiment": "waiting"}})
     proxy.mode = "hold"
-    told = reporting.Reporting(
+    told = reporter.Reporting(
         config,
         RunFolder(run_dir),
         SimpleNamespace(fingerprint="0", datasets=()),
@@ -208,16 +208,16 @@ def test_children_that_begin_at_once_share_one_parent(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All look for the parent before any has made it, so that each makes one."""
-    together, tagged, first = threading.Barrier(5), runs._tagged, threading.local()
+    together, tagged, first = threading.Barrier(5), mlflow_runs._tagged, threading.local()
 
     def wait_before_making(*arguments: object) -> list[object]:
         found = tagged(*arguments)  # type: ignore[arg-type]
-        if arguments[2] == runs._STUDY_TAG and not hasattr(first, "done"):
+        if arguments[2] == mlflow_runs._STUDY_TAG and not hasattr(first, "done"):
             first.done = True
             together.wait(30)
         return found  # type: ignore[return-value]
 
-    monkeypatch.setattr(runs, "_tagged", wait_before_making)
+    monkeypatch.setattr(mlflow_runs, "_tagged", wait_before_making)
     trackers = []
     for name in "abcde":
         (tmp_path / name).mkdir()
@@ -284,7 +284,7 @@ def test_a_frozen_server_is_a_request_that_hangs(
     tracker.close(60, "FINISHED")
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)
     client, experiment = connect((server.uri, "demo"))
-    assert len(runs._tagged(client, experiment, runs._KEY_TAG, record_of(run_dir).key)) == 1
+    assert len(mlflow_runs._tagged(client, experiment, mlflow_runs._KEY_TAG, record_of(run_dir).key)) == 1
 
 
 @pytest.mark.slow

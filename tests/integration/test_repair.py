@@ -10,21 +10,21 @@ import torch
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from data_prep.reader import Dataset
+from data_prep.format.reader import Dataset
 from launchers.app import app
 from pretrain import checkpoint
 from pretrain.config import load_config
-from pretrain.curriculum import stages_of
 from pretrain.data.batch import Batch
-from pretrain.data.inspect import documents_of
-from pretrain.data.sources import open_sources, training_loader
-from pretrain.fits import check_fits
-from pretrain.journal import read_journal
+from pretrain.data.batch_view import documents_of
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import open_sources, training_loader
+from pretrain.guards.resume_rules import check_fits
 from pretrain.masking.rows import IGNORED
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import encoder_shape
 from pretrain.model.families import hugging_face_model
-from pretrain.model.shape import encoder_shape
-from pretrain.replay import replay
+from pretrain.reporting.batch_replay import replay
+from pretrain.run.journal import read_journal
 from tests.support import runs, text_data
 
 STEPS = 4

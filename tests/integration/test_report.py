@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, BertLMHeadModel
 
-from pretrain.data.inspect import Document
-from pretrain.export import export_run
-from pretrain.report_page.collect import collect
+from pretrain.data.batch_view import Document
+from pretrain.export.hugging_face_export import export_run
+from pretrain.reporting.page_data import collect
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium, opened
 from tests.support.report_runs import eventful, prediction_lines, write_run

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from launchers import runs as seen_runs
-from pretrain.threads import threads_of, usable_cores
+from launchers.watch import run_table as seen_runs
+from pretrain.distributed.threads import threads_of, usable_cores
 from tests.support import runs
 from tests.support.forked import ROOT
 
@@ -18,7 +18,7 @@ PHASES = ("loading libraries", "reading the data set", "building the model", "fi
 # Packages that no step needs, most of which take a second or so to import.
 LATE = (
     *("mlflow.tracking", "torch._dynamo", "torch._inductor", "transformers", "matplotlib", "scipy", "pandas"),
-    "pretrain.report_page",
+    "pretrain.reporting.html_page",
 )
 
 

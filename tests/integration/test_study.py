@@ -10,10 +10,10 @@ import pytest
 import yaml
 from selenium.webdriver.common.by import By
 
-from launchers.study.definition import open_study
-from launchers.study.report import write_study_report
-from launchers.study.run import run_study
-from pretrain.journal import read_journal
+from evaluation.study.comparison_report import write_study_report
+from evaluation.study.study_file import open_study
+from evaluation.study.study_runner import run_study
+from pretrain.run.journal import read_journal
 from tests.datasets import make_dataset
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium

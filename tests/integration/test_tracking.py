@@ -16,11 +16,11 @@ import pytest
 
 from data_prep.errors import UserError
 from launchers.doctor.run_checks import run_checks
-from launchers.doctor.tracking import checks as tracking_checks
+from launchers.doctor.tracking_checks import checks as tracking_checks
 from pretrain.config.run import TrackConfig
-from pretrain.journal import Journal
-from pretrain.tracking import RunRecord, Tracker, load_record, sync, thread
-from pretrain.tracking.sender import Sender
+from pretrain.run.journal import Journal
+from pretrain.tracking import RunRecord, Tracker, forwarder_thread, load_record, sync
+from pretrain.tracking.journal_forwarder import Sender
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Forked
 from tests.support.mlflow_server import Server, all_runs, history
@@ -31,7 +31,7 @@ from tests.support.tracked import append, expected, record_of, run_id, start
 def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.2)
+    monkeypatch.setattr(forwarder_thread, "SECONDS_BETWEEN_SENDS", 0.2)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.tracking import RECORD_NAME, thread
+from pretrain.tracking import RECORD_NAME, forwarder_thread
 from tests.support.mlflow_server import Server, ask
 from tests.support.tracked import append, start
 
@@ -20,7 +20,7 @@ SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----"
 def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    monkeypatch.setattr(thread, "SECONDS_BETWEEN_SENDS", 0.2)
+    monkeypatch.setattr(forwarder_thread, "SECONDS_BETWEEN_SENDS", 0.2)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from pretrain.run_folder import RunFolder
+from pretrain.run.folder import RunFolder
 from tests.soak.journal import last_step
 from tests.support.forked import Forked
 
@@ -64,7 +64,7 @@ def find_family(command: Forked, processes: int) -> Family | None:
 
     if not _wait(complete, command):
         return None
-    launcher = next(child for child in found if "launchers.ranks" in child.cmdline())
+    launcher = next(child for child in found if "launchers.local.start_ranks" in child.cmdline())
     ranks = sorted((child for child in found if child != launcher), key=lambda child: child.cmdline()[3])
     return Family(command, launcher, ranks)
 

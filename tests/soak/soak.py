@@ -13,7 +13,7 @@ import torch
 
 from pretrain import checkpoint
 from pretrain.config import load_config
-from pretrain.run_folder import RunFolder
+from pretrain.run.folder import RunFolder
 from tests.soak import faults
 from tests.soak.faults import HARD, SOFT, Fault
 from tests.soak.journal import last_step, read_lines, results, training_steps

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pretrain.curriculum import BatchShape
 from pretrain.data.batch import Batch
 from pretrain.data.mixture import MixturePosition
+from pretrain.data.phases import BatchShape
 from pretrain.data.stream import Position
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.masks import token_masking

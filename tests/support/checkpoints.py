@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pretrain import checkpoint
+from pretrain.checkpoint.part_writer import Parts, Sink, write_parts
 from pretrain.checkpoint.saver import Saver, Snapshot
-from pretrain.checkpoint.write import Parts, Sink, write_parts
 from pretrain.config.run import CheckpointConfig
 
 MODEL = "deepspeed/model.pt"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from pretrain.masking.draws import of_columns, wide
-from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import WORD_START, Masked, Rows
 from pretrain.masking.selection import count, fixed, select_tokens, select_units
@@ -146,7 +146,7 @@ def mask_on(device: str, masking: MaskedTokens, rows: Rows, rate: float) -> Mask
     """What the kernel makes of rows; memory that it leaves out is not zero."""
     import torch
 
-    from pretrain.masking.kernel import DeviceMasking
+    from pretrain.masking.gpu_masking import DeviceMasking
 
     mask = DeviceMasking(masking, torch.device(device))
     out = mask.empty(*rows.tokens.shape)
@@ -161,7 +161,7 @@ def refusals(masking: MaskedTokens, rows: Rows) -> list[str]:
     """What the kernel says to tensors that do not fit, one after the other."""
     import torch
 
-    from pretrain.masking.kernel import DeviceMasking
+    from pretrain.masking.gpu_masking import DeviceMasking
 
     mask = DeviceMasking(masking, torch.device("cpu"))
     tokens, units, places, rate = device_inputs(masking, rows, 0.15, "cpu")

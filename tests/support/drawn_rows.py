@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED, Masked, Rows
 from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
 from pretrain.masking.vocabulary import Vocabulary

@@ -6,8 +6,8 @@ from transformers import PreTrainedModel
 
 from pretrain.masking.rows import IGNORED
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.families import MODELS, from_hugging_face, hugging_face_config, shape_of
-from pretrain.model.shape import EncoderShape
 
 SEQ_LEN = 24
 DOCUMENTS = [[24], [9, 12, 3], [10, 14]]  # lengths, row by row; each row is full

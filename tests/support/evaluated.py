@@ -22,8 +22,8 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from data_prep.plan import Settings
-from data_prep.tokenizer import train
+from data_prep.jobs.preparation_plan import Settings
+from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import prepare_files
 from tests.support.text_data import sentences
 

@@ -2,7 +2,7 @@
 
 `python -u -m tests.support.fork_server SOCKET PADDING` answers on the socket of that descriptor; tests.support.forked
 is its other side. A request starts `python -m MODULE ARGUMENTS...` as a process in a session of its own. What the
-command line starts (launchers.ranks), and what that starts (the ranks), are forked likewise, each by the process that
+command line starts (start_ranks), and what that starts (the ranks), are forked likewise, each by the process that
 would have started it: parents, sessions, signals, environments and exit codes are those of the command. PADDING makes
 room for the command line that `ps` and psutil show of a forked process.
 """
@@ -32,12 +32,12 @@ MODULES = (
     "alembic.command",
     "deepspeed.module_inject.auto_ep_layer",
     "deepspeed.runtime.zero.muon.muon_optimizer",
-    "launchers.local",
-    "launchers.ranks",
+    "launchers.local.local_launch",
+    "launchers.local.start_ranks",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
     "mlflow.store.tracking.sqlalchemy_workspace_store",
-    "pretrain.export",
+    "pretrain.export.hugging_face_export",
     "pretrain.session",
     "sqlalchemy.dialects.sqlite",
     "transformers.models.bert.modeling_bert",
@@ -106,8 +106,8 @@ def be_module(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
     sys.argv = list(command)
     code = 1
     try:
-        if command[0] == "launchers.ranks":
-            sys.exit(importlib.import_module("launchers.ranks").main(command[1:]))
+        if command[0] == "launchers.local.start_ranks":
+            sys.exit(importlib.import_module("launchers.local.start_ranks").main(command[1:]))
         runpy.run_module(command[0], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as leaving:
@@ -197,7 +197,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(become_subreaper, 1)
     for name in MODULES:
         importlib.import_module(name)
-    for name in ("launchers.demo", "launchers.local", "launchers.ranks"):
+    for name in ("launchers.local.demo_run", "launchers.local.local_launch", "launchers.local.start_ranks"):
         importlib.import_module(name).subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from data_prep.reader import Dataset
+from data_prep.format.reader import Dataset
 from pretrain.config import Config
-from pretrain.curriculum import stages_of
-from pretrain.data.sources import held_out_loader
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import held_out_loader
 from pretrain.model.encoder import Encoder
 from tests.support import runs
 

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pretrain.kernels import PLAIN, Operations, operations
+from pretrain.kernels.rotary_tables import rotation
 from pretrain.masking.rows import IGNORED
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.head import LossOptions
-from pretrain.model.rotary import rotation
-from pretrain.model.shape import EncoderShape
 
 Errors = dict[str, tuple[float, float]]
 Made = tuple[dict[str, Tensor], Callable[..., tuple[Tensor, ...]]]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from pretrain.checkpoint import saver
-from pretrain.checkpoint.write import Parts
+from pretrain.checkpoint.part_writer import Parts
 from tests.support import checkpoints
 from tests.support.kills import kill_at_every_operation
 

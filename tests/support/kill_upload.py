@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pretrain.checkpoint import remote
+from pretrain.checkpoint import remote_copies
 from pretrain.config.run import CheckpointConfig
 from tests.support.kills import kill_at_every_operation
 
@@ -26,7 +26,7 @@ def _in_halves(source: Any, target: Any, length: int = 0) -> None:
 def _copy(checkpoints: Path, target: Path) -> None:
     shutil.copyfileobj = _in_halves
     shutil._USE_CP_SENDFILE = False  # type: ignore[attr-defined]
-    used = remote.RemoteCopies(CheckpointConfig(remote=f"file://{target}", keep=1), after_step=1)
+    used = remote_copies.RemoteCopies(CheckpointConfig(remote=f"file://{target}", keep=1), after_step=1)
     for step in (2, 3):
         used.push(checkpoints / f"step-{step:08d}")
         assert used._running is not None

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import WORD_START, Rows
 from pretrain.masking.units import Strategy, Tokens

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pretrain.masking.draws import of_columns, of_rows
-from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows
 from pretrain.masking.units import NGrams, Spans, Strategy, Tokens
 from pretrain.philox import Key

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.errors import DamagedData
-from pretrain.curriculum import BatchShape, Stage
 from pretrain.data.loader import Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
+from pretrain.data.phases import BatchShape, Stage
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader, Marks
 from pretrain.masking.rows import Objective

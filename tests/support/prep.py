@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.plan import Settings
-from data_prep.pool import Workers
-from data_prep.prepare import Prepared, Request, prepare
+from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.prepare import Prepared, Request, prepare
+from data_prep.jobs.process_pool import Workers
 from data_prep.sources import find_inputs
 from tests.support.runs import maskwright
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pretrain.journal import Entry, format_entry
+from pretrain.run.journal import Entry, format_entry
 from tests.support.runs import tiny_config
 
 SECONDS, TOKENS = 2.0, 900  # of a step; its batch has 1024 slots

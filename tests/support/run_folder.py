@@ -6,14 +6,14 @@ from typing import Any
 
 import yaml
 
+from pretrain.checkpoint.identity import batch_settings, identity_of
 from pretrain.config import load_config
-from pretrain.curriculum import stages_of
 from pretrain.data.batch import Batch
-from pretrain.data.checksum import batch_checksum
-from pretrain.data.sources import open_sources, training_loader
-from pretrain.identity import batch_settings, identity_of
-from pretrain.journal import Journal
-from pretrain.run_folder import RunFolder
+from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import open_sources, training_loader
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Journal
 from tests.support.runs import tiny_config
 
 STEPS, PROCESSES = 6, 2

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from launchers.study.commands import Stopped
-from launchers.study.define import define
-from launchers.study.definition import Study, continued, keep_study, open_study
-from launchers.study.run import run_study
+from evaluation.study.command_runner import Stopped
+from evaluation.study.define_study import define
+from evaluation.study.study_file import Study, continued, keep_study, open_study
+from evaluation.study.study_runner import run_study
 from pretrain.config import load_config
-from pretrain.journal import Entry, format_entry
-from pretrain.run_folder import EXIT_CODES
+from pretrain.run.folder import EXIT_CODES
+from pretrain.run.journal import Entry, format_entry
 from tests.datasets import make_dataset
 
 SECONDS = {"token": 1.0, "whole_word": 1.1, "span": 0.8}
@@ -23,7 +23,7 @@ ARMS = (["token", "span"], ["0.15"], ["80/10/10"])
 
 
 class Pretended:
-    """Stands for `launchers.study.commands.Commands`.
+    """Stands for `evaluation.study.command_runner.Commands`.
 
     called: the words of each command so far. losses: of an arm's held-out tokens, by its name.
     fails: command words with which one fails. stop_after: so many steps of a training, once.

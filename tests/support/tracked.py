@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.journal import Journal, parse_entry
+from pretrain.run.journal import Journal, parse_entry
 from pretrain.tracking import RunRecord, Tracker, load_record
 
 

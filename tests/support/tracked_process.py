@@ -4,13 +4,13 @@ import sys
 import time
 from pathlib import Path
 
-from pretrain.journal import Journal
-from pretrain.tracking import RunRecord, Tracker, thread
+from pretrain.run.journal import Journal
+from pretrain.tracking import RunRecord, Tracker, forwarder_thread
 
 
 def main(run: Path, uri: str, first: int, last: int) -> None:
     """Steps `first` to `last`; then close in at most two seconds, and print how long that took and when it was over."""
-    thread.SECONDS_BETWEEN_SENDS = 0.01
+    forwarder_thread.SECONDS_BETWEEN_SENDS = 0.01
     tracker = Tracker(run, RunRecord(uri, "demo", "first", {}, {}, artifacts=["config.yaml"]))
     tracker.start()
     journal = Journal(run / "journal.jsonl")

@@ -10,7 +10,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction, mangle_type
 
 from pretrain.kernels.fused import FUSED
-from pretrain.masking.kernel import _mask_row, _words, launch_sizes
+from pretrain.masking.gpu_masking import _mask_row, _words, launch_sizes
 
 
 @triton.jit(do_not_specialize=["key"])

@@ -10,12 +10,12 @@ import torch
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from evaluation.layers import layer_analysis
+from evaluation.layers.hidden_states import states_of
+from evaluation.layers.position_sample import Places, Sample, Settings, causal_sample, held_out_rows, masked_sample
 from launchers.app import app
-from pretrain.analysis import layers
-from pretrain.analysis.sample import Places, Sample, Settings, causal_sample, held_out_rows, masked_sample
-from pretrain.analysis.states import states_of
+from pretrain.export.resolve_model import is_causal, load_language_model
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model_folder import is_causal, load_language_model
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import source, wordpiece_set
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def rows_of(folder):
-    from data_prep.reader import Dataset
+    from data_prep.format.reader import Dataset
 
     dataset = Dataset(folder / "data")
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
@@ -61,11 +61,13 @@ def test_states_are_those_of_the_text_alone_at_each_position(folder, name, make)
             np.testing.assert_allclose(found[kind][:, number], expected, atol=1e-4)
 
 
-def planted(kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray, monkeypatch) -> layers.Found:
+def planted(
+    kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray, monkeypatch
+) -> layer_analysis.Found:
     number = np.arange(len(seen))
     sample = Sample(np.zeros((1, 1), np.int64), {kind: Places(number, number, seen, target, number % 10)}, np.arange(8))
-    monkeypatch.setattr(layers, "states_of", lambda *_: {kind: np.stack(states).astype(np.float32)})
-    return layers.analyze(None, sample, 0, SETTINGS)
+    monkeypatch.setattr(layer_analysis, "states_of", lambda *_: {kind: np.stack(states).astype(np.float32)})
+    return layer_analysis.analyze(None, sample, 0, SETTINGS)
 
 
 def test_a_token_that_is_forgotten_while_the_next_is_found_shows(monkeypatch):
@@ -82,7 +84,7 @@ def test_a_token_that_is_forgotten_while_the_next_is_found_shows(monkeypatch):
     assert told["target"][3] == 1
     assert found.layers == 3
     assert [one.entropy for one in found.information] == [
-        pytest.approx(layers.entropy(np.bincount(ids))) for ids in (seen, target)
+        pytest.approx(layer_analysis.entropy(np.bincount(ids))) for ids in (seen, target)
     ]
     cka = next(one for one in found.similarities if one.measure == "cka")
     assert cka.between[0].value > 0.4 > 10 * max(cka.chance)
@@ -173,7 +175,7 @@ def test_the_file_is_there_before_anything_is_printed(folder, tmp_path, monkeypa
         patched.setattr("launchers.commands.analyze_layers._print", broken)
         run(*words, "--out", tmp_path / "out")
     assert list(json.loads(out.read_text())["models"]) == [str(folder / "clm")]
-    monkeypatch.setattr("launchers.json_output.write_json", broken)
+    monkeypatch.setattr("launchers.display.json_output.write_json", broken)
     with pytest.raises(UserError, match=r"Cannot write to .*found\.json: broken pipe"):
         raise run(*words).exception
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from data_prep.reading import parse_json
-from launchers.doctor.node import print_value, values_by_task
-from launchers.hosts.check import read_hostfile
-from launchers.hosts.node import Request
-from launchers.hosts.probe import HostFacts
-from launchers.hosts.remote import MARK, HostsJob, read_answer
-from launchers.hosts.start import requests
+from data_prep.reading.untrusted_files import parse_json
+from launchers.doctor.node_report import print_value, values_by_task
+from launchers.hosts.host_checks import read_hostfile
+from launchers.hosts.host_entry import Request
+from launchers.hosts.host_probe import HostFacts
+from launchers.hosts.ssh import MARK, HostsJob, read_answer
+from launchers.hosts.start_hosts import requests
 from tests.support.forked import ROOT
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -80,7 +80,7 @@ def test_the_doctor_skips_damaged_results(text: str, capsys: pytest.CaptureFixtu
 
 def test_a_host_answers_a_damaged_request_in_one_line() -> None:
     request = '{"command": "true", "processes": 1, "cpu": true, "environment": {}}\n'
-    command = [sys.executable, "-m", "launchers.hosts.node"]
+    command = [sys.executable, "-m", "launchers.hosts.host_entry"]
     done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 1
     assert done.stderr == "error: the request to this host cannot be used: command is 'true', not a list\n"
@@ -93,7 +93,7 @@ def test_a_host_understands_what_it_is_asked() -> None:
 
 
 def test_a_probe_listens_and_connects() -> None:
-    command = [sys.executable, "-m", "launchers.hosts.probe"]
+    command = [sys.executable, "-m", "launchers.hosts.host_probe"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as probe:
         assert probe.stdin
         assert probe.stdout

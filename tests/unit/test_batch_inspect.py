@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pretrain.data.inspect import Prediction, RowArrays, difference, documents_of, rows_of
+from pretrain.data.batch_view import Prediction, RowArrays, difference, documents_of, rows_of
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking.rows import IGNORED

@@ -4,8 +4,8 @@ import pytest
 
 from pretrain.config import Config
 from pretrain.model.build import build, choose_ways
-from pretrain.model.description import describe, in_full
 from pretrain.model.encoder import Encoder
+from pretrain.model.model_description import describe, in_full
 from tests.datasets import tokenizer_info
 
 LEAST = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 1}}

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.config import Config
-from pretrain.data.inspect import Prediction, documents_of, rows_of
-from pretrain.masking.causal import CausalTokens
-from pretrain.masking.objective import objective_of, rate_at
-from pretrain.masking.policy import MaskedTokens
+from pretrain.data.batch_view import Prediction, documents_of, rows_of
+from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
+from pretrain.objectives.causal import CausalTokens
+from pretrain.objectives.choose_objective import objective_of, rate_at
 from tests.support import masks
 from tests.support.batches import batch_of
 

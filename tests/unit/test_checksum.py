@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.data.checksum import batch_checksum, row_hashes
+from pretrain.data.batch_checksum import batch_checksum, row_hashes
 from pretrain.data.device_checksum import device_checksum
 from pretrain.masking.rows import IGNORED
 from pretrain.philox import derive_key, draw

@@ -49,7 +49,7 @@ def test_documents_are_apart():
 
 
 def test_against_plain_python(monkeypatch):
-    monkeypatch.setattr("data_prep.cleaning.words._PART_WORDS", 7)
+    monkeypatch.setattr("data_prep.cleaning.word_hashes._PART_WORDS", 7)
     random.seed(0)
     sentences = [[random.choice("abc") for _ in range(random.randrange(14))] for _ in range(60)]
     documents = [[random.choice("abc") for _ in range(random.randrange(60))] for _ in range(300)]

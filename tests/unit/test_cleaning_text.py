@@ -19,8 +19,8 @@ from data_prep.cleaning.repetition import (
     repetitive,
     top_ngram_shares,
 )
-from data_prep.cleaning.text import REASONS, Cleaning, clean_all
-from data_prep.cleaning.words import split_words
+from data_prep.cleaning.text_filters import REASONS, Cleaning, clean_all
+from data_prep.cleaning.word_hashes import split_words
 from data_prep.errors import UserError
 
 DEMO = Path(__file__).parents[2] / "configs" / "demo" / "books.jsonl.zst"

@@ -14,21 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from data_prep import collocations
-from data_prep.collocation_list import Collocations, read_collocations, write_collocations
-from data_prep.collocations import Found, find_collocations
 from data_prep.errors import UserError
-from data_prep.reader import Dataset
+from data_prep.format.collocation_list import Collocations, read_collocations, write_collocations
+from data_prep.format.reader import Dataset
+from data_prep.inspection import collocation_search
+from data_prep.inspection.collocation_search import Found, find_collocations
 from launchers.app import app
+from pretrain.checkpoint.identity import batch_settings, differences, identity_of
 from pretrain.config import Config
-from pretrain.data.sources import check_run, open_sources
-from pretrain.identity import batch_settings, differences, identity_of
-from pretrain.masking.collocations import CollocationUnits, collocations_of, listed
-from pretrain.masking.objective import objective_of
+from pretrain.data.training_sources import check_run, open_sources
+from pretrain.masking.collocation_units import CollocationUnits, collocations_of, listed
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.units import Text
 from pretrain.masking.vocabulary import Vocabulary
-from pretrain.replay import replay
+from pretrain.objectives.choose_objective import objective_of
+from pretrain.reporting.batch_replay import replay
 from tests.datasets import make_dataset
 from tests.support.masks import rows_of
 from tests.support.run_folder import make_run
@@ -114,7 +114,7 @@ def text(tmp_path) -> tuple[Dataset, list[list[Word]]]:
 
 @pytest.mark.parametrize(("min_count", "max_words", "together"), [(2, 5, 7), (3, 2, 1 << 22), (4, 3, 100)])
 def test_pmi_is_the_least_over_all_segmentations(text, min_count, max_words, together, monkeypatch):
-    monkeypatch.setattr(collocations, "_TOGETHER", together)
+    monkeypatch.setattr(collocation_search, "_TOGETHER", together)
     dataset, runs = text
     found = find(dataset, min_count=min_count, max_words=max_words)
     wanted = {n: one for n, one in rated(runs, min_count, max_words).items() if round(one[1], 4) > 0}

@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from launchers.app import app
-from launchers.usage import examples
+from launchers.display.usage_errors import examples
 from tests.support.in_process import command
 from tests.unit.test_docs import check_command
 

@@ -10,7 +10,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from pretrain.model.encoder import Encoder
-from pretrain.model.shape import EncoderShape
+from pretrain.model.encoder_shape import EncoderShape
 from tests.support.streams import stream
 
 SEQ_LEN = 16

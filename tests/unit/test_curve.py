@@ -7,9 +7,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from pretrain.journal import Entry
-from pretrain.measured import measured_of, smooth
-from pretrain.png_charts import draw_run
+from pretrain.reporting.png_charts import draw_run
+from pretrain.run.journal import Entry
+from pretrain.run.journal_table import measured_of, smooth
 
 
 def entries(n: int) -> list[Entry]:

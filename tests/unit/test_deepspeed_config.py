@@ -7,7 +7,7 @@ from deepspeed.utils.config import get_timers_config
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.deepspeed_config import bucket_size, deepspeed_config
+from pretrain.engine.deepspeed_config import bucket_size, deepspeed_config
 
 
 def config_of(**sections):

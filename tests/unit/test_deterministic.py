@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from pretrain.config import OptimConfig
-from pretrain.engine import make_deterministic
+from pretrain.engine.engine import make_deterministic
 from pretrain.model.encoder import Encoder
-from pretrain.model.shape import EncoderShape
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.optim import build_optimizer
 from tests.support.batches import SEQ_LEN, batches
 

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor import gpus, storage
+from launchers.doctor import file_system_checks, gpu_checks
+from launchers.doctor.check_list import all_checks
 from launchers.doctor.finding import Check, Finding, worst
-from launchers.doctor.report import as_json, line
+from launchers.doctor.findings_table import as_json, line
 from launchers.doctor.run_checks import run_checks
-from launchers.doctor.subjects import all_checks
 from launchers.slurm.client import parse_settings
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
@@ -54,7 +54,7 @@ def test_a_check_that_crashes_or_hangs_is_a_finding():
 
 def test_a_hanging_check_leaves_no_process_and_no_file(tmp_path):
     def look():
-        with storage._scratch(tmp_path):
+        with file_system_checks._scratch(tmp_path):
             subprocess.Popen(["sleep", "4321"])
             time.sleep(60)
         yield Finding("never", "ok", "")
@@ -120,7 +120,7 @@ def test_random_output_of_programs_does_no_harm():
     for _ in range(200):
         text = "".join(draw.choice("ab01|=,*\n -.") for _ in range(80))
         parse_settings(text)
-        gpus.parse_gpus(text)
+        gpu_checks.parse_gpus(text)
 
 
 def test_every_line_is_documented():

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
-from launchers.doctor import gpus
+from launchers.doctor import gpu_checks
 from tests.support.doctor import status
 
 GPU = "0, NVIDIA H200, 580.65.06, 143771, 4, 9.0, Disabled, 0"
 
 
-def gpu(**changes: str) -> gpus.Gpu:
-    return dataclasses.replace(gpus.parse_gpus(GPU)[0], **changes)
+def gpu(**changes: str) -> gpu_checks.Gpu:
+    return dataclasses.replace(gpu_checks.parse_gpus(GPU)[0], **changes)
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ def gpu(**changes: str) -> gpus.Gpu:
     ],
 )
 def test_gpus(changes, expected):
-    assert status(gpus.judge_gpu(gpu(**changes), "bf16")) == expected
+    assert status(gpu_checks.judge_gpu(gpu(**changes), "bf16")) == expected
 
 
 def test_older_gpus_train_in_fp16():
-    assert status(gpus.judge_gpu(gpu(capability="7.5"), "fp16")) == "ok"
-    assert gpus.parse_gpus("No devices were found\n") == []
+    assert status(gpu_checks.judge_gpu(gpu(capability="7.5"), "fp16")) == "ok"
+    assert gpu_checks.parse_gpus("No devices were found\n") == []
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_older_gpus_train_in_fp16():
     ],
 )
 def test_torch_against_the_driver(build, driver, count, expected):
-    assert status(gpus.judge_build(build, driver, count)) == expected
+    assert status(gpu_checks.judge_build(build, driver, count)) == expected

@@ -2,9 +2,9 @@
 
 import pytest
 
-from launchers.doctor import machine
-from pretrain.node_checks import check_memory, check_room, check_writes
-from pretrain.threads import Cores, Threads
+from launchers.doctor import machine_checks
+from pretrain.distributed.threads import Cores, Threads
+from pretrain.planning.node_checks import check_memory, check_room, check_writes
 from tests.support.doctor import status
 
 GIB = 1 << 30
@@ -15,7 +15,7 @@ GIB = 1 << 30
     [(8, 64, 8, "ok"), (8, 8, 8, "ok"), (8, 8, 16, "warn"), (2, 8, 8, "warn"), (1, 8, 1, "warn"), (1, 1, 1, "ok")],
 )
 def test_cores(usable, present, threads, expected):
-    finding = machine.judge_cores(Cores(usable, "a quota"), present, Threads(threads, "a share"))
+    finding = machine_checks.judge_cores(Cores(usable, "a quota"), present, Threads(threads, "a share"))
     assert status(finding) == expected
     assert finding.value.startswith(f"{usable} of {present} usable; a run with 1 process has {threads} thread")
 
@@ -24,12 +24,12 @@ def test_memory_and_limits():
     assert status(check_memory(64 * GIB, 60 * GIB)) == "ok"
     assert status(check_memory(64 * GIB, int(1.9 * GIB))) == "warn"
     assert status(check_memory(64 * GIB, GIB)) == "fail", "less than 2 %"
-    assert status(machine.judge_shm(64 << 20, 64 << 20)) == "fail"
-    assert status(machine.judge_shm(GIB, GIB // 2)) == "warn"
-    assert status(machine.judge_shm(8 * GIB, 8 * GIB)) == "ok"
-    assert status(machine.judge_files(1024, 524288)) == "warn"
-    assert "ulimit -n 2048" in machine.judge_files(1024, 2048).advice
-    assert status(machine.judge_files(-1, -1)) == "ok"
+    assert status(machine_checks.judge_shm(64 << 20, 64 << 20)) == "fail"
+    assert status(machine_checks.judge_shm(GIB, GIB // 2)) == "warn"
+    assert status(machine_checks.judge_shm(8 * GIB, 8 * GIB)) == "ok"
+    assert status(machine_checks.judge_files(1024, 524288)) == "warn"
+    assert "ulimit -n 2048" in machine_checks.judge_files(1024, 2048).advice
+    assert status(machine_checks.judge_files(-1, -1)) == "ok"
 
 
 def test_folders(tmp_path):
@@ -43,9 +43,9 @@ def test_folders(tmp_path):
 
 
 def test_network():
-    assert status(machine.judge_host_name("n1", ["127.0.1.1", "10.0.0.1"])) == "ok"
-    assert status(machine.judge_host_name("n1", ["127.0.1.1", "::1"])) == "warn"
-    assert status(machine.judge_host_name("n1", [])) == "warn"
+    assert status(machine_checks.judge_host_name("n1", ["127.0.1.1", "10.0.0.1"])) == "ok"
+    assert status(machine_checks.judge_host_name("n1", ["127.0.1.1", "::1"])) == "warn"
+    assert status(machine_checks.judge_host_name("n1", [])) == "warn"
     present = ["eth0", "ib0", "lo"]
     for named, expected in {
         "eth0": "ok",
@@ -55,5 +55,5 @@ def test_network():
         "eth,ib": "ok",
         "^lo": "ok",
     }.items():
-        assert status(machine.judge_interface("eth0", present, {"NCCL_SOCKET_IFNAME": named})) == expected, named
-    assert status(machine.judge_interface(None, present, {})) == "warn"
+        assert status(machine_checks.judge_interface("eth0", present, {"NCCL_SOCKET_IFNAME": named})) == expected, named
+    assert status(machine_checks.judge_interface(None, present, {})) == "warn"

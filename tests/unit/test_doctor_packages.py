@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from launchers.doctor import packages
+from launchers.doctor import package_checks
 from pretrain.config import Config
 from tests.support.doctor import status
 
@@ -14,36 +14,36 @@ from tests.support.doctor import status
     [("2.11.0+cu130", "ok"), ("2.13.5", "ok"), ("2.14.0", "fail"), ("2.10.9", "fail"), (None, "fail")],
 )
 def test_versions(installed, expected):
-    finding = packages.judge_version("torch<2.14,>=2.11", installed)
+    finding = package_checks.judge_version("torch<2.14,>=2.11", installed)
     assert status(finding) == expected
     assert expected == "ok" or "torch<2.14,>=2.11" in finding.advice
 
 
 def test_python_and_what_is_not_needed():
-    assert status(packages.judge_python("3.10.1", ">=3.10", "Linux-6")) == "ok"
-    assert status(packages.judge_python("3.9.18", ">=3.10", "Linux-6")) == "fail"
-    assert status(packages.judge_python("3.12.1", ">=3.10", "macOS-14")) == "warn"
+    assert status(package_checks.judge_python("3.10.1", ">=3.10", "Linux-6")) == "ok"
+    assert status(package_checks.judge_python("3.9.18", ">=3.10", "Linux-6")) == "fail"
+    assert status(package_checks.judge_python("3.12.1", ">=3.10", "macOS-14")) == "warn"
     triton = "triton<3.8,>=3.6; platform_system == 'Linux' and extra == 'dev'"
-    assert packages.judge_version(triton, None, needed=False).status == "skipped"
-    assert status(packages.judge_version(triton, None)) == "fail"
-    assert not packages._is_always_needed(triton)
+    assert package_checks.judge_version(triton, None, needed=False).status == "skipped"
+    assert status(package_checks.judge_version(triton, None)) == "fail"
+    assert not package_checks._is_always_needed(triton)
 
 
 def test_a_compiler_is_only_needed_where_the_run_uses_one(monkeypatch):
     required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
     plain, compiled = (Config.model_validate(required | {"train": {"steps": 1, "compile": on}}) for on in (False, True))
-    monkeypatch.setattr(packages, "gpu_count", lambda: 0)
+    monkeypatch.setattr(package_checks, "gpu_count", lambda: 0)
     has_check = {
         name: "compiler" in names(config) for name, config in {"": None, "plain": plain, "c": compiled}.items()
     }
     assert has_check == {"": False, "plain": False, "c": True}
     for program, expected in {sys.executable: "ok", "/no/such/compiler": "fail"}.items():
         monkeypatch.setenv("CXX", program)
-        (finding,) = next(check for check in packages.checks(compiled) if check.name == "compiler").look()
+        (finding,) = next(check for check in package_checks.checks(compiled) if check.name == "compiler").look()
         assert status(finding) == expected
-    monkeypatch.setattr(packages, "gpu_count", lambda: 8)
+    monkeypatch.setattr(package_checks, "gpu_count", lambda: 8)
     assert "compiler" in names(None), "Triton's kernels"
 
 
 def names(config: Config | None) -> set[str]:
-    return {check.name for check in packages.checks(config)}
+    return {check.name for check in package_checks.checks(config)}

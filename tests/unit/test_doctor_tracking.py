@@ -2,16 +2,19 @@
 
 import pytest
 
-from launchers.doctor import storage, tracking
+from launchers.doctor import file_system_checks, tracking_checks
 from tests.support.doctor import status
 
 
 def test_databases(tmp_path):
-    disk, nfs = storage.Mount("/", "ext4"), storage.Mount("/", "nfs")
-    assert status(tracking.judge_database(tmp_path, disk, writable=True)) == "ok"
-    assert status(tracking.judge_database(tmp_path, nfs, writable=True)) == "warn"
-    assert status(tracking.judge_database(tmp_path, storage.Mount("/", "tmpfs"), writable=True)) == "warn"
-    assert status(tracking.judge_database(tmp_path, disk, writable=False)) == "fail"
+    disk, nfs = file_system_checks.Mount("/", "ext4"), file_system_checks.Mount("/", "nfs")
+    assert status(tracking_checks.judge_database(tmp_path, disk, writable=True)) == "ok"
+    assert status(tracking_checks.judge_database(tmp_path, nfs, writable=True)) == "warn"
+    assert (
+        status(tracking_checks.judge_database(tmp_path, file_system_checks.Mount("/", "tmpfs"), writable=True))
+        == "warn"
+    )
+    assert status(tracking_checks.judge_database(tmp_path, disk, writable=False)) == "fail"
 
 
 @pytest.mark.parametrize(
@@ -26,4 +29,4 @@ def test_databases(tmp_path):
     ],
 )
 def test_who_can_read_a_server(scheme, is_local, has_password, expected):
-    assert status(tracking.judge_exposure(scheme, is_local, has_password)) == expected
+    assert status(tracking_checks.judge_exposure(scheme, is_local, has_password)) == expected

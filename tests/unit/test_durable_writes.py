@@ -7,12 +7,12 @@ import zipfile
 
 import pytest
 
-from data_prep.cache import Cache
+from data_prep.cache.bounded_cache import Cache
 from data_prep.files import atomic_folder, atomic_writer, write_json
-from data_prep.plan import Settings, plan_path
-from data_prep.prepare import plan_only
-from data_prep.tokenizer import train
-from pretrain.run_folder import RunFolder
+from data_prep.jobs.preparation_plan import Settings, plan_path
+from data_prep.jobs.prepare import plan_only
+from data_prep.tokenizer.hf_tokenizer import train
+from pretrain.run.folder import RunFolder
 from tests.datasets import make_dataset
 from tests.support.durable import recorded
 from tests.support.prep import jsonl, prepare_files, request, texts

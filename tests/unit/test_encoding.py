@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.encoding import base
-from data_prep.encoding.bytelevel import ByteLevelWords
-from data_prep.encoding.huggingface import HuggingFaceEncoder
-from data_prep.encoding.unicode import is_settled
-from data_prep.encoding.words import MarkedWords, word_rule
-from data_prep.tokenizer import describe
+from data_prep.tokenizer import encoder_base
+from data_prep.tokenizer.byte_level_words import ByteLevelWords
+from data_prep.tokenizer.hf_tokenizer import describe
+from data_prep.tokenizer.huggingface_encoder import HuggingFaceEncoder
+from data_prep.tokenizer.unicode_versions import is_settled
+from data_prep.tokenizer.word_starts import MarkedWords, word_rule
 from tests.support.small_tokenizers import (
     MIXED,
     SPECIALS,
@@ -176,13 +176,13 @@ def test_pieces_do_not_change_the_encoding(tokenizers, name, texts):
     for encoder in (made.encoders._library, made.encoders._reference):
         whole = encoder(texts)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(base, "CHUNK_CHARACTERS", 3)
+            patch.setattr(encoder_base, "CHUNK_CHARACTERS", 3)
             for ours, theirs in zip(encoder(texts), whole, strict=True):
                 np.testing.assert_array_equal(ours, theirs)
 
 
 def test_long_texts_are_cut():
-    cut = base.cut_pattern(byte_level(["a"]))
+    cut = encoder_base.cut_pattern(byte_level(["a"]))
     seen: list[list[str]] = []
 
     def encode(texts):
@@ -190,7 +190,7 @@ def test_long_texts_are_cut():
         lengths = np.array([len(text) for text in texts])
         return np.zeros(lengths.sum(), np.uint32), lengths, None
 
-    _, lengths, _ = base.encode_in_chunks(["one two\nthree", "", "four five"], cut, encode, size=4)
+    _, lengths, _ = encoder_base.encode_in_chunks(["one two\nthree", "", "four five"], cut, encode, size=4)
     assert seen == [["one two"], ["\nthree"], ["", "four"], [" five"]]
     assert lengths.tolist() == [13, 0, 9]
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from tokenizers import pre_tokenizers
 
-from data_prep.encoding import Encoders, choose
-from data_prep.encoding.gigatoken import DistinctWords, GigatokenEncoder
-from data_prep.tokenizer import describe, load
+from data_prep.tokenizer import choose_encoder
+from data_prep.tokenizer.choose_encoder import Encoders
+from data_prep.tokenizer.gigatoken_encoder import DistinctWords, GigatokenEncoder
+from data_prep.tokenizer.hf_tokenizer import describe, load
 from tests.support.small_tokenizers import MIXED, byte_level, changed, check, demo_texts, loaded
 
 
@@ -128,15 +129,15 @@ def test_a_wrong_rule_is_found(bpe, corpus):
 def test_the_probe_is_bounded_and_prefers_what_is_not_ascii():
     long, foreign = "word " * 400_000, "word " * 200_000 + "é" + " word" * 200_000
     for sample in ([long], [foreign], [long] * 40, ["a"] * 5000 + [foreign] + ["b"] * 5000, []):
-        texts = choose.probe(sample)
-        assert sum(map(len, texts)) <= choose.PROBE_CHARACTERS
-        assert len(texts) <= choose.PROBE_TEXTS
+        texts = choose_encoder.probe(sample)
+        assert sum(map(len, texts)) <= choose_encoder.PROBE_CHARACTERS
+        assert len(texts) <= choose_encoder.PROBE_TEXTS
         assert (foreign in sample) == any("é" in text for text in texts)
-    assert len(choose.probe([long])[0]) == choose.PROBE_CHARACTERS
+    assert len(choose_encoder.probe([long])[0]) == choose_encoder.PROBE_CHARACTERS
 
 
 def test_the_number_of_words_kept_is_bounded(bpe, monkeypatch):
-    monkeypatch.setattr("data_prep.encoding.gigatoken.MAX_WORDS", 1 << 10)
+    monkeypatch.setattr("data_prep.tokenizer.gigatoken_encoder.MAX_WORDS", 1 << 10)
     encoder = GigatokenEncoder(json.loads(bpe.tokenizer.to_str()), bpe.encoders._rule)
     first = encoder._tokenizer
 

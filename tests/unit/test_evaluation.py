@@ -19,15 +19,15 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from data_prep.reader import Dataset
+from data_prep.format.reader import Dataset
+from evaluation.likelihood.evaluate_models import UNIGRAM, Task, _settings, evaluate
+from evaluation.likelihood.held_out_loss import HeldOut, Masks, Measured, held_out_results
+from evaluation.likelihood.minimal_pairs import Pair, credits, limited, pair_results, read_pairs
+from evaluation.likelihood.predictors import open_model
+from evaluation.likelihood.sentence_scores import sentence_scores
+from evaluation.likelihood.sentence_tokenizer import open_tokenizer
+from evaluation.likelihood.unigram import Unigram, token_counts
 from launchers.app import app
-from pretrain.evaluation.evaluate import UNIGRAM, Task, _settings, evaluate
-from pretrain.evaluation.held_out import HeldOut, Masks, Measured, held_out_results
-from pretrain.evaluation.likelihood import sentence_scores
-from pretrain.evaluation.models import open_model
-from pretrain.evaluation.pairs import Pair, credits, limited, pair_results, read_pairs
-from pretrain.evaluation.text import open_tokenizer
-from pretrain.evaluation.unigram import Unigram, token_counts
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.evaluated import corpora, save_model
@@ -287,7 +287,7 @@ def test_what_does_not_go_together_is_refused(corpus, models, pairs_file, tmp_pa
     headless = tmp_path / "headless"
     save_model("bert", corpus["wordpiece"], headless)
     with monkeypatch.context() as patched:
-        patched.setattr("pretrain.evaluation.evaluate.measure", None)  # it is seen before anything is measured
+        patched.setattr("evaluation.likelihood.evaluate_models.measure", None)  # it is seen before anything is measured
         with pytest.raises(UserError, match="bert-1: a sentence has 52 tokens"):
             run(models=tuple(map(str, models[1::-1])), data=wordpiece, pairs=str(tmp_path / "long.jsonl"))
     config = json.loads((headless / "config.json").read_text()) | {"architectures": ["BertModel"]}
@@ -383,7 +383,7 @@ def test_the_file_is_there_before_anything_is_printed(models, pairs_file, tmp_pa
         patched.setattr("launchers.commands.evaluate.print_results", broken)
         CliRunner().invoke(app, words)
     assert list(json.loads(out.read_text())["models"]) == [str(models[0])]
-    monkeypatch.setattr("launchers.json_output.write_json", broken)
+    monkeypatch.setattr("launchers.display.json_output.write_json", broken)
     with pytest.raises(UserError, match=r"Cannot write to .*found\.json: broken pipe"):
         raise CliRunner().invoke(app, words).exception
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from data_prep.reader import Dataset
-from pretrain.evaluation import likelihood, models
-from pretrain.evaluation.held_out import HeldOut, Masks, measure
-from pretrain.evaluation.likelihood import sentence_scores
-from pretrain.evaluation.models import EncoderLogits, PaddedLogits, open_model
+from data_prep.format.reader import Dataset
+from evaluation.likelihood import predictors
+from evaluation.likelihood import sentence_scores as likelihood
+from evaluation.likelihood.held_out_loss import HeldOut, Masks, measure
+from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits, open_model
+from evaluation.likelihood.sentence_scores import sentence_scores
 from tests.support.evaluated import corpora, save_model
 
 MASKED = {"bert": "wordpiece", "roberta": "bpe", "modernbert": "bpe", "distilbert": "wordpiece"}
@@ -81,10 +82,10 @@ def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders, monke
     model = open_model(folders[name])
     assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
     expected = [one_masked_copy_at_a_time(folders[name], text, form == "within-word") for text in TEXTS]
-    for slots, logits in ((likelihood.SLOTS, models._LOGIT_BYTES), (40, 800)):  # all at once, and piece by piece
+    for slots, logits in ((likelihood.SLOTS, predictors._LOGIT_BYTES), (40, 800)):  # all at once, and piece by piece
         monkeypatch.setattr(likelihood, "SLOTS", slots)
-        monkeypatch.setattr(models, "_LOGIT_BYTES", logits)
-        monkeypatch.setattr(models, "_PADDED_BYTES", 1000 * logits)
+        monkeypatch.setattr(predictors, "_LOGIT_BYTES", logits)
+        monkeypatch.setattr(predictors, "_PADDED_BYTES", 1000 * logits)
         found = sentence_scores(model, model.tokenizer, TEXTS, form)
         assert np.abs(found - expected).max() < TOLERANCE
         assert found[0] == found[-1]
@@ -122,7 +123,7 @@ def test_padded_models_get_documents_in_batches_that_fit_and_none_that_is_not_as
         return forward(input_ids=input_ids, attention_mask=attention_mask)
 
     monkeypatch.setattr(model.logits._model, "forward", noted)
-    monkeypatch.setattr(models, "_PADDED_BYTES", 4 * model.vocab_size * 100)
+    monkeypatch.setattr(predictors, "_PADDED_BYTES", 4 * model.vocab_size * 100)
     found = measure(held_out, model)
     assert np.abs(found.loss - whole.loss).max() < TOLERANCE
     assert all(rows == 1 or rows * length <= 100 for rows, length in shapes)

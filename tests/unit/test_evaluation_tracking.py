@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from evaluation.likelihood.evaluation_tracking import send
 from launchers.app import app
-from pretrain.evaluation.track import send
 from pretrain.tracking import RECORD_NAME, RunRecord, Target
-from pretrain.tracking.runs import MlflowRun
+from pretrain.tracking.mlflow_runs import MlflowRun
 from tests.support.evaluated import corpora, save_model
 from tests.support.runs import write_config
 

@@ -9,7 +9,7 @@ import mlflow.pyfunc
 import pytest
 from mlflow.exceptions import MlflowException
 
-from pretrain.model_package import card_text, write_package
+from pretrain.tracking.model_package import card_text, write_package
 from tests.support.finetuning import tiny_model
 
 

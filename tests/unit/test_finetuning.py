@@ -21,16 +21,16 @@ from transformers import (
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from evaluation.finetuning import experiment
+from evaluation.finetuning import learner as learner_module
+from evaluation.finetuning.feature_batches import IGNORED, Feature, collate, shuffled
+from evaluation.finetuning.learner import Head, Learner, initial_model
+from evaluation.finetuning.result_file import Report
+from evaluation.finetuning.settings import Settings
 from launchers.app import app
-from pretrain.finetuning import experiment
-from pretrain.finetuning import learner as learner_module
-from pretrain.finetuning.batches import IGNORED, Feature, collate, shuffled
-from pretrain.finetuning.learner import Head, Learner, initial_model
-from pretrain.finetuning.report import Report
-from pretrain.finetuning.settings import Settings
+from pretrain.export.resolve_model import load_model
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.families import hugging_face_config
-from pretrain.model.shape import EncoderShape
-from pretrain.model_folder import load_model
 from tests.support.finetuning import WORDS, tiny_model
 from tests.support.hostile_json import NESTED
 from tests.support.runs import write_config
@@ -321,7 +321,7 @@ def test_a_kill_while_models_are_replaced_leaves_one(model, files, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr("pretrain.finetuning.report.write_json", killed)
+        patched.setattr("evaluation.finetuning.result_file.write_json", killed)
         with pytest.raises(Killed):
             call(model, files, *options)
     assert not (files / "out.json").exists()

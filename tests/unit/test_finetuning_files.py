@@ -6,9 +6,9 @@ import json
 import pytest
 
 from data_prep.errors import UserError
-from pretrain.finetuning.classification import COLA, find_columns
-from pretrain.finetuning.files import Row, read_columns, read_table, read_text, spread
-from pretrain.finetuning.questions import Question, read_questions
+from evaluation.finetuning.classification import COLA, find_columns
+from evaluation.finetuning.example_files import Row, read_columns, read_table, read_text, spread
+from evaluation.finetuning.questions import Question, read_questions
 from tests.support.hostile_json import HOSTILE
 from tests.support.web import serving
 

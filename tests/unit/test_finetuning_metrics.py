@@ -6,7 +6,7 @@ import string
 import numpy as np
 import pytest
 
-from pretrain.finetuning.metrics import (
+from evaluation.finetuning.metrics import (
     classification_metrics,
     entities,
     f_beta,

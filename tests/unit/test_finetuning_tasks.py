@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from data_prep.errors import UserError
-from pretrain.finetuning.batches import IGNORED
-from pretrain.finetuning.classification import Classification
-from pretrain.finetuning.label_options import label_names
-from pretrain.finetuning.questions import Questions, best_span
-from pretrain.finetuning.repair import Edit, Pair, Repair, Row, pair_of, repair_metrics
-from pretrain.finetuning.settings import Settings
-from pretrain.finetuning.task import open_task
-from pretrain.finetuning.tokens import Tokens, first_tokens
+from evaluation.finetuning.classification import Classification
+from evaluation.finetuning.cloze_repair import Edit, Pair, Repair, Row, pair_of, repair_metrics
+from evaluation.finetuning.feature_batches import IGNORED
+from evaluation.finetuning.label_options import label_names
+from evaluation.finetuning.questions import Questions, best_span
+from evaluation.finetuning.settings import Settings
+from evaluation.finetuning.tasks import open_task
+from evaluation.finetuning.token_labels import Tokens, first_tokens
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
 CLS, SEP, MASK = 2, 3, 4

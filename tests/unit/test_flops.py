@@ -9,9 +9,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.flops import pairs_seen, peak_tflops, step_flops
-from pretrain.model.shape import EncoderShape
-from pretrain.step_metrics import FlopsCounter
+from pretrain.reporting.step_metrics import FlopsCounter
 
 SEQ_LEN, ROWS = 32, 3
 SIZES = {"vocab_size": 128, "layers": 4, "hidden": 48, "heads": 3, "intermediate": 80, "max_positions": 32, "pad_id": 0}

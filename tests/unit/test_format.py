@@ -13,12 +13,12 @@ import webdataset as wds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep import format
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import index_name, token_dtype
-from data_prep.reader import Dataset
-from data_prep.shards import ShardWriter
-from data_prep.verify import verify
+from data_prep.format import shard_format
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import index_name, token_dtype
+from data_prep.format.shard_writer import ShardWriter
+from data_prep.inspection.verify import verify
 from tests.datasets import make_dataset
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), min_size=1, max_size=40), min_size=1, max_size=30)
@@ -261,7 +261,7 @@ def _with_other_lengths(dataset: Dataset) -> None:
     shard = dataset.manifest.shards[0]
     path = dataset.path / "shards" / shard.index_name
     data = bytearray(path.read_bytes())
-    header, table, lengths = format.read_index(bytes(data))
+    header, table, lengths = shard_format.read_index(bytes(data))
     place = next(n for n in range(int(table["documents"][0]) - 1) if lengths[n] != lengths[n + 1])
     offset = len(data) - 4 * int(header["documents"]) + 4 * place
     data[offset : offset + 8] = data[offset + 4 : offset + 8] + data[offset : offset + 4]
@@ -289,7 +289,7 @@ def test_document_lengths_must_have_the_checksum_of_the_ends(dataset, known):
     _edit_manifest(dataset, index_fingerprint=...)
     _with_other_lengths(dataset)
     if known:
-        _edit_manifest(dataset, index_fingerprint=format.index_fingerprint(Dataset(dataset.path).manifest.shards))
+        _edit_manifest(dataset, index_fingerprint=shard_format.index_fingerprint(Dataset(dataset.path).manifest.shards))
     with pytest.raises(DamagedData, match=r"the document lengths of block \d+_\d+ do not have the checksum"):
         Dataset(dataset.path).document_lengths(0)
     assert any("do not go with the document lengths" in problem for problem in verify(dataset.path))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep import alignment, deduplicate
-from data_prep.checks import MAX_IDS_BYTES
-from data_prep.cleaning import text
-from data_prep.format import (
+from data_prep.cleaning import text_filters as text
+from data_prep.format.integrity_checks import MAX_IDS_BYTES
+from data_prep.format.shard_format import (
     BLOCK_RECORD,
     BLOCK_TOKENS,
     INDEX_HEADER,
@@ -22,6 +21,8 @@ from data_prep.format import (
     TokenizerInfo,
     Totals,
 )
+from data_prep.jobs import deduplication
+from data_prep.tokenizer import alignment
 from tests.datasets import make_dataset
 
 TEXT = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
@@ -141,6 +142,6 @@ def test_documented_manifest_keys(tmp_path):
 def test_documented_reasons():
     rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1].split("\n## ")[0], re.M)
     named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
-    reasons = [*text.REASONS, *deduplicate.REASONS.values(), "contaminated", "empty", "unreadable"]
+    reasons = [*text.REASONS, *deduplication.REASONS.values(), "contaminated", "empty", "unreadable"]
     reasons.append(alignment.UNCHANGED)
     assert sorted(named) == sorted(reasons)

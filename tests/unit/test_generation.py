@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from evaluation.generation.decoding import gibbs, left_to_right, mask_predict, masks_left
+from evaluation.generation.text_writer import Request, Writer
+from evaluation.generation.token_sampling import Draws
 from launchers.app import app
-from pretrain.generation.draws import Draws
-from pretrain.generation.passes import gibbs, left_to_right, mask_predict, masks_left
-from pretrain.generation.write import Request, Writer
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import WORDS, source, wordpiece_set
 
@@ -219,7 +219,7 @@ def test_texts_of_a_real_model_do_not_depend_on_how_they_are_batched(folder, mon
         together = [steps[-1].ids for steps in writer.write(request)]
         assert len(set(map(tuple, together))) > 1
         with monkeypatch.context() as patched:
-            patched.setattr("pretrain.generation.write._LOGITS", 1)
+            patched.setattr("evaluation.generation.text_writer._LOGITS", 1)
             assert [steps[-1].ids for steps in writer.write(request)] == together
         counts = Counter(id for ids in together for id in ids)
         assert counts[2] == 5
@@ -251,7 +251,7 @@ def test_a_causal_model_gives_logits_of_the_last_place_alone_and_batches_by_the_
         return found
 
     monkeypatch.setattr(writer._model, "forward", noted)
-    monkeypatch.setattr("pretrain.generation.write._LOGITS", 2 * 8 * len(WORDS))
+    monkeypatch.setattr("evaluation.generation.text_writer._LOGITS", 2 * 8 * len(WORDS))
     assert len(list(writer.write(Request("the ship", length=5, samples=4)))) == 4
     assert shapes == [(2, 1)] * 10
 

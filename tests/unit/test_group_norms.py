@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pretrain.group_norms import _RUN, _sum_of_squares, group_of
+from pretrain.engine.gradient_norms import _RUN, _sum_of_squares, group_of
 
 
 @pytest.mark.parametrize(

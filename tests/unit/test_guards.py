@@ -11,14 +11,14 @@ from data_prep.errors import UserError
 from pretrain.config import GuardConfig
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.stream import Position
-from pretrain.faults import Fault, parse
-from pretrain.guards.dry_run import explain
-from pretrain.guards.history import History, Place, Rollback
-from pretrain.guards.judge import Judge, Measured
-from pretrain.guards.pace import Pace, slow_ranks
+from pretrain.engine.deepspeed_state import all_finite
+from pretrain.guards.fault_injection import Fault, parse
+from pretrain.guards.guard_history import History, Place, Rollback
+from pretrain.guards.loss_spikes import after_step, rollback_due
 from pretrain.guards.replicas import checksum, odd_ones
-from pretrain.guards.steps import after_step, rollback_due
-from pretrain.live import all_finite
+from pretrain.guards.slow_ranks import Pace, slow_ranks
+from pretrain.guards.step_judge import Judge, Measured
+from pretrain.guards.trial_step import explain
 
 GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3)
 

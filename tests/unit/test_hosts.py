@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from data_prep.remote import is_secret
-from launchers.hosts.check import disagreement, master_address, read_hostfile
-from launchers.hosts.probe import HostFacts
-from launchers.hosts.remote import HostsJob, ssh_command
-from launchers.hosts.start import forwarded, requests
-from pretrain.rendezvous import complete, local_processes
+from data_prep.urls import is_secret
+from launchers.hosts.host_checks import disagreement, master_address, read_hostfile
+from launchers.hosts.host_probe import HostFacts
+from launchers.hosts.ssh import HostsJob, ssh_command
+from launchers.hosts.start_hosts import forwarded, requests
+from pretrain.distributed.rendezvous import complete, local_processes
 from tests.support.secrets import SECRETS
 
 JOB = HostsJob(
@@ -105,7 +105,7 @@ def test_secrets_go_to_the_hosts_beside_the_command_line(monkeypatch: pytest.Mon
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     for host, request in zip(JOB.hosts, requests(JOB, "10.0.0.2", 12345), strict=True):
-        line = " ".join([*ssh_command(JOB, host, "launchers.hosts.node"), *map(str, request.pop("command"))])  # type: ignore[call-overload]
+        line = " ".join([*ssh_command(JOB, host, "launchers.hosts.host_entry"), *map(str, request.pop("command"))])  # type: ignore[call-overload]
         assert not [value for value in SECRETS.values() if value in line]
         assert all(value in json.dumps(request) for value in SECRETS.values())
 

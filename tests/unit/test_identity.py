@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pretrain.checkpoint.identity import completed, differences, identity_of, of_batches
 from pretrain.config import Config
-from pretrain.identity import completed, differences, identity_of, of_batches
 from tests.datasets import tokenizer_info
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}

@@ -8,7 +8,9 @@ import pytest
 from tests.support.forked import ROOT
 
 
-@pytest.mark.parametrize("module", ["pretrain.config", "launchers.cli", "launchers.local", "data_prep.reader"])
+@pytest.mark.parametrize(
+    "module", ["pretrain.config", "launchers.cli", "launchers.local.local_launch", "data_prep.format.reader"]
+)
 def test_command_line_starts_without_heavy_packages(module):
     code = (
         f"import sys, {module}; "

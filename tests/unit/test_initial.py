@@ -15,9 +15,9 @@ from transformers import BertModel
 
 from data_prep.errors import UserError
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.families import hugging_face_config, hugging_face_model
-from pretrain.model.initial import initial_state
-from pretrain.model.shape import EncoderShape
+from pretrain.model.pretrained_init import initial_state
 from pretrain.model.weights_file import digest_of
 from tests.support.forked import ROOT
 from tests.support.runs import environment

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pretrain.model.encoder import Encoder
-from pretrain.model.shape import EncoderShape
+from pretrain.model.encoder_shape import EncoderShape
 
 SIZES = {
     "vocab_size": 500,

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from data_prep import inspect
 from data_prep.errors import DamagedData, UserError
-from data_prep.inspect import Lengths, summary
-from data_prep.merge import write_manifest
-from data_prep.reader import Dataset
-from data_prep.show import document
-from data_prep.unigrams import unigram_entropy
+from data_prep.format.reader import Dataset
+from data_prep.format.token_frequencies import unigram_entropy
+from data_prep.inspection import summary as inspect
+from data_prep.inspection.show_document import document
+from data_prep.inspection.summary import Lengths, summary
+from data_prep.jobs.merge import write_manifest
 from launchers.app import app
-from pretrain.data.corpus import packed_fill
+from pretrain.data.row_filling import packed_fill
 from tests.datasets import make_dataset
 from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set
 

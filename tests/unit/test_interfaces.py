@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm.srun import free_port
-from pretrain import interfaces
-from pretrain.interfaces import interface_to, listen, listening_address
+from launchers.slurm.srun_step import free_port
+from pretrain.distributed import network_interfaces
+from pretrain.distributed.network_interfaces import interface_to, listen, listening_address
 
 
 def own_address() -> tuple[str, str] | None:
@@ -33,14 +33,14 @@ def test_interface_is_found_without_any_program(monkeypatch: pytest.MonkeyPatch,
 def fake_network(monkeypatch: pytest.MonkeyPatch, sources: dict[str, str | None]) -> None:
     """Hosts that resolve to the keys, in this order, each reached from its value."""
     found = [(10 if ":" in target else 2, 2, 17, "", (target, 9)) for target in sources]
-    monkeypatch.setattr(interfaces.socket, "getaddrinfo", lambda *_, **__: found)
-    monkeypatch.setattr(interfaces, "_source_address", lambda family, target: sources[target[0]])
+    monkeypatch.setattr(network_interfaces.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(network_interfaces, "_source_address", lambda family, target: sources[target[0]])
     addresses = {"eth0": ["10.0.0.1", "fe80::1%eth0"], "ib0": ["10.1.0.1", "fd00::1"], "lo": ["127.0.0.1", "::1"]}
     shown = {
         name: [SimpleNamespace(family=10 if ":" in text else 2, address=text) for text in texts]
         for name, texts in addresses.items()
     }
-    monkeypatch.setattr(interfaces.psutil, "net_if_addrs", lambda: shown)
+    monkeypatch.setattr(network_interfaces.psutil, "net_if_addrs", lambda: shown)
 
 
 def test_several_interfaces_and_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_a_name_that_does_not_resolve_is_one_sentence(monkeypatch: pytest.Monkey
     def fail(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(interfaces.socket, "getaddrinfo", fail)
+    monkeypatch.setattr(network_interfaces.socket, "getaddrinfo", fail)
     with pytest.raises(UserError, match=r"cannot find the address of n2 \(Name or service not known\): .* /etc/hosts"):
         interface_to("n2")
 

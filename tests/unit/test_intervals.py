@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pretrain.evaluation.intervals import LEAST, paired_bootstrap, wilson
-from pretrain.evaluation.pairs import Pair, units
+from evaluation.intervals import LEAST, paired_bootstrap, wilson
+from evaluation.likelihood.minimal_pairs import Pair, units
 
 
 def test_the_interval_of_a_share():

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from evaluation.likelihood import sentence_scores
+from evaluation.likelihood.predictors import FinishedModel
+from evaluation.likelihood.score_cache import KeptScores, model_identity
 from launchers.app import app
-from pretrain.evaluation import likelihood
-from pretrain.evaluation.kept import KeptScores, model_identity
-from pretrain.evaluation.models import FinishedModel
-from pretrain.lines import LineFile
+from pretrain.run.append_log import LineFile
 from tests.support import text_data
 from tests.support.evaluated import corpora, save_model
 
@@ -26,7 +26,7 @@ def corpus(tmp_path_factory):
 def asked(monkeypatch):
     """Tokens that models were asked for, and after how many of them Ctrl-C is pressed; 16 tokens are kept at once."""
     state = {"tokens": 0, "most": 10**9}
-    monkeypatch.setattr(likelihood, "_KEPT_AT_ONCE", 16)
+    monkeypatch.setattr(sentence_scores, "_KEPT_AT_ONCE", 16)
     answer = FinishedModel.__call__
 
     def call(self, stream):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pretrain.late import LateReader
+from pretrain.distributed.deferred_reads import LateReader
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])

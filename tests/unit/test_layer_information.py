@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
-from data_prep.unigrams import entropy
-from pretrain.analysis.information import cluster, counts_of, share_told
-from pretrain.analysis.jackknife import GROUPS, estimate
+from data_prep.format.token_frequencies import entropy
+from evaluation.layers.jackknife import GROUPS, estimate
+from evaluation.layers.mutual_information import cluster, counts_of, share_told
 
 
 def test_entropy_is_in_nats():

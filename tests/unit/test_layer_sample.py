@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from data_prep.errors import UserError
-from pretrain.analysis.jackknife import GROUPS
-from pretrain.analysis.sample import (
+from evaluation.layers.jackknife import GROUPS
+from evaluation.layers.position_sample import (
     Sample,
     Settings,
     causal_sample,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from data_prep.errors import UserError
-from pretrain.layout import gather
-from pretrain.optim.shares import Piece
+from pretrain.engine.resharding import gather
+from pretrain.optim.parameter_fragments import Piece
 
 SIZES = {"a": (4, 3), "b": (5,), "c": (1,)}
 LAYOUT = {"zero.stage": 0, "processes": 1}

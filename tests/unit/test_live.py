@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
-from pretrain.live import _own_share
+from pretrain.engine.deepspeed_state import _own_share
 
 
 def parameter(numel: int, ranks: int, rank: int) -> SimpleNamespace:

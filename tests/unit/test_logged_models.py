@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pretrain import model_logger
-from pretrain.journal import Entry, format_entry
-from pretrain.logged_models import Candidate, chosen, evaluation
-from pretrain.measured import read_measured
-from pretrain.model_logger import ModelLogger
-from pretrain.run_folder import RunFolder
-from pretrain.tracking import Point, Target
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Entry, format_entry
+from pretrain.run.journal_table import read_measured
+from pretrain.tracking import Point, Target, model_logger
+from pretrain.tracking.logged_models import Candidate, chosen, evaluation
+from pretrain.tracking.model_logger import ModelLogger
 
 PYTHON = sys.executable
 
@@ -107,7 +106,7 @@ def test_last_begins_nothing_while_the_run_goes_on(logger: ModelLogger, tmp_path
 
 
 def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
-    code = "import sys, time; from pretrain import model_logger; sys.modules['pretrain.logged_models'] = sys; "
+    code = "import sys, time; from pretrain import model_logger; sys.modules['pretrain.tracking.logged_models'] = sys; "
     code += "sys.log_models = lambda *_: print('begun', flush=True) or time.sleep(60); "
     code += "sys.argv[1:] = ['run', 'all', '0']; model_logger.main()"
     parent = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {code!r}]).wait())"

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
 from pretrain.model.attention import Documents, attention
-from pretrain.model.band import band_attention, band_mask
+from pretrain.model.band_attention import band_attention, band_mask
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.families import hugging_face_model
-from pretrain.model.shape import EncoderShape
 from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory
 

@@ -9,10 +9,10 @@ from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.errors import UserError
-from data_prep.spelling import Spelling, open_spelling, printable
-from data_prep.tokenizer import train
-from launchers.marked_text import coloured, listed, marked, plain_text
-from pretrain.data.inspect import Document, Kind, Prediction
+from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer.token_text import Spelling, open_spelling, printable
+from launchers.display.marked_text import coloured, listed, marked, plain_text
+from pretrain.data.batch_view import Document, Kind, Prediction
 
 CLS, SEP, MASK = 2, 3, 4
 OUTSIDE = frozenset({CLS, SEP})

@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from data_prep.tokenizer import train
-from launchers import mask_show
+from data_prep.tokenizer.hf_tokenizer import train
 from launchers.app import app
 from launchers.commands import mask_show as mask_command
-from launchers.marked_text import plain_text
-from launchers.mask_show import show_data, show_text
+from launchers.display import mask_view
+from launchers.display.marked_text import plain_text
+from launchers.display.mask_view import show_data, show_text
 from pretrain.config import Config
-from pretrain.curriculum import stages_of
-from pretrain.data.inspect import Document, documents_of, rows_of
-from pretrain.data.sources import open_sources, training_loader
+from pretrain.data.batch_view import Document, documents_of, rows_of
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import open_sources, training_loader
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.prep import prepare_files
 
@@ -278,7 +278,7 @@ def test_refusals(wordpiece, tmp_path):
 
 
 def test_another_objective_has_no_masks(data, monkeypatch):
-    monkeypatch.setattr(mask_show, "objective_of", lambda *_: object())
+    monkeypatch.setattr(mask_view, "objective_of", lambda *_: object())
     with pytest.raises(UserError, match="not masked language modelling"):
         show_data(config_of(data), 1)
 

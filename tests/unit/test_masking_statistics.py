@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED, Masked, Rows
 from pretrain.masking.selection import count
 from pretrain.masking.units import NGrams, Spans, Tokens

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.masking.draws import of_columns
-from pretrain.masking.policy import MaskedTokens
+from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED, TARGET, Masked, Rows
 from pretrain.masking.selection import count
 from pretrain.masking.units import NGrams, Spans

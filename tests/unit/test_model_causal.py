@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from pretrain.masking.causal import CausalTokens
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.families import to_hugging_face
+from pretrain.objectives.causal import CausalTokens
 from tests.support import masks
 from tests.support.encoders import LENGTHS, SEQ_LEN, hugging_face, native_encoder, stream
 

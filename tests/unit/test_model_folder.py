@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from data_prep.errors import UserError
-from data_prep.tokenizer import train
-from pretrain.model_folder import is_causal, load_language_model, load_model, load_tokenizer, model_folder
+from data_prep.tokenizer.hf_tokenizer import train
+from pretrain.export.resolve_model import is_causal, load_language_model, load_model, load_tokenizer, model_folder
 from tests.support.finetuning import tiny_model
 from tests.support.hostile_json import NESTED
 

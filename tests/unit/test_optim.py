@@ -11,11 +11,11 @@ from torch import nn
 
 from pretrain.config import OptimConfig
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.head import LossOptions
-from pretrain.model.padded import padded_model
-from pretrain.model.shape import EncoderShape
+from pretrain.model.padded_model import padded_model
 from pretrain.optim import build_optimizer, described, muon, parameter_groups
-from pretrain.optim.exchange import deal
+from pretrain.optim.matrix_exchange import deal
 from pretrain.optim.muon import newton_schulz, orthogonalize_
 from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.cleaning.text import Cleaning
+from data_prep.cleaning.text_filters import Cleaning
 from data_prep.errors import UserError
-from data_prep.plan import Plan, Settings, check_out, cuts, extend, open_plan, read_plan, write_plan
+from data_prep.jobs.preparation_plan import Plan, Settings, check_out, cuts, extend, open_plan, read_plan, write_plan
 from data_prep.sources import Examined, Found, Options
 from tests.datasets import tokenizer_info
 

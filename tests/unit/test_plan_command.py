@@ -12,9 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from launchers.app import app
-from pretrain.journal import Journal
-from pretrain.memory import GPU_GB
 from pretrain.model.flops import PEAK_TFLOPS, peak_tflops
+from pretrain.planning.training_memory import GPU_GB
+from pretrain.run.journal import Journal
 from tests.datasets import make_dataset
 from tests.support.forked import ROOT
 

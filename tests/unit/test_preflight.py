@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor.subjects import run_checks_of
-from pretrain.checkpoint.folder import name_of
+from launchers.doctor.check_list import run_checks_of
+from pretrain.checkpoint.retention import name_of
 from pretrain.config import load_config
-from pretrain.preflight import check_start
-from pretrain.run_folder import RunFolder
+from pretrain.planning.preflight import check_start
+from pretrain.run.folder import RunFolder
 from tests.support.study_runs import kept, study_config, study_data
 
 

@@ -6,12 +6,12 @@ import pytest
 import webdataset as wds
 from torch.utils.data import DataLoader
 
-from data_prep.plan import Settings
-from data_prep.pool import Workers
-from data_prep.prepare import merge_tasks
+from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.prepare import merge_tasks
+from data_prep.jobs.process_pool import Workers
+from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
-from data_prep.tokenizer import train
-from data_prep.worker import record_path
+from data_prep.tokenizer.hf_tokenizer import train
 from tests.datasets import make_dataset
 from tests.support.prep import jsonl, prepare_files, texts
 

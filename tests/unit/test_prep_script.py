@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from data_prep.prepare import Request, plan_only
+from data_prep.jobs.prepare import Request, plan_only
 from data_prep.sources import find_inputs
-from data_prep.tokenizer import train
-from launchers.prep_array import (
+from data_prep.tokenizer.hf_tokenizer import train
+from launchers.slurm.client import max_array_size
+from launchers.slurm.job_chain import ChainedJob, submit_chain
+from launchers.slurm.prep_array import (
     MOST_ELEMENTS,
     PrepArray,
     Stage,
@@ -26,8 +28,6 @@ from launchers.prep_array import (
     tasks_per_element,
     write_scripts,
 )
-from launchers.slurm.client import max_array_size
-from launchers.slurm.job_chain import ChainedJob, submit_chain
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'

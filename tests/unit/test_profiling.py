@@ -7,17 +7,17 @@ import time
 import pytest
 import torch
 
-from pretrain import profiling
 from pretrain.config.training import ProfileConfig
-from pretrain.guards.pulse import Pulse
-from pretrain.profiling import Profile
+from pretrain.reporting import step_profile
+from pretrain.reporting.step_profile import Profile
+from pretrain.run.phase_marker import Pulse
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
 def rank(monkeypatch):
-    monkeypatch.setattr(profiling.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(step_profile.dist, "get_rank", lambda: 0)
 
 
 def run(profile, pulse, steps):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from pretrain.progress import AboveLiveLine, Progress, _short, duration
+from pretrain.reporting.progress_line import AboveLiveLine, Progress, _short, duration
 
 
 class Clock:

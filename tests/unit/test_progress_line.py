@@ -2,7 +2,7 @@
 
 import pytest
 
-from launchers import progress
+from launchers.display import progress
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from data_prep import reader, storage
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import begins_word
-from data_prep.merge import write_manifest
-from data_prep.reader import Dataset
+from data_prep.format import local_storage, reader
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import begins_word
+from data_prep.jobs.merge import write_manifest
 from tests.datasets import make_dataset, tokenizer_info
 from tests.support.wordpiece_set import SHIP, WORDS, wordpiece_set
 
@@ -156,14 +156,14 @@ def test_many_threads(dataset, monkeypatch):
 
 def test_an_index_is_checked_once(dataset, monkeypatch):
     monkeypatch.setattr(reader, "_RECORDS", 2)
-    checked, index_problem = [], storage.index_problem
+    checked, index_problem = [], local_storage.index_problem
 
     def counted(descriptor, shard, trusted):
         if not trusted:
             checked.append(shard.name)
         return index_problem(descriptor, shard, trusted)
 
-    monkeypatch.setattr(storage, "index_problem", counted)
+    monkeypatch.setattr(local_storage, "index_problem", counted)
     again = Dataset(dataset.path)
     for _ in range(2):
         for block in range(again.n_blocks):

@@ -11,14 +11,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from data_prep.reader import Dataset
+from data_prep.format.reader import Dataset
 from launchers.app import app
 from pretrain.config import Config, load_config
-from pretrain.curriculum import stages_of
 from pretrain.data.feed import DeviceFeed
-from pretrain.data.sources import open_sources, training_loader
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import open_sources, training_loader
 from pretrain.model.build import build
-from pretrain.model.description import describe
+from pretrain.model.model_description import describe
 from pretrain.optim import build_optimizer
 from tests.datasets import make_dataset, tokenizer_info
 from tests.support.forked import ROOT

@@ -10,7 +10,7 @@ import pytest
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.checkpoint import remote
+from pretrain.checkpoint import remote_copies
 from pretrain.config.run import CheckpointConfig
 from tests.support import kills
 from tests.support.checkpoints import MODEL, OPTIMIZER, make_checkpoint
@@ -30,8 +30,8 @@ def folder(tmp_path) -> Path:
     return folder
 
 
-def copies(url: str, after_step: int = 0, **settings) -> remote.RemoteCopies:
-    return remote.RemoteCopies(CheckpointConfig(remote=url, **settings), after_step)
+def copies(url: str, after_step: int = 0, **settings) -> remote_copies.RemoteCopies:
+    return remote_copies.RemoteCopies(CheckpointConfig(remote=url, **settings), after_step)
 
 
 def copy(url: str, *paths: Path, **settings) -> list[tuple[int, dict[str, float]]]:
@@ -49,11 +49,11 @@ def copy(url: str, *paths: Path, **settings) -> list[tuple[int, dict[str, float]
 def test_copies_are_pruned_like_the_originals_and_come_back(url, folder, tmp_path):
     paths = [make_checkpoint(folder, step) for step in (1, 2, 3, 4, 5)]
     assert copy(url, *paths, keep=1, every_steps=2, keep_every=2) == []
-    assert remote.copies(url) == [5, 4, 2]
+    assert remote_copies.copies(url) == [5, 4, 2]
     back = tmp_path / "back"
     back.mkdir()
     said: list[str] = []
-    assert remote.fetch_newest(url, back, said.append) == back / "step-00000005"
+    assert remote_copies.fetch_newest(url, back, said.append) == back / "step-00000005"
     assert said == [f"fetching step-00000005 from {url}"]
     assert checkpoint.verify(back / "step-00000005") is None
     for name in (MODEL, OPTIMIZER, "manifest.json"):
@@ -87,10 +87,10 @@ def test_a_copy_cut_short_does_not_count_and_is_replaced(url, folder, monkeypatc
     assert "warning: the checkpoint of step 1 was not copied" in said
     assert "No space left" in said
     assert "secret" not in said
-    assert remote.copies(url) == []
+    assert remote_copies.copies(url) == []
     assert copy(url, make_checkpoint(folder, 2)) == [], "the next is tried again"
     assert copy(url, path, after_step=2) == []
-    assert remote.copies(url) == [2, 1]
+    assert remote_copies.copies(url) == [2, 1]
 
 
 def test_copies_of_later_steps_do_not_count_once_a_run_went_back(url, folder):
@@ -98,7 +98,7 @@ def test_copies_of_later_steps_do_not_count_once_a_run_went_back(url, folder):
     for step in (8, 12):
         shutil.rmtree(folder / f"step-{step:08d}")
     assert copy(url, make_checkpoint(folder, 8), after_step=4, keep=2) == []
-    assert remote.copies(url) == [8, 4]
+    assert remote_copies.copies(url) == [8, 4]
     root = url.removeprefix("memory://")
     assert FS.exists(f"/{root}/step-00000012/manifest.aside.json"), "nobody's bytes are deleted"
     assert FS.exists(f"/{root}/step-00000012/{MODEL}")
@@ -116,12 +116,12 @@ def test_a_damaged_copy_is_passed_over(url, folder, tmp_path, damage):
     back = tmp_path / "back"
     back.mkdir()
     said: list[str] = []
-    assert remote.fetch_newest(url, back, said.append) == back / "step-00000001"
+    assert remote_copies.fetch_newest(url, back, said.append) == back / "step-00000001"
     assert any("step-00000002 is damaged and passed over" in line for line in said)
     assert [path.name for path in back.iterdir()] == ["step-00000001"]
     FS.rm(f"/{url.removeprefix('memory://')}/step-00000001/{MODEL}")
     with pytest.raises(UserError, match="no copy is intact"):
-        remote.fetch_newest(url, back, said.append)
+        remote_copies.fetch_newest(url, back, said.append)
 
 
 def test_a_manifest_cannot_lead_out_of_the_folder(url, folder, tmp_path):
@@ -132,13 +132,13 @@ def test_a_manifest_cannot_lead_out_of_the_folder(url, folder, tmp_path):
     place = f"/{url.removeprefix('memory://')}/step-00000001"
     FS.pipe(f"{place}/manifest.json", (path / "manifest.json").read_bytes())
     with pytest.raises(UserError, match="outside the folder"):
-        remote.fetch_newest(url, folder, lambda text: None)
+        remote_copies.fetch_newest(url, folder, lambda text: None)
 
 
 def test_no_copy_at_all_and_no_place_at_all(url, folder):
-    assert remote.fetch_newest(url, folder, lambda text: None) is None
+    assert remote_copies.fetch_newest(url, folder, lambda text: None) is None
     with pytest.raises(UserError, match=r"^nowhere://x.* cannot be opened"):
-        remote.copies("nowhere://x")
+        remote_copies.copies("nowhere://x")
 
 
 def test_sigkill_at_every_operation_of_an_upload(folder, tmp_path):
@@ -151,12 +151,12 @@ def test_sigkill_at_every_operation_of_an_upload(folder, tmp_path):
     newest = []
     for attempt in attempts:
         place = Path(attempt["copy"])
-        found = remote.copies(f"file://{place}")
+        found = remote_copies.copies(f"file://{place}")
         for step in found:
             assert checkpoint.verify(place / f"step-{step:08d}") is None, attempt
         newest.append(max(found, default=0))
         start = folder / f"step-{3:08d}"
-        used = remote.RemoteCopies(CheckpointConfig(remote=f"file://{place}", keep=1), 3, start)
+        used = remote_copies.RemoteCopies(CheckpointConfig(remote=f"file://{place}", keep=1), 3, start)
         used.close()
         assert [path.name for path in place.iterdir()] == ["step-00000003"], attempt
         assert checkpoint.verify(place / "step-00000003") is None, attempt
@@ -173,19 +173,19 @@ def test_a_complete_copy_is_not_made_again(url, folder, monkeypatch):
     path = make_checkpoint(folder, 1)
     copy(url, path)
     again: list[Path] = []
-    monkeypatch.setattr(remote, "_upload", lambda place, path: again.append(path))
-    remote.RemoteCopies(CheckpointConfig(remote=url), 1, path).close()
+    monkeypatch.setattr(remote_copies, "_upload", lambda place, path: again.append(path))
+    remote_copies.RemoteCopies(CheckpointConfig(remote=url), 1, path).close()
     assert again == []
     other = make_checkpoint(folder / "other", 1)
     checkpoint.write_manifest(other, 1, {"another": 1}, checkpoint.read(other).files)
-    remote.RemoteCopies(CheckpointConfig(remote=url), 1, other).close()
+    remote_copies.RemoteCopies(CheckpointConfig(remote=url), 1, other).close()
     assert again == [other], "of another attempt"
 
 
 def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder, monkeypatch):
     """While the first is copied, two more are committed: the second is left out, and the first not deleted."""
     free = threading.Event()
-    inner = remote._upload
+    inner = remote_copies._upload
     copied = []
 
     def slow(place, path):
@@ -193,7 +193,7 @@ def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder, monkeypat
         copied.append(path.name)
         inner(place, path)
 
-    monkeypatch.setattr(remote, "_upload", slow)
+    monkeypatch.setattr(remote_copies, "_upload", slow)
     used = copies(url)
     paths = [make_checkpoint(folder, step) for step in (1, 2, 3)]
     for path in paths:
@@ -208,8 +208,8 @@ def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder, monkeypat
 
 def test_the_end_of_a_run_does_not_wait_for_ever(url, folder, monkeypatch, capsys):
     free = threading.Event()
-    monkeypatch.setattr(remote, "_CLOSE_SECONDS", 0.05)
-    monkeypatch.setattr(remote, "_upload", lambda place, path: free.wait(10))
+    monkeypatch.setattr(remote_copies, "_CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(remote_copies, "_upload", lambda place, path: free.wait(10))
     used = copies(url)
     used.push(make_checkpoint(folder, 1))
     used.close()

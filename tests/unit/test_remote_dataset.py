@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.cache import Cache
+from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import DamagedData, UserError
-from data_prep.inspect import summary
-from data_prep.reader import Dataset
-from data_prep.remote_storage import RemoteStorage
-from data_prep.show import document
+from data_prep.format.reader import Dataset
+from data_prep.format.remote_storage import RemoteStorage
+from data_prep.inspection.show_document import document
+from data_prep.inspection.summary import summary
 from launchers.app import app
 from tests.datasets import make_dataset
 from tests.support.web import serving
@@ -320,7 +320,7 @@ def test_threads_that_want_one_block_fetch_it_once(local, remote, web):
 PROCESS = """
 import sys
 import numpy as np
-from data_prep.reader import Dataset
+from data_prep.format.reader import Dataset
 url, cache, bound, seed, uses, local = sys.argv[1:]
 remote, local = Dataset(url, cache, int(bound)), Dataset(local)
 rng = np.random.default_rng(int(seed))
@@ -389,7 +389,7 @@ def test_tokenizer_files_are_checked(tmp_path):
 
 
 def test_commands(tmp_path, monkeypatch):
-    monkeypatch.setattr("data_prep.reader.CACHE", tmp_path / "cache")
+    monkeypatch.setattr("data_prep.format.reader.CACHE", tmp_path / "cache")
     local = wordpiece_set(tmp_path / "set", [[SHIP] * 3], [])
     memory = fsspec.filesystem("memory")
     memory.put(str(local.path), "/bucket/set", recursive=True)

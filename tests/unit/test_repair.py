@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.curriculum import stages_of
-from pretrain.data.sources import check_run, held_out_loader, open_sources, training_loader
-from pretrain.masking.objective import objective_of
-from pretrain.masking.repair import Repair
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import check_run, held_out_loader, open_sources, training_loader
 from pretrain.masking.rows import IGNORED, TARGET, WORD_START, Rows
 from pretrain.masking.vocabulary import Vocabulary
+from pretrain.objectives.choose_objective import objective_of
+from pretrain.objectives.repair import Repair
 from tests.datasets import make_dataset
 
 VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))

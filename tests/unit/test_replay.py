@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from launchers.app import app
 from pretrain.data.batch import Batch
-from pretrain.data.checksum import batch_checksum
-from pretrain.data.inspect import difference, rows_of
-from pretrain.replay import replay
+from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data.batch_view import difference, rows_of
+from pretrain.reporting.batch_replay import replay
 from tests.datasets import make_dataset
 from tests.support.run_folder import PROCESSES, STEPS, make_run
 from tests.support.runs import VOCAB_SIZE, tiny_data
@@ -224,5 +224,6 @@ def test_a_causal_run_is_replayed(run, data, tmp_path):
 
 
 def test_nothing_here_imports_torch():
-    code = "import sys, pretrain.replay, launchers.app, launchers.marked_text; sys.exit('torch' in sys.modules)"
+    modules = "pretrain.reporting.batch_replay, launchers.app, launchers.display.marked_text"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from pretrain.journal import parse_entry
-from pretrain.measured import measured_of
-from pretrain.report_page.collect import collect
-from pretrain.report_page.curves import BUCKETS, axes_of, charts_of
-from pretrain.report_page.events import Start, breaks_of, speeds, time_spent
-from pretrain.report_page.facts import config_rows, read_config, stage_rows
-from pretrain.report_page.page import embedded, page
-from pretrain.report_page.predictions import predictions_of
+from pretrain.reporting.curve_charts import BUCKETS, axes_of, charts_of
+from pretrain.reporting.event_timeline import Start, breaks_of, speeds, time_spent
+from pretrain.reporting.html_page import embedded, page
+from pretrain.reporting.page_data import collect
+from pretrain.reporting.page_tables import config_rows, read_config, stage_rows
+from pretrain.reporting.prediction_table import predictions_of
+from pretrain.run.journal import parse_entry
+from pretrain.run.journal_table import measured_of
 from tests.datasets import make_dataset
 from tests.support.report_runs import SECONDS, START, TOKENS, eventful, line, prediction_lines, step_line, write_run
 

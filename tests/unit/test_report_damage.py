@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pretrain.report_page.collect import collect
-from pretrain.report_page.facts import read_config
-from pretrain.report_page.predictions import predictions_of
+from pretrain.reporting.page_data import collect
+from pretrain.reporting.page_tables import read_config
+from pretrain.reporting.prediction_table import predictions_of
 from tests.support.report_runs import eventful, prediction_lines, write_run
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -2,22 +2,22 @@
 
 from types import SimpleNamespace
 
-from pretrain import reporting
 from pretrain.config import Config
-from pretrain.run_folder import RunFolder
+from pretrain.reporting import reporter
+from pretrain.run.folder import RunFolder
 
 
 def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch, capsys):
     """Checkpoints are told of later, rollbacks at the spike, and after these steps are lower again."""
     nothing = SimpleNamespace(start=lambda: None, close=lambda *_, **__: None, log_artifact=lambda path: None)
-    monkeypatch.setattr(reporting, "Tracker", lambda *_, **__: nothing)
-    monkeypatch.setattr(reporting, "draw_run", lambda *_, **__: None)
+    monkeypatch.setattr(reporter, "Tracker", lambda *_, **__: nothing)
+    monkeypatch.setattr(reporter, "draw_run", lambda *_, **__: None)
     config = Config.model_validate({"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}})
     folder = RunFolder(tmp_path)
     environment = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": None}}
     environment |= {"processes": 1, "hosts": [], "parameters": 1}
     nobody = SimpleNamespace(latest=dict)
-    told = reporting.Reporting(
+    told = reporter.Reporting(
         config, folder, SimpleNamespace(fingerprint="0", datasets=()), None, 0, environment, nobody
     )
     batch = {"rows": 8}

@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from data_prep.errors import UserError
-from pretrain.run_folder import EXIT_CODES, RunFolder
+from pretrain.run.folder import EXIT_CODES, RunFolder
 from tests.support.forked import ROOT
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from pretrain.run_folder import RunFolder
+from pretrain.run.folder import RunFolder
 folder = RunFolder(Path(sys.argv[1]))
 folder.create()
 lock = folder.lock()

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.reader import Dataset
+from data_prep.format.reader import Dataset
 from pretrain.config import Config
-from pretrain.curriculum import stages_of
 from pretrain.data.batch import Batch
-from pretrain.data.sources import (
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import (
     check_files,
     check_run,
     held_out_loader,

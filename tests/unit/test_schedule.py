@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pretrain.config import MaskingConfig, ScheduleConfig
 from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
-from pretrain.schedule import lr_factor
+from pretrain.optim.lr_schedule import lr_factor
 
 
 def factors(total: int, **settings) -> list[float]:

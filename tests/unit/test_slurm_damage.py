@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm.job import Job, read_job
+from launchers.slurm.attempt_outcome import Witness
 from launchers.slurm.job_chain import recorded_jobs
-from launchers.slurm.record import read_history, read_saving, write_history
-from launchers.slurm.verdict import Failure, History, Saving
-from launchers.slurm.witness import Witness
-from pretrain.run_folder import RunFolder
+from launchers.slurm.job_file import Job, read_job
+from launchers.slurm.requeue_decision import Failure, History, Saving
+from launchers.slurm.supervisor_record import read_history, read_saving, write_history
+from pretrain.run.folder import RunFolder
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000

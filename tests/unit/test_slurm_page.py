@@ -40,7 +40,7 @@ def test_launches_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch, li
 
 def test_printed_configs_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for config in [shared / "run.yaml", *sorted(shared.glob("config-*.yaml"))]:
-        assert "launchers.slurm.supervise" in script_of(shared, monkeypatch, str(config))
+        assert "launchers.slurm.supervisor" in script_of(shared, monkeypatch, str(config))
 
 
 def test_there_are_launches() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from launchers.slurm.script import check_time_limit, render
+from launchers.slurm.batch_script import check_time_limit, render
 from launchers.slurm.script_template import sbatch_quote
 from tests.support.slurm_jobs import NASTY, directives, submission
 
@@ -94,7 +94,7 @@ def test_values_reach_the_shell_unchanged(tmp_path: Path) -> None:
     asked = submission(Path("/shared", NASTY), environment={"A": NASTY, "B": ""}, setup='export C="${HOME}!"')
     asked = dataclasses.replace(asked, python=python, working_dir=tmp_path / NASTY)
     environment, words = environment_and_arguments(render(asked), HOME="/home/me", OMP_NUM_THREADS="")
-    expected = [tmp_path / NASTY, "-m", "launchers.slurm.supervise", asked.jobs[0].path]
+    expected = [tmp_path / NASTY, "-m", "launchers.slurm.supervisor", asked.jobs[0].path]
     assert words == [str(value) for value in expected]
     assert (environment["A"], environment["B"], environment["C"]) == (NASTY, "", "/home/me!")
     assert environment["OMP_NUM_THREADS"] == "3"

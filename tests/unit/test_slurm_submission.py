@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm import node
+from launchers.slurm import node_entry
+from launchers.slurm.batch_script import render
 from launchers.slurm.client import submit
-from launchers.slurm.job import read_job
-from launchers.slurm.script import render
+from launchers.slurm.job_file import read_job
 from launchers.slurm.script_template import sbatch_quote
-from launchers.slurm.srun import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
+from launchers.slurm.srun_step import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
 from launchers.slurm.submission import Seeds, check_mounts
 from pretrain.config import ContainerConfig, load_config
-from pretrain.run_folder import RunFolder
+from pretrain.run.folder import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, submission
 
 
@@ -46,7 +46,7 @@ def test_a_task_becomes_its_rank(
     monkeypatch.setattr(os, "environ", os.environ | variables)
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, words: started.append(words))
-    node.main([str(job.path)])
+    node_entry.main([str(job.path)])
     assert started == [[sys.executable, "-u", "-m", "pretrain.train", "--config", str(job.config)]]
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME")
     assert [os.environ[name] for name in names] == [str(rank), str(local), "8", "4", "n1", "12007", "ib0"]
@@ -126,17 +126,17 @@ def test_container_is_handed_to_srun() -> None:
         "python": "/opt/python",
     }
     job = submission(container=container).jobs[0]
-    assert python_command(job, "launchers.slurm.node", Path("/shared/here")) == [
+    assert python_command(job, "launchers.slurm.node_entry", Path("/shared/here")) == [
         "--export=ALL",
         "--container-image=nvcr.io#nvidia/pytorch:25.01-py3",
         "--container-workdir=/shared/here",
         "--container-mounts=/shared,/a:/b:ro",
         "/opt/python",
         "-m",
-        "launchers.slurm.node",
+        "launchers.slurm.node_entry",
         str(job.path),
     ]
-    bare = python_command(submission().jobs[0], "launchers.slurm.node", Path("/shared"))
+    bare = python_command(submission().jobs[0], "launchers.slurm.node_entry", Path("/shared"))
     assert bare[:3] == ["--export=ALL", "/shared/venv/bin/python", "-m"]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.cache import Cache
+from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, Row, Rows, examine, find_inputs
 from tests.support.forked import ROOT
@@ -276,8 +276,8 @@ FLIPS = """
 import sys
 from pathlib import Path
 from data_prep.errors import UserError
-from data_prep.sources.base import Counts, Options
-from data_prep.sources.tables import parquet_units, read_parquet
+from data_prep.sources.input_types import Counts, Options
+from data_prep.sources.arrow_tables import parquet_units, read_parquet
 
 path, options = Path(sys.argv[1]), Options("text")
 valid = path.read_bytes()

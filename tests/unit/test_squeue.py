@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.run_logs import follow, last_lines, logs_of
 from launchers.slurm import client
-from pretrain.run_folder import RunFolder
+from launchers.watch.run_logs import follow, last_lines, logs_of
+from pretrain.run.folder import RunFolder
 
 
 def line(**fields: str) -> str:

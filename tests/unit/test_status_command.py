@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from launchers.app import app
 from launchers.commands import status
 from launchers.slurm import client
-from launchers.slurm.record import write_history
-from launchers.slurm.verdict import History, Saving
-from pretrain.run_folder import RunFolder
+from launchers.slurm.requeue_decision import History, Saving
+from launchers.slurm.supervisor_record import write_history
+from pretrain.run.folder import RunFolder
 from tests.support.report_runs import eventful, write_run
 
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData
-from pretrain.curriculum import BatchShape, Stage, stage_at
 from pretrain.data import prefetch
 from pretrain.data.batch import Batch, build_batch
 from pretrain.data.loader import Loader, Step
 from pretrain.data.mixture import PERIOD, MixturePosition, quotas
+from pretrain.data.phases import BatchShape, Stage, stage_at
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, Space, Window

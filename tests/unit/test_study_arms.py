@@ -5,7 +5,7 @@ import re
 import pytest
 
 from data_prep.errors import UserError
-from launchers.study.arms import grid
+from evaluation.study.arms import grid
 from pretrain.config import MaskingConfig
 
 USUAL = MaskingConfig()

@@ -8,10 +8,10 @@ import yaml
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from evaluation.study.study_file import open_study
+from evaluation.study.study_preview import describe
 from launchers.app import app
 from launchers.commands.study_masking import finetune_parameters
-from launchers.study.definition import open_study
-from launchers.study.dry_run import describe
 from pretrain.config import load_config
 from tests.support.finetuning import tiny_tokenizer
 from tests.support.study_runs import kept, run, study_config, study_data, study_of

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from launchers.study.child import EVALUATION, FINETUNING, RECORD, said_last
-from launchers.study.definition import children, open_study
-from launchers.study.results import figures
-from launchers.study.timing import measure, read_rounds
+from evaluation.study.arm_run import EVALUATION, FINETUNING, RECORD, said_last
+from evaluation.study.step_timing import measure, read_rounds
+from evaluation.study.study_file import children, open_study
+from evaluation.study.study_results import figures
 from tests.support.study_runs import Pretended, kept, run, study_config, study_data
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from evaluation.study.study_file import children, open_study
 from launchers.app import app
-from launchers.study.definition import children, open_study
 from pretrain.config import load_config
 from tests.support.study_runs import kept, study_config, study_data, study_of
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from launchers.study.curves import curve_of
-from launchers.study.report import write_study_report
-from launchers.study.results import METRICS, compare_arms, evaluated
-from launchers.study.words import conclusion, difference_cell
+from evaluation.study.comparison_report import write_study_report
+from evaluation.study.conclusion_text import conclusion, difference_cell
+from evaluation.study.loss_bands import curve_of
+from evaluation.study.study_results import METRICS, compare_arms, evaluated
 from tests.support.study_runs import Pretended, kept, run, study_config, study_data
 
 

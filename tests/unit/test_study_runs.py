@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from data_prep.errors import UserError
+from evaluation.study.arm_run import overrides, train_words
+from evaluation.study.command_runner import Stopped
+from evaluation.study.comparison_report import write_study_report
+from evaluation.study.study_file import children
+from evaluation.study.study_runner import run_study
 from launchers.commands.study_run import study_commands
-from launchers.study.child import overrides, train_words
-from launchers.study.commands import Stopped
-from launchers.study.definition import children
-from launchers.study.report import write_study_report
-from launchers.study.run import run_study
 from pretrain.config import Config, load_config
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
@@ -137,7 +137,7 @@ def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config, monk
     folder, study = kept(config, seeds=1)
     commands = Pretended()
     queued: list[str] = []
-    monkeypatch.setattr("launchers.study.slurm.queue_again", lambda: queued.append("again"))
+    monkeypatch.setattr("launchers.slurm.study_array.queue_again", lambda: queued.append("again"))
     for stop, wanted in (("stop_itself_after", []), ("stop_after", ["again"])):
         setattr(commands, stop, 17)
         with pytest.raises(Stopped) as stopped:
@@ -185,8 +185,8 @@ def test_only_some_runs(config):
 STOPPED_STUDY = """
 import sys
 from pathlib import Path
-from launchers.stopping import on_stop_signals
-from launchers.study.commands import Commands, Stopped
+from launchers.local.stop_signals import on_stop_signals
+from evaluation.study.command_runner import Commands, Stopped
 said = Path(sys.argv[1])
 with Commands(on_stop_signals, ["bash", "-c"]) as run:
     assert run(["echo begun; exit 3"], said) == 3

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from launchers.study.slurm import plan, render
+from launchers.slurm.study_array import plan, render
 from pretrain.config import load_config
 from tests.support.study_runs import kept, study_config, study_data
 

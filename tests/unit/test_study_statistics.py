@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
-from launchers.study.results import METRICS, compare_arms
-from launchers.study.statistics import MOST_SEEDS, Difference, differences, holm, mean_of, seeds_needed, verdict_of
+from evaluation.study.paired_statistics import (
+    MOST_SEEDS,
+    Difference,
+    differences,
+    holm,
+    mean_of,
+    seeds_needed,
+    verdict_of,
+)
+from evaluation.study.study_results import METRICS, compare_arms
 
 STUDENT = {1: 12.7062, 2: 4.3027, 4: 2.7764}  # 97.5% quantiles, as tables have them
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.study.arms import grid
-from launchers.study.child import overrides
-from launchers.study.report import write_study_report
-from launchers.study.run import needs_timing
-from launchers.study.timing import STEPS, measure, read_timing, settings_of, steps_in_time
+from evaluation.study.arm_run import overrides
+from evaluation.study.arms import grid
+from evaluation.study.comparison_report import write_study_report
+from evaluation.study.step_timing import STEPS, measure, read_timing, settings_of, steps_in_time
+from evaluation.study.study_runner import needs_timing
 from pretrain.config import load_config
 from pretrain.config.masking import MaskingConfig
 from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm import client, srun
-from launchers.slurm.health import ask, problem_here
-from launchers.slurm.job import Job
-from launchers.slurm.record import read_history, read_saving, write_history
-from launchers.slurm.supervise import Supervisor
-from launchers.slurm.verdict import Failure, History, Restart, Saving, ending_of
-from launchers.slurm.witness import Witness, host_of
-from pretrain.journal import Entry, format_entry, last_step
-from pretrain.run_folder import RunFolder, refuse
+from launchers.slurm import client, srun_step
+from launchers.slurm.attempt_outcome import Witness, host_of
+from launchers.slurm.job_file import Job
+from launchers.slurm.node_health import ask, problem_here
+from launchers.slurm.requeue_decision import Failure, History, Restart, Saving, ending_of
+from launchers.slurm.supervisor import Supervisor
+from launchers.slurm.supervisor_record import read_history, read_saving, write_history
+from pretrain.run.folder import RunFolder, refuse
+from pretrain.run.journal import Entry, format_entry, last_step
 
 SAVED = Saving(20.25, 120, True)
 HISTORY = History(7, checkpoint=400, restarts=2, requeues=1, failure=Failure(412, "x"), saving=SAVED)
@@ -256,10 +256,10 @@ def test_how_slurm_ends_a_job(state: str, reason: str, ending: str) -> None:
 def test_an_srun_that_does_not_end_is_ended(programs: Path, tmp_path: Path) -> None:
     words = ["sh", "-c", f"trap 'echo ended > {tmp_path}/ended; exit 9' TERM; while true; do sleep 0.05; done"]
     start = time.monotonic()
-    late = srun.run(words, {}, lambda: time.monotonic() - start > 1, lambda: False)
+    late = srun_step.run(words, {}, lambda: time.monotonic() - start > 1, lambda: False)
     assert late is None
     assert (tmp_path / "ended").exists()
-    assert srun.run(["sh", "-c", "exit 75"], {}, lambda: False, lambda: False) == 75
+    assert srun_step.run(["sh", "-c", "exit 75"], {}, lambda: False, lambda: False) == 75
 
 
 def test_a_witness_tells_this_attempt_from_the_one_before(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from pretrain.model import encoder as encoder_module
 from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.head import LossOptions
-from pretrain.model.shape import EncoderShape
 
 SEQ_LEN, ROWS, PREDICTIONS = 32, 3, 9
 N = SEQ_LEN * ROWS

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from pretrain.system.exchange import SystemMetrics
-from pretrain.system.gpu import GpuSampler
-from pretrain.system.host import HostSampler, rates
+from pretrain.reporting.gpu_sampler import GpuSampler
+from pretrain.reporting.host_sampler import HostSampler, rates
+from pretrain.reporting.node_metrics import SystemMetrics
 from tests.support.runs import wait_for
 
 HOSTS = ["n1", "n1", "n2", "n2"]

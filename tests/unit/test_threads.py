@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pretrain import threads
-from pretrain.control_groups import control_groups, least_quota
-from pretrain.threads import Cores, choose_cores, choose_threads, settings
+from pretrain.distributed import threads
+from pretrain.distributed.cpu_quota import control_groups, least_quota
+from pretrain.distributed.threads import Cores, choose_cores, choose_threads, settings
 
 
 @pytest.mark.parametrize(

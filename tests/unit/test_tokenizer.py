@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.cache import Cache
-from data_prep.encoding import Encoders
-from data_prep.encoding.huggingface import HuggingFaceEncoder
+from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import UserError
-from data_prep.sample import Sample
 from data_prep.sources import Options, find_inputs
-from data_prep.tokenizer import FILES, copy_files, describe, fetch, load, train
+from data_prep.tokenizer.choose_encoder import Encoders
+from data_prep.tokenizer.corpus_sample import Sample
+from data_prep.tokenizer.hf_tokenizer import FILES, copy_files, describe, fetch, load, train
+from data_prep.tokenizer.huggingface_encoder import HuggingFaceEncoder
 from tests.support.hostile_json import DIGITS, NESTED
 
 TEXTS = [
@@ -39,7 +39,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 def test_training_in_another_process_gives_the_same_bytes(folders, tmp_path, kind):
     size = {"wordpiece": 200, "bpe": 300}[kind]
     code = (
-        "import sys; from pathlib import Path; from data_prep.tokenizer import train; "
+        "import sys; from pathlib import Path; from data_prep.tokenizer.hf_tokenizer import train; "
         "from tests.unit.test_tokenizer import TEXTS; train(TEXTS, sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))"
     )
     for attempt in ("a", "b"):
@@ -184,7 +184,7 @@ def test_a_hub_tokenizer_is_downloaded_without_code(folders, tmp_path, monkeypat
 
 def test_a_hub_that_cannot_help_is_named(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from data_prep.tokenizer import fetch; fetch('owner/name', Path('into'))"
+        "import pathlib; from data_prep.tokenizer.hf_tokenizer import fetch; fetch('owner/name', pathlib.Path('into'))"
     )
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -221,7 +221,7 @@ def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypa
     whole = sample_of(paths, 10**6)
     texts = list(whole)
     assert (len(texts), whole.text_bytes, whole.cut) == (601, 601 * size, False)
-    monkeypatch.setattr("data_prep.sample.MIN_SHARE", size)
+    monkeypatch.setattr("data_prep.tokenizer.corpus_sample.MIN_SHARE", size)
     exact = sample_of(paths, 601 * size)
     assert (len(list(exact)), exact.cut) == (601, False)
     sample = sample_of(paths, 60 * size)

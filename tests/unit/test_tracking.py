@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.files import file_lock
-from data_prep.reader import Dataset
-from data_prep.remote import redact
+from data_prep.format.reader import Dataset
+from data_prep.urls import redact
 from launchers.app import app
-from pretrain.journal import Entry
+from pretrain.run.journal import Entry
 from pretrain.tracking import (
     OFFLINE,
     RECORD_NAME,
@@ -26,9 +26,9 @@ from pretrain.tracking import (
     run_page,
     sync,
 )
-from pretrain.tracking.description import describe_input, run_tags
-from pretrain.tracking.points import Point, SentSteps, metric_name, over_nodes
-from pretrain.tracking.target import connect
+from pretrain.tracking.journal_points import Point, SentSteps, metric_name, over_nodes
+from pretrain.tracking.run_description import describe_input, run_tags
+from pretrain.tracking.tracking_target import connect
 from tests.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
 

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from launchers.slurm.verdict import (
+from launchers.slurm.requeue_decision import (
     Complete,
     Fail,
     Failure,

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from pretrain.guards.pulse import Pulse
 from pretrain.guards.watchdog import Beat, Watchdog, verdict
-from pretrain.journal import Journal, read_journal
-from pretrain.progress import Progress
-from pretrain.run_folder import RunFolder
+from pretrain.reporting.progress_line import Progress
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Journal, read_journal
+from pretrain.run.phase_marker import Pulse
 
 HOSTS = ["n1", "n2", "n3"]
 SECONDS = 0.5  # of a hang

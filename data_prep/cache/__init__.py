@@ -1,0 +1,1 @@
+"""A cache on disk of bounded size for files, and parts of files, behind URLs."""

@@ -1,0 +1,152 @@
+"""Which keys occurred before: in memory by hashing, in files by passes over ranges of the keys."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from data_prep.cleaning.hash_arrays import load_uint64, save_array
+from data_prep.cleaning.word_hashes import mix
+from data_prep.errors import DamagedData
+
+MAX_BYTES = 512 << 20
+_BYTES_A_KEY = 128  # the working memory of a pass, measured
+_ROWS = 1 << 18  # of a file, looked at in one go
+
+
+def document_hashes(texts: Sequence[str]) -> np.ndarray:
+    """xxh3_128 of the texts' UTF-8, high half first, uint64 [n_texts, 2]."""
+    digest = xxhash.xxh3_128_digest
+    digests = b"".join([digest(text.encode("utf-8", "surrogatepass")) for text in texts])
+    return np.frombuffer(digests, dtype=">u8").reshape(-1, 2).astype(np.uint64)
+
+
+def first_index(keys: np.ndarray) -> np.ndarray:
+    """For each row of uint64 [n, columns] the index of the first equal row, int64 [n]; expected time O(n).
+
+    Rows go into a hash table where the earliest of a slot stays; those that find an unequal row there try again.
+    """
+    first = np.arange(len(keys), dtype=np.int64)
+    rows, unsolved, attempt = first.copy(), keys, 0
+    while len(rows):
+        multipliers = mix(np.arange(1, keys.shape[1] + 1, dtype=np.uint64) + np.uint64(attempt << 8)) | np.uint64(1)
+        bits = (2 * len(rows)).bit_length()
+        products = unsolved[:, 0] * multipliers[0] if keys.shape[1] == 1 else unsolved @ multipliers
+        slots = (products >> np.uint64(64 - bits)).astype(np.int64)
+        table = np.full(1 << bits, len(keys), dtype=np.int64)
+        np.minimum.at(table, slots, rows)
+        leaders = table[slots]
+        other = keys[leaders, 0] != unsolved[:, 0]
+        for column in range(1, keys.shape[1]):
+            other |= keys[leaders, column] != unsolved[:, column]
+        first[rows] = leaders
+        rows, unsolved, attempt = rows[other], unsolved[other], attempt + 1
+    return first
+
+
+def resolve_repeats(
+    key_files: Sequence[Path],
+    drop_files: Sequence[Path],
+    any_column: bool,
+    max_bytes: int = MAX_BYTES,
+) -> np.ndarray:
+    """Write for each task the documents that repeat an earlier one; return how many, int64 [n_tasks].
+
+    `key_files` hold uint64 [n_documents, columns], a file a task, in task order. A document repeats an earlier one if
+    its whole row occurred before, or, with `any_column`, if any of its non-zero elements did. `drop_files`, one for
+    each of them, get the sorted indices of these documents, uint32 [n_dropped]. Nothing depends on later documents, so
+    appended tasks change no earlier answer.
+
+    Of a cluster of near duplicates (documents linked by shared bands) the earliest stays, and so does each other one
+    that resembles none before it. A union of whole clusters would drop such a document as soon as a later one links it
+    to the rest; here an answer, once given, stands whatever is appended.
+
+    Finding takes O(keys) time, expected; reading takes O(keys x passes) with 256 x keys / max_bytes passes, each over
+    one range of keys. Copies of a key need no memory. Besides, a byte a document is kept in an unnamed, mapped
+    temporary file beside the first drop file. Raises DamagedData for a file that holds no such array, or one of another
+    width than the first.
+    """
+    if len(drop_files) != len(key_files):
+        raise ValueError(f"{len(key_files)} key files and {len(drop_files)} drop files")
+    if not key_files:
+        return np.zeros(0, dtype=np.int64)
+    shapes = _shapes(key_files)
+    ends = np.cumsum([rows for rows, _ in shapes])
+    with tempfile.TemporaryFile(dir=drop_files[0].parent) as scratch:
+        dropped = np.memmap(scratch, dtype=bool, mode="w+", shape=(max(1, int(ends[-1])),))
+        n_keys = sum(rows * (columns if any_column else 1) for rows, columns in shapes)
+        capacity = max(2, max_bytes // _BYTES_A_KEY)
+        passes = -(-2 * n_keys // capacity) or 1
+        for number in range(passes):
+            bounds = (number << 64) // passes, ((number + 1) << 64) // passes - 1
+            current = _Pass(dropped, capacity)
+            for task, path in enumerate(key_files):
+                _add_file(current, path, int(ends[task]) - shapes[task][0], bounds, any_column)
+            current.compact()
+        counts = np.zeros(len(shapes), dtype=np.int64)
+        for task, (rows, _) in enumerate(shapes):
+            indices = np.flatnonzero(dropped[ends[task] - rows : ends[task]])
+            save_array(drop_files[task], indices.astype(np.uint32))
+            counts[task] = len(indices)
+    return counts
+
+
+def _shapes(paths: Sequence[Path]) -> list[tuple[int, int]]:
+    shapes = [load_uint64(path).shape for path in paths]
+    width = shapes[0][1]
+    for path, (_, columns) in zip(paths, shapes, strict=True):
+        if columns != width:
+            raise DamagedData(f"{path} has {columns} columns instead of {width}; delete it and rerun.")
+    return shapes
+
+
+def _add_file(current: "_Pass", path: Path, first: int, bounds: tuple[int, int], any_column: bool) -> None:
+    """Add a file's keys within `bounds`; `first` is its first document. It is mapped only here: one at a time."""
+    array = load_uint64(path)
+    rows = max(1, min(_ROWS, current.capacity // (4 * array.shape[1])))  # all of them may fall into one pass
+    for start in range(0, len(array), rows):
+        keys, owners = _in_range(array[start : start + rows], bounds, any_column)
+        current.add(keys, owners + (first + start))
+
+
+def _in_range(rows: np.ndarray, bounds: tuple[int, int], any_column: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Keys [n, columns] whose first element lies within `bounds`, and the rows [n] that have them."""
+    low, high = np.uint64(bounds[0]), np.uint64(bounds[1])
+    if any_column:
+        elements = rows.reshape(-1)
+        places = np.flatnonzero((elements >= max(low, np.uint64(1))) & (elements <= high))
+        return elements[places][:, None], places // rows.shape[1]
+    owners = np.flatnonzero((rows[:, 0] >= low) & (rows[:, 0] <= high))
+    return rows[owners], owners
+
+
+class _Pass:
+    """The distinct keys of one range so far, and pending ones that are compared with them when there are enough."""
+
+    def __init__(self, dropped: np.ndarray, capacity: int) -> None:
+        self.dropped, self.capacity = dropped, capacity
+        self.known: np.ndarray | None = None
+        self.keys: list[np.ndarray] = []
+        self.documents: list[np.ndarray] = []
+        self.pending = 0
+
+    def add(self, keys: np.ndarray, documents: np.ndarray) -> None:
+        self.keys.append(keys)
+        self.documents.append(documents)
+        self.pending += len(keys)
+        if self.pending >= self.capacity // 2:
+            self.compact()
+
+    def compact(self) -> None:
+        if not self.pending:
+            return
+        known = 0 if self.known is None else len(self.known)
+        keys = np.concatenate(self.keys if self.known is None else [self.known, *self.keys])
+        documents = np.concatenate([np.full(known, -1), *self.documents])
+        first = first_index(keys)
+        # a document may have a key twice; it is added in one go, so its first time is here too
+        self.dropped[documents[documents[first] != documents]] = True
+        self.known = keys[first == np.arange(len(keys))]
+        self.keys, self.documents, self.pending = [], [], 0

@@ -1,0 +1,77 @@
+"""Near duplicates: MinHash over word 5-grams, and which documents resemble an earlier one.
+
+The share of equal values in two documents' sketches estimates the Jaccard similarity of their sets of 5-grams (Broder
+1997, "On the resemblance and containment of documents"). One hash a 5-gram yields all values: its top bits choose which
+of 128 values it competes for, the least wins (Li, Owen and Zhang 2012, one-permutation hashing), and a value that none
+competes for copies another one, the first in a fixed random order of its own (Shrivastava 2017, "Optimal densification
+for fast and accurate minwise hashing"). Bands as in Leskovec et al., "Mining of massive datasets", chapter 3.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from data_prep.cleaning.word_hashes import batches, mix, ngrams, parts, word_hashes
+
+VALUES = 128
+SHINGLE_WORDS = 5
+_EMPTY = np.uint64(2**64 - 1)
+_BASE = np.uint64(0xA0761D6478BD642F)
+
+
+def bands_and_rows(threshold: float) -> tuple[int, int]:
+    """How many bands of how many values each: those with (1 / bands) ^ (1 / rows) nearest to `threshold`."""
+    choices = [(VALUES // rows, rows) for rows in range(1, VALUES + 1)]
+    return min(choices, key=lambda choice: abs((1 / choice[0]) ** (1 / choice[1]) - threshold))
+
+
+def signatures(texts: Sequence[str], threshold: float = 0.8) -> np.ndarray:
+    """Hashes of the bands of the documents' sketches, uint64 [n_texts, bands]; all 0 for fewer than 5 words."""
+    bands, rows = bands_and_rows(threshold)
+    hashes = [_band_hashes(sketches(batch), bands, rows) for batch in batches(texts)]
+    return np.concatenate([np.empty((0, bands), np.uint64), *hashes])
+
+
+def sketches(texts: Sequence[str]) -> np.ndarray:
+    """The 128 MinHash values of each text, uint64 [n_texts, 128]; 2^64 - 1 throughout for fewer than 5 words."""
+    values = np.full(len(texts) * VALUES, _EMPTY)
+    for hashes, per_text in parts(*word_hashes(texts), SHINGLE_WORDS):
+        grams, owners = ngrams(hashes, per_text, SHINGLE_WORDS)
+        places = (grams >> np.uint64(64 - 7)).astype(np.int64)
+        np.minimum.at(values, owners * VALUES + places, np.minimum(grams, _EMPTY - np.uint64(1)))
+    return _densified(values.reshape(len(texts), VALUES))
+
+
+def _densified(values: np.ndarray) -> np.ndarray:
+    """`values` [n, 128] with each empty one replaced by the first in its own order that is not."""
+    filled = values.copy()
+    rows, places = np.nonzero((values == _EMPTY) & (values != _EMPTY).any(axis=1, keepdims=True))
+    for order in _orders():
+        if not len(rows):
+            break
+        found = values[rows, order[places]]
+        filled[rows, places] = found
+        still = found == _EMPTY
+        rows, places = rows[still], places[still]
+    return filled
+
+
+@lru_cache(maxsize=1)
+def _orders() -> np.ndarray:
+    """Column j is a random order of the other places, int64 [127, 128]."""
+    draws = mix(np.arange(1, VALUES * VALUES + 1, dtype=np.uint64)).reshape(VALUES, VALUES)
+    np.fill_diagonal(draws, _EMPTY)
+    return np.argsort(draws, axis=0, kind="stable")[:-1]
+
+
+def _band_hashes(values: np.ndarray, bands: int, rows: int) -> np.ndarray:
+    grouped = values[:, : bands * rows].reshape(len(values), bands, rows)
+    # each band starts from a value of its own: equal values in different bands are no match
+    total = np.tile(mix(np.arange(1, bands + 1, dtype=np.uint64)), (len(values), 1))
+    for row in range(rows):
+        total *= _BASE
+        total += grouped[:, :, row]
+    hashes = np.maximum(mix(total), np.uint64(1))
+    hashes[(values == _EMPTY).all(axis=1)] = 0
+    return hashes

@@ -1,0 +1,1 @@
+"""Look at finished data sets: verify all checksums, summarize, show a document, find collocations."""

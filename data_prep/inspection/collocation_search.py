@@ -1,0 +1,281 @@
+"""Collocations: word n-grams that occur together more often than their parts would by chance.
+
+Levine et al., "PMI-Masking: Principled masking of correlated spans", ICLR 2021, arXiv:2010.01825. The measure is that
+of the paper: the least of log p(w1 .. wn) / (p(s1) p(s2) ..) over all ways to cut the n-gram into parts s1, s2, ..,
+where p is a count over the number of n-grams as long. So a phrase does not rank high for a collocation that it
+contains. For n = 2 it is pointwise mutual information.
+
+An n-gram is at most as frequent as the (n - 1)-grams that it begins and ends with (Agrawal and Srikant, "Fast
+algorithms for mining association rules", 1994). So n-grams are counted as pairs of numbers of those, exactly, and only
+where both are frequent.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.errors import UserError
+from data_prep.format.collocation_list import Collocations, Hashes, token_weights
+from data_prep.format.reader import Dataset
+
+_NONE = -1  # where no frequent n-gram begins
+_NEVER = np.uint32(2**32 - 1)
+_TOGETHER = 1 << 22  # places looked at together
+
+Report = Callable[[str, int, int], None]
+"""Gets a stage, and how much of how much is done."""
+
+
+class _Ngrams:
+    """The frequent n-grams of n words, by number.
+
+    counts [F] int64; log_p [F]: log of the share that an n-gram has of those as long.
+    first, last [F] int32: where n is above 1, the (n - 1)-grams that each begins and ends with.
+    best [F]: the largest sum of log_p over all ways to cut it, or not to. pmi [F] float32.
+    sizes [F] uint32: the size from which on a list has it.
+    """
+
+    pmi: NDArray[np.float32]
+    sizes: NDArray[np.uint32]
+
+    def __init__(
+        self,
+        counts: NDArray[np.int64],
+        log_p: NDArray[np.float64],
+        first: NDArray[np.int32] | None = None,
+        last: NDArray[np.int32] | None = None,
+    ):
+        self.counts, self.log_p, self.best = counts, log_p, log_p
+        nothing = np.zeros(0, np.int32)
+        self.first, self.last = nothing if first is None else first, nothing if last is None else last
+
+
+@dataclass(frozen=True)
+class Found:
+    """A collocation list, best first for each n.
+
+    counts int64 [C], pmi float32 [C]. candidates: for n = 2, 3, ..., frequent n-grams of positive PMI.
+    covered: share of the sample's words in an occurrence of a collocation. tokens, blocks, words: of the sample.
+    """
+
+    listed: Collocations
+    counts: NDArray[np.int64]
+    pmi: NDArray[np.float32]
+    candidates: list[int]
+    covered: float
+    tokens: int
+    blocks: int
+    words: int
+
+
+def find_collocations(
+    dataset: Dataset, size: int | None, min_count: int, max_words: int, sample_tokens: int, report: Report
+) -> Found:
+    """The collocations of a data set, counted in blocks that are spread evenly over it.
+
+    Args:
+        size: n-grams of the list, at most: half of them of two words, a quarter of three, and so on, the last two
+            alike. By default, so many that half of the sample's words are in an occurrence of one.
+        min_count: how often an n-gram must occur in the sample.
+        max_words: of the longest n-grams.
+        sample_tokens: about so many are read. Memory grows with them, by some 20 bytes each.
+
+    Raises:
+        UserError: if the data set does not tell where words begin, or nothing is found.
+    """
+    words = _Words(dataset)
+    parts, blocks, tokens = words.sample(sample_tokens, report)
+    n_words = int(np.count_nonzero(parts != _NONE))
+    frequent, levels, smallest = _count(parts, min_count, max_words, report)
+    if size is None:
+        size = int(np.partition(smallest, n_words // 2)[n_words // 2])
+    size = min(size, int(_NEVER) - 1)
+    chosen = [np.argsort(level.sizes, kind="stable")[: np.count_nonzero(level.sizes <= size)] for level in levels[1:]]
+    if not sum(map(len, chosen)):
+        raise UserError(
+            f"{dataset.location} has no collocations of {min_count} occurrences in a sample of {tokens:,} tokens; "
+            "lower --min-count, or raise --tokens or --size."
+        )
+    numbers = [
+        np.stack([frequent[_part(levels, n, place, 1)[one]] for place in range(n)], axis=1).reshape(-1)
+        for n, one in enumerate(chosen, 2)
+    ]
+    ids, word_sizes = words.spellings(np.concatenate(numbers))
+    n_of = np.repeat(np.arange(2, max_words + 1), [len(one) for one in chosen])
+    return Found(
+        Collocations(ids, word_sizes, n_of, dataset.manifest.tokenizer.sha256),
+        np.concatenate([level.counts[one] for level, one in zip(levels[1:], chosen, strict=True)]),
+        np.concatenate([level.pmi[one] for level, one in zip(levels[1:], chosen, strict=True)]),
+        [int(np.count_nonzero(level.sizes != _NEVER)) for level in levels[1:]],
+        float(np.count_nonzero(smallest <= size) / n_words),
+        tokens,
+        blocks,
+        n_words,
+    )
+
+
+def _count(
+    parts: NDArray[np.int32], min_count: int, max_words: int, report: Report
+) -> tuple[NDArray[np.int64], list[_Ngrams], NDArray[np.uint32]]:
+    """Count n-grams in a sample of words, as of `_Words.sample`, which is overwritten.
+
+    Returns:
+        frequent [F]: the words that are, in the order in which the first level numbers them.
+        levels: frequent n-grams of 1, 2, ... words.
+        smallest: for each place of the sample, the size from which on a list covers it.
+    """
+    runs = np.diff(np.flatnonzero(parts == _NONE), append=len(parts)) - 1
+    counts = np.bincount(parts[parts != _NONE], minlength=1)
+    frequent = np.flatnonzero(counts >= min_count)
+    numbers = np.full(len(counts) + 1, _NONE, np.int32)  # the last one is _NONE's own
+    numbers[frequent] = np.arange(len(frequent))
+    parts[:] = numbers[parts]
+    levels = [_Ngrams(counts[frequent], np.log(counts[frequent] / max(int(runs.sum()), 1)))]
+    smallest = np.full(len(parts), _NEVER)
+    for n in range(2, max_words + 1):
+        report(f"counting n-grams of {n} words", n - 2, max_words - 1)
+        keys, counts = _pairs(parts, min_count)
+        _renumber(parts, keys)
+        log_p = np.log(counts / max(int(np.maximum(runs - n + 1, 0).sum()), 1))
+        level = _Ngrams(counts, log_p, (keys >> np.uint64(32)).astype(np.int32), keys.astype(np.int32))
+        levels.append(level)
+        _rate(levels)
+        level.sizes = _sizes(level, n, max_words)
+        _cover(smallest, parts, level.sizes, n)
+    return frequent, levels, smallest
+
+
+class _Words:
+    """The words of a data set, numbered by their first appearance."""
+
+    def __init__(self, dataset: Dataset):
+        info = dataset.manifest.tokenizer
+        self._dataset, self._begins_word = dataset, dataset.begins_word
+        self._ordinary = np.ones(info.vocab_size, np.bool_)
+        self._ordinary[[*info.all_special_ids, *info.special_ids.values()]] = False
+        self._weights = token_weights(self._ordinary)
+        self._numbers: dict[bytes, int] = {}
+
+    def sample(self, tokens: int, report: Report) -> tuple[NDArray[np.int32], int, int]:
+        """Words of evenly spread blocks, _NONE before each run of ordinary tokens; how many blocks and tokens."""
+        totals = self._dataset.manifest.totals
+        n_blocks = min(totals.blocks, -(-tokens * totals.blocks // max(totals.tokens, 1)))
+        blocks = (2 * np.arange(n_blocks) + 1) * totals.blocks // (2 * max(n_blocks, 1))
+        found, done = [], 0
+        for number, block in enumerate(blocks.tolist()):
+            report("reading", number, n_blocks)
+            found.append(self._read(block))
+            done += self._dataset.n_tokens(block)
+        return np.concatenate([np.array([_NONE], np.int32), *found]), n_blocks, done
+
+    def _read(self, block: int) -> NDArray[np.int32]:
+        tokens, ends = self._dataset.tokens(block), np.cumsum(self._dataset.document_lengths(block))
+        begins_word = self._dataset.word_starts(block) if self._begins_word is None else self._begins_word[tokens]
+        if begins_word is None:
+            raise UserError(f"{self._dataset.location} has no tokenizer files, which tell where words begin.")
+        ordinary = self._ordinary[tokens]
+        begins_run = ordinary.copy()
+        begins_run[1:] &= ~ordinary[:-1]
+        first = ends[ends < len(tokens)]
+        begins_run[first] = ordinary[first]
+        begins = ordinary & (begins_word | begins_run)
+        bounds = np.flatnonzero(begins | ~ordinary)
+        is_word = begins[bounds]
+        starts, ends = bounds[is_word], np.append(bounds[1:], len(tokens))[is_word]
+        hashes = Hashes(self._weights[tokens])(starts, ends)
+        _, example, same = np.unique(hashes, return_index=True, return_inverse=True)
+        spellings = [
+            tokens[s:e].tobytes() for s, e in zip(starts[example].tolist(), ends[example].tolist(), strict=True)
+        ]
+        numbers = [self._numbers.setdefault(spelling, len(self._numbers)) for spelling in spellings]
+        words = np.array(numbers, np.int32)[same]
+        return np.insert(words, np.flatnonzero(begins_run[starts]), _NONE)
+
+    def spellings(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens of words, one after the other, and how many each has."""
+        spelt = list(self._numbers)
+        words = [np.frombuffer(spelt[number], self._dataset.dtype) for number in numbers.reshape(-1).tolist()]
+        tokens = np.concatenate([np.zeros(0, np.int64), *words])
+        return tokens, np.array([len(word) for word in words], np.int64)
+
+
+def _neighbours(parts: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint64]]]:
+    """The places from `start` on with a frequent (n - 1)-gram there and at the next, and the two as one number.
+
+    Gives start, places counted from there, and numbers.
+    """
+    for start in range(0, len(parts), _TOGETHER):
+        right = parts[start + 1 : start + 1 + _TOGETHER]
+        left = parts[start : start + len(right)]
+        places = np.flatnonzero((left != _NONE) & (right != _NONE))
+        yield start, places, left[places].astype(np.uint64) << np.uint64(32) | right[places].astype(np.uint64)
+
+
+def _pairs(parts: NDArray[np.int32], min_count: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The pairs of neighbours that are frequent, ascending, and how often each is there."""
+    keys = np.empty(np.count_nonzero((parts[:-1] != _NONE) & (parts[1:] != _NONE)), np.uint64)
+    done = 0
+    for _, _, some in _neighbours(parts):
+        keys[done : done + len(some)] = some
+        done += len(some)
+    keys.sort()
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    counts = np.diff(starts, append=len(keys))
+    frequent = counts >= min_count
+    return keys[starts[frequent]], counts[frequent]
+
+
+def _renumber(parts: NDArray[np.int32], keys: NDArray[np.uint64]) -> None:
+    """Put in each place the number in `keys` of the pair that begins there, or _NONE."""
+    for start, places, some in _neighbours(parts):
+        parts[start : start + _TOGETHER] = _NONE
+        number = np.searchsorted(keys, some)
+        there = np.append(keys, ~np.uint64(0))[number] == some
+        parts[start + places[there]] = number[there]
+
+
+def _rate(levels: list[_Ngrams]) -> None:
+    """Set `pmi` and `best` of the last level, the n-grams of n words, from those before."""
+    level, n = levels[-1], len(levels)
+    cut = np.full(len(level.counts), -np.inf)
+    for head in range(1, n):  # words of the first part; the others are cut in the best way, or not at all
+        first, rest = _part(levels, n, 0, head), _part(levels, n, head, n - head)
+        cut = np.maximum(cut, levels[head - 1].log_p[first] + levels[n - head - 1].best[rest])
+    level.best = np.maximum(level.log_p, cut)
+    # Rounded, so that an order does not hang on how a processor rounds logarithms.
+    level.pmi = np.round(level.log_p - cut, 4).astype(np.float32)
+
+
+def _part(levels: list[_Ngrams], n: int, skip: int, length: int) -> NDArray[np.integer]:
+    """For each n-gram of n words, the number of its part of `length` words after the first `skip`."""
+    part: NDArray[np.integer] = np.arange(len(levels[n - 1].counts))
+    for words in range(n, n - skip, -1):
+        part = levels[words - 1].last[part]
+    for words in range(n - skip, length, -1):
+        part = levels[words - 1].first[part]
+    return part
+
+
+def _sizes(level: _Ngrams, n: int, max_words: int) -> NDArray[np.uint32]:
+    """The size from which on a list has each n-gram: _NEVER, if its PMI is not positive.
+
+    The shares are the paper's: 1/2, 1/4, ..., the last two alike. Equal PMI is ranked by count.
+    """
+    share = 0.5 ** min(n - 1, max_words - 2)
+    order = np.lexsort((-level.counts, -level.pmi))
+    order = order[level.pmi[order] > 0]
+    sizes = np.full(len(level.counts), _NEVER)
+    sizes[order] = np.ceil(np.arange(1, len(order) + 1) / share)
+    return sizes
+
+
+def _cover(smallest: NDArray[np.uint32], parts: NDArray[np.int32], sizes: NDArray[np.uint32], n: int) -> None:
+    """Lower `smallest`, at each of the n places of each occurrence, to the size from which on a list has the n-gram."""
+    sizes = np.append(sizes, _NEVER)  # for _NONE
+    for start in range(0, len(parts), _TOGETHER):
+        some = sizes[parts[start : start + _TOGETHER]]
+        for place in range(start, start + n):
+            covered = smallest[place : place + len(some)]
+            np.minimum(covered, some[: len(covered)], out=covered)

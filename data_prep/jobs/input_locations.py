@@ -1,0 +1,40 @@
+"""Where and how a preparation runs: what its output does not depend on, and so is no part of the plan."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from data_prep.cache.bounded_cache import Cache
+from data_prep.files import write_json
+from data_prep.reading.typed_values import PathText
+from data_prep.reading.untrusted_files import read_json
+
+
+@dataclass(frozen=True)
+class Place:
+    """`locations` are those of the plan's inputs, in its order; `strict` ends a task at the first unreadable row.
+
+    Remote inputs are kept in the folder `cache`, up to `cache_bytes`.
+    """
+
+    locations: list[PathText]
+    strict: bool
+    cache: PathText
+    cache_bytes: int
+
+    def open_cache(self) -> Cache:
+        return Cache(Path(self.cache), self.cache_bytes)
+
+
+def write_place(place: Place, out: Path) -> None:
+    write_json(place_path(out), asdict(place))
+
+
+def read_place(out: Path) -> Place:
+    """What the last `prep run` or `prep plan` said; raises UserError where there is none or it is damaged."""
+    place: Place = read_json(place_path(out), Place, hint="run `maskwright prep plan` again")
+    return place
+
+
+def place_path(out: Path) -> Path:
+    """The first file of a preparation: a folder that has it is no stranger's."""
+    return out / "prep" / "place.json"

@@ -1,0 +1,47 @@
+"""Notes for the user on a prepared data set: pure functions of the plan and the tasks' records."""
+
+import shlex
+from collections.abc import Sequence
+
+from data_prep.jobs.preparation_plan import Input, Plan
+from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
+
+SHORT_SHARE = 0.25  # of the documents, from which on short ones are worth a warning
+_SPLITS = {"blank": "split at empty lines", "line": "one document a line", "file": "one document a file"}
+
+
+def notes_of(plan: Plan, records: Sequence[TaskRecord]) -> list[str]:
+    """Why a faster encoder was left out, how text files were split, and whether their documents are short."""
+    return [*encoder_notes(records), *_split_notes(plan, records)]
+
+
+def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
+    """Why tasks went without a faster encoder."""
+    return sorted({record.note for record in records if record.note})
+
+
+def _split_notes(plan: Plan, records: Sequence[TaskRecord]) -> list[str]:
+    texts: list[Input] = []
+    documents = short = 0
+    for given, tasks in zip(plan.inputs, plan.tasks_of_inputs(), strict=True):
+        if given.kind == "txt":
+            done = [records[task] for task in tasks]
+            texts.append(given)
+            documents += sum(record.documents(split) for record in done for split in plan.splits)
+            short += sum(record.short_documents for record in done)
+    if not texts:
+        return []
+    separator = plan.settings.reading.separator
+    name = texts[0].name if len(texts) == 1 else f"{len(texts):,} text files"
+    how = _SPLITS.get(separator, "split at lines of this text")
+    notes = [f"{name}: {_count(documents)}, {how} (--separator {shlex.quote(separator)})"]
+    if separator != "file" and documents and short >= SHORT_SHARE * documents:
+        notes.append(
+            f"warning: {short:,} of {_count(documents)} have fewer than {SHORT_TOKENS} tokens. If each file is one "
+            "text, prepare again with --separator file and another --out."
+        )
+    return notes
+
+
+def _count(documents: int) -> str:
+    return f"{documents:,} document{'' if documents == 1 else 's'}"

@@ -1,0 +1,197 @@
+"""Tasks on several processes of this machine, with their progress.
+
+Interrupted, the tasks stop after their batch; what has not stopped after some seconds is killed.
+"""
+
+import atexit
+import contextlib
+import gc
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import astuple, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from data_prep.errors import UserError
+from data_prep.jobs.task_progress import Progress, Report
+from data_prep.processes import deaf, start_worker
+
+if TYPE_CHECKING:
+    from data_prep.jobs.workbench import Workbench
+
+Work = Callable[["Workbench", int, Report], Any]
+"""A function of a module, which does one task and reports the totals of it."""
+
+_SLOTS = 4  # numbers of a Progress, in the memory shared with the workers
+_TICK_SECONDS = 0.2
+_STOP_SECONDS = 5
+_EARLY = 4  # processes that are started before there is work
+
+
+class Workers:
+    """Processes that do tasks; a context manager. One worker is this process itself.
+
+    The first of them start at once, so that they are ready when this process has planned their work.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+        if count > 1:
+            spawn = multiprocessing.get_context("spawn")
+            # Without a lock, which a killed worker would keep. The last number, if not 0, tells the workers to stop.
+            self._counters: Any = spawn.RawArray("q", _SLOTS * count + 1)
+            self._others = set(multiprocessing.active_children())
+            self._pool = ProcessPoolExecutor(count, spawn, _start, (self._counters, spawn.Value("i", 0)))
+            with deaf():
+                for _ in range(min(count, _EARLY)):
+                    self._pool.submit(_import)
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._pool is None:
+            return
+        if kind is None:
+            self._pool.shutdown()
+        else:
+            self._stop(self._pool)
+
+    def _stop(self, pool: ProcessPoolExecutor) -> None:
+        """Let the workers stop after their batch, and kill those that take long, for a download perhaps; at a second
+        Ctrl-C all of them. What is unfinished is never taken for finished.
+
+        The pool's thread is waited for in any case: Python's exit would write to the pipe that it closes.
+        """
+        self._counters[-1] = True
+        running = set(multiprocessing.active_children()) - self._others
+        ended = threading.Event()
+
+        def shut_down() -> None:
+            try:
+                pool.shutdown(cancel_futures=True)
+            finally:
+                ended.set()
+
+        threading.Thread(target=shut_down, daemon=True).start()  # a join here would not survive a second Ctrl-C
+        with contextlib.suppress(KeyboardInterrupt):
+            ended.wait(_STOP_SECONDS)
+        if not ended.is_set():
+            for process in running:
+                process.kill()
+        ended.wait()
+
+    def run(self, work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
+        """The results of `work` for these tasks of OUT's plan, which are started in the order given.
+
+        `on_progress` gets the totals over the tasks several times a second. Raises UserError for a killed worker, and
+        whatever `work` raises.
+        """
+        if self._pool is None:
+            return _run_here(work, tasks, out, on_progress)
+        before = self._totals()
+        try:
+            with deaf():
+                futures = [self._pool.submit(_work, work, out, task) for task in tasks]
+            ended: SimpleQueue[Future] = SimpleQueue()  # `wait` looks at all futures each time: too many tasks for it
+            for future in futures:
+                future.add_done_callback(ended.put)
+            left = len(futures)
+            while left:
+                with contextlib.suppress(Empty):
+                    ended.get(timeout=_TICK_SECONDS).result()
+                    left -= 1
+                on_progress(Progress(*(now - then for now, then in zip(self._totals(), before, strict=True))))
+            return [future.result() for future in futures]
+        except BrokenProcessPool as error:
+            raise UserError(
+                "A worker process was killed, perhaps for want of memory; what is finished is kept: run the same "
+                "command again, with fewer --workers if it repeats itself."
+            ) from error
+
+    def _totals(self) -> list[int]:
+        return [sum(self._counters[slot:-1:_SLOTS]) for slot in range(_SLOTS)]
+
+
+def _run_here(work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    bench = _bench(out)
+    totals = Totals(on_progress)
+    return [work(bench, task, totals.of_next_task()) for task in tasks]
+
+
+class Totals:
+    """Sums the reports of tasks that follow one another."""
+
+    def __init__(self, on_progress: Report) -> None:
+        self._on_progress = on_progress
+        self._finished = self._current = Progress()
+
+    def of_next_task(self) -> Report:
+        self._finished, self._current = _sum(self._finished, self._current), Progress()
+        return self._report
+
+    def _report(self, progress: Progress) -> None:
+        # The last report of a task does not know the text of its input.
+        self._current = progress if progress.text_bytes else replace(progress, text_bytes=self._current.text_bytes)
+        self._on_progress(_sum(self._finished, self._current))
+
+
+def _sum(one: Progress, other: Progress) -> Progress:
+    return Progress(*map(sum, zip(astuple(one), astuple(other), strict=True)))
+
+
+def _bench(out: Path) -> "Workbench":
+    from data_prep.jobs.workbench import Workbench
+
+    return Workbench(out)
+
+
+class _Stopped(Exception):
+    """The parent process asked the tasks to stop."""
+
+
+_counters: Any
+_totals: Totals
+_benches: dict[tuple[Path, int, int], "Workbench"] = {}
+
+
+def _start(counters: Any, workers: Any) -> None:
+    global _counters, _totals
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    start_worker()
+    atexit.register(os._exit, 0)  # nothing is left to do then, and taking all modules apart takes a tenth of a second
+    gc.set_threshold(100_000)  # rows make no cycles: looking for some often took 3% of the time
+    with workers.get_lock():
+        first = workers.value * _SLOTS
+        workers.value += 1
+    _counters = counters
+
+    def publish(progress: Progress) -> None:
+        if counters[-1]:
+            raise _Stopped
+        counters[first : first + _SLOTS] = astuple(progress)
+
+    _totals = Totals(publish)
+
+
+def _import() -> None:
+    import data_prep.jobs.task_worker  # noqa: F401
+
+    gc.freeze()  # what is imported stays
+
+
+def _work(work: Work, out: Path, task: int) -> Any:
+    from data_prep.jobs.preparation_plan import plan_path
+
+    plan = plan_path(out).stat()  # a new plan is a new file; to read a long one for each task takes time
+    key = (out, plan.st_ino, plan.st_mtime_ns)
+    if key not in _benches:
+        _benches.clear()
+        _benches[key] = _bench(out)
+    return work(_benches[key], task, _totals.of_next_task())

@@ -1,0 +1,123 @@
+"""The documents of one task: read, cleaned, and what is left out counted and named."""
+
+import contextlib
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_prep.cleaning.contamination import Grams, contaminated
+from data_prep.cleaning.text_filters import Cleaning, clean_all, normalize
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer, make_folder
+from data_prep.jobs.input_locations import Place
+from data_prep.jobs.preparation_plan import Plan
+from data_prep.sources import Found, Row, Rows
+
+BATCH_CHARACTERS = 1 << 22  # reading and encoding in turns: each is slow at first, so a megabyte took 9% longer
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A row that cannot be read: its file, its line from the beginning of the task, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
+class Quarantine(contextlib.ExitStack):
+    """A file of JSON lines, one for each unreadable row, that exists only if there is one."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.first: Unreadable | None = None
+        self._file: Any = None
+
+    def write(self, row: Unreadable) -> None:
+        if self._file is None:
+            self.first = row
+            make_folder(self.path.parent)
+            self._file = self.enter_context(atomic_writer(self.path))
+        self._file.write(orjson.dumps(row) + b"\n")
+
+
+@dataclass
+class Documents:
+    """Batches of a task's documents, in order. `left_out` counts the others by reason while iterating.
+
+    Every stage that reads a task gets the same documents, so that a place in their sequence names one of them.
+    """
+
+    plan: Plan
+    task: int
+    place: Place
+    evaluation: Grams | None
+    quarantine: Quarantine | None = None
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        unit = self.plan.tasks[self.task]
+        self.input = self.plan.inputs[unit.input]
+        self.rows = self._open(unit.first, unit.last)
+
+    def _open(self, first: int, last: int) -> Rows:
+        found = Found(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
+        return Rows(found, first, last, self.plan.settings.reading, self.place.open_cache())
+
+    def __iter__(self) -> Iterator[list[Row]]:
+        for batch in self._batches():
+            if kept := self._cleaned(batch):
+                yield kept
+
+    def _batches(self) -> Iterator[list[Row]]:
+        """Readable documents, about BATCH_CHARACTERS at a time."""
+        batch: list[Row] = []
+        characters = 0
+        for row in self.rows:
+            if row.reason:
+                self.reject(row.line, row.reason)
+            elif not row.text or row.text.isspace():
+                self.left_out["empty"] += 1
+            else:
+                batch.append(row)
+                characters += len(row.text)
+                if characters >= BATCH_CHARACTERS:
+                    yield batch
+                    batch, characters = [], 0
+        if batch:
+            yield batch
+
+    def _cleaned(self, batch: list[Row]) -> list[Row]:
+        cleaning = self.plan.settings.cleaning
+        if cleaning == Cleaning() and self.evaluation is None:
+            return batch
+        texts, reasons = clean_all([row.text for row in batch], cleaning)
+        if self.evaluation is not None:
+            bad = contaminated(texts, self.evaluation)
+            reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
+        self.left_out.update(filter(None, reasons))
+        kept = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
+        if not self.plan.settings.pairs:
+            return kept
+        return [row._replace(wrong=normalize(row.wrong or "", cleaning.normalize)) for row in kept]
+
+    def reject(self, line: int, reason: str) -> None:
+        """Count and list a row that cannot be used. Raises UserError in a strict preparation."""
+        if self.place.strict:
+            before = self._open(0, self.plan.tasks[self.task].first)
+            deque(before, maxlen=0)
+            raise UserError(
+                f"{self.input.name} line {before.lines + line}: {reason}; mend it, or prepare without --strict."
+            )
+        self.left_out["unreadable"] += 1
+        if self.quarantine is not None:
+            self.quarantine.write(Unreadable(self.input.name, line, reason))
+
+
+def quarantine_path(out: Path, task: int) -> Path:
+    return out / "prep" / "quarantine" / f"{task:05d}.jsonl"

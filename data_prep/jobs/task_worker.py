@@ -1,0 +1,228 @@
+"""One idempotent task: a range of an input to shards of its own, then a record of what was written."""
+
+import contextlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from data_prep.errors import UserError
+from data_prep.files import sha256_file, write_json
+from data_prep.format.shard_format import ShardInfo, is_shard_name, token_dtype
+from data_prep.format.shard_writer import ShardWriter
+from data_prep.jobs import deduplication
+from data_prep.jobs.preparation_plan import Plan
+from data_prep.jobs.task_documents import Quarantine, Unreadable, quarantine_path
+from data_prep.jobs.task_progress import Progress, Report
+from data_prep.jobs.workbench import Workbench
+from data_prep.reading.untrusted_files import read_json
+from data_prep.sources import Row
+from data_prep.tokenizer.alignment import UNCHANGED, targets_of
+from data_prep.tokenizer.encoder_base import Encoder
+
+SHORT_TOKENS = 20
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """OUT/prep/tasks/NNNNN.json. `shards` and `text_bytes` are by split; `lines` are those of the task's range.
+
+    `drop_sha256` is that of the list of duplicates that was applied; `note` says why a faster encoder was left out;
+    `short_documents` are those of less than SHORT_TOKENS, of which some records of earlier versions do not tell;
+    `ids_sha256`, which those may have, is not used.
+    """
+
+    hash: str
+    task: int
+    lines: int
+    shards: dict[str, list[ShardInfo]]
+    text_bytes: dict[str, int]
+    left_out: dict[str, int]
+    quarantine_sha256: str | None
+    first_unreadable: Unreadable | None
+    drop_sha256: str | None
+    encoder: str
+    note: str
+    short_documents: int = 0
+    ids_sha256: str | None = None
+
+    def documents(self, split: str) -> int:
+        return sum(shard.documents for shard in self.shards[split])
+
+    def tokens(self, split: str) -> int:
+        return sum(shard.tokens for shard in self.shards[split])
+
+
+def record_path(out: Path, task: int) -> Path:
+    return out / "prep" / "tasks" / f"{task:05d}.json"
+
+
+def read_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
+    """The record of a finished task if it is of this plan's task and duplicates; its files are not read."""
+    try:
+        record: TaskRecord = read_json(record_path(out, task), TaskRecord)
+    except UserError:
+        return None
+    names = [shard.name for shards in record.shards.values() for shard in shards]
+    if record.shards.keys() != record.text_bytes.keys() or not all(map(is_shard_name, names)):
+        return None
+    if record.shards.keys() != set(plan.splits):
+        return None
+    wanted = (task, plan.task_hash(task), deduplication.drop_sha256(plan, task, out))
+    return record if (record.task, record.hash, record.drop_sha256) == wanted else None
+
+
+def verified_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
+    """As read_record, if every file that the record lists has the bytes it lists."""
+    record = read_record(plan, task, out)
+    if record is None:
+        return None
+    written = {}
+    for split, shards in record.shards.items():
+        for shard in shards:
+            written[out / split / "shards" / shard.name] = shard.sha256
+            written[out / split / "shards" / shard.index_name] = shard.index_sha256
+    if record.quarantine_sha256 is not None:
+        written[quarantine_path(out, task)] = record.quarantine_sha256
+    try:
+        return record if all(sha256_file(path) == digest for path, digest in written.items()) else None
+    except OSError:
+        return None
+
+
+def suffices(bench: Workbench, record: TaskRecord | None) -> bool:
+    """Whether a task with this verified record need not be done again: if strict, it has no unreadable rows."""
+    return record is not None and not (bench.place.strict and record.first_unreadable)
+
+
+def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
+    """Do a task, unless a verified record that suffices is there already.
+
+    `report` is called after each batch; an exception that it raises stops the task. Raises UserError if an input or the
+    tokenizer is not the plan's, or for an unreadable row in a strict preparation.
+    """
+    record = verified_record(bench.plan, task, bench.out)
+    if record is None or not suffices(bench, record):
+        with Quarantine(quarantine_path(bench.out, task)) as quarantine:
+            record = _Task(bench, task, quarantine).run(report)
+        if quarantine.first is not None:
+            record = replace(record, quarantine_sha256=sha256_file(quarantine.path))
+        write_json(record_path(bench.out, task), asdict(record))
+    splits = bench.plan.splits
+    report(
+        Progress(bench.plan.tasks[task].bytes, 0, sum(map(record.documents, splits)), sum(map(record.tokens, splits)))
+    )
+    return record
+
+
+class _Task:
+    def __init__(self, bench: Workbench, task: int, quarantine: Quarantine) -> None:
+        self.bench, self.plan, self.task = bench, bench.plan, task
+        self.quarantine = quarantine
+        self.documents = bench.documents(task, quarantine)
+        self.drop = deduplication.Drop(self.plan, task, bench.out)
+        self.text_bytes = dict.fromkeys(self.plan.splits, 0)
+        self.kept = self.tokens = self.short = 0
+        self.has_ids = self.plan.settings.reading.id_field is not None
+
+    def run(self, report: Report) -> TaskRecord:
+        encoder: Encoder | None = None
+        note = ""
+        with contextlib.ExitStack() as stack:
+            writers = {split: stack.enter_context(self._writer(split)) for split in self.plan.splits}
+            for batch in self.documents:
+                batch = self.drop.apply(batch, self.documents.left_out)
+                if not batch:
+                    continue
+                if encoder is None:
+                    encoder, note = self.bench.encoders.choose([row.text for row in batch])
+                self._write(batch, encoder, writers)
+                rows = self.documents.rows
+                report(Progress(rows.bytes_read, rows.text_bytes, self.kept, self.tokens))
+        return TaskRecord(
+            hash=self.plan.task_hash(self.task),
+            task=self.task,
+            lines=self.documents.rows.lines,
+            shards={split: writer.shards for split, writer in writers.items()},
+            text_bytes=self.text_bytes,
+            left_out={reason: count for reason, count in sorted(self.documents.left_out.items()) if count},
+            quarantine_sha256=None,
+            first_unreadable=self.quarantine.first,
+            drop_sha256=self.drop.sha256,
+            encoder=encoder.name if encoder else "none",
+            note=note,
+            short_documents=self.short,
+        )
+
+    def _writer(self, split: str) -> ShardWriter:
+        settings, dtype = self.plan.settings, token_dtype(self.plan.tokenizer.vocab_size)
+        folder = self.bench.out / split / "shards"
+        return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes, settings.pairs)
+
+    def _write(self, batch: list[Row], encoder: Encoder, writers: dict[str, ShardWriter]) -> None:
+        ids, lengths, words = encoder([row.text for row in batch])
+        keep = self._usable(batch, ids, lengths)
+        targets = None
+        if self.plan.settings.pairs:
+            wrong = encoder([row.wrong or "" for row in batch])
+            targets = targets_of((ids, lengths, words), wrong, self.bench.begins_word)
+            changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
+            self.documents.left_out[UNCHANGED] += int((keep & ~changed).sum())
+            keep &= changed
+        sizes = np.array([_utf8_bytes(row.text) for row in batch])
+        names = [row.id for row in batch] if self.has_ids else None
+        for split, chosen in self._split(batch).items():
+            chosen = chosen & keep
+            self.text_bytes[split] += int(sizes[chosen].sum())
+            self.kept += int(chosen.sum())
+            self.tokens += int(lengths[chosen].sum())
+            self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
+            writers[split].add(*_chosen(chosen, ids, lengths, words, names, targets))
+
+    def _usable(self, batch: list[Row], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Documents with a token and without a pad, cls, sep or mask id, bool [n_documents]; the others are counted."""
+        keep = lengths > 0
+        self.documents.left_out["empty"] += int((~keep).sum())
+        bad = np.flatnonzero(self.bench.forbidden[ids])
+        if len(bad):
+            special = np.unique(np.searchsorted(np.cumsum(lengths), bad, side="right"))
+            for index in special:
+                reason = "the text spells a special token, and the tokenizer cannot encode it as text"
+                self.documents.reject(batch[index].line, reason)
+            keep[special] = False
+        return keep
+
+    def _split(self, batch: list[Row]) -> dict[str, np.ndarray]:
+        """By a hash of the text, so that copies of a document never fall on both sides."""
+        if not self.plan.settings.valid_fraction:
+            return {".": np.ones(len(batch), dtype=bool)}
+        hashes = np.array([xxhash.xxh3_64_intdigest(row.text.encode()) for row in batch], dtype=np.uint64)
+        valid = hashes / 2.0**64 < self.plan.settings.valid_fraction
+        return {"train": ~valid, "valid": valid}
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _chosen(
+    chosen: np.ndarray,
+    ids: np.ndarray,
+    lengths: np.ndarray,
+    words: np.ndarray | None,
+    names: list[Any] | None,
+    targets: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[Any] | None, np.ndarray | None]:
+    """The chosen documents out of a batch: token ids, lengths, word starts, names, targets."""
+    if chosen.all():
+        return ids, lengths, words, names, targets
+    tokens = np.repeat(chosen, lengths)
+    return (
+        ids[tokens],
+        lengths[chosen],
+        None if words is None else words[tokens],
+        None if names is None else [name for name, one in zip(names, chosen, strict=True) if one],
+        None if targets is None else targets[tokens],
+    )

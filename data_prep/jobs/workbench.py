@@ -1,0 +1,80 @@
+"""What a process needs for the tasks of a preparation, opened once."""
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from data_prep.cleaning.contamination import Grams
+from data_prep.errors import UserError
+from data_prep.files import sha256_file
+from data_prep.format.shard_format import begins_word, tokenizer_digest
+from data_prep.jobs.input_locations import Place, read_place
+from data_prep.jobs.preparation_plan import Plan, evaluation_path, read_plan
+from data_prep.jobs.task_documents import Documents, Quarantine
+from data_prep.sources import Found, examine
+from data_prep.tokenizer.choose_encoder import Encoders
+from data_prep.tokenizer.hf_tokenizer import load
+from data_prep.urls import shown
+
+
+class Workbench:
+    """What a process needs for the tasks of OUT, opened once: plan, place, tokenizer, n-grams to keep out."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.plan: Plan = read_plan(out)
+        self.place: Place = read_place(out)
+
+    @property
+    def _tokenizer_path(self) -> Path:
+        return self.out / self.plan.splits[0] / "tokenizer"
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        path = self._tokenizer_path
+        if tokenizer_digest(path, self.plan.tokenizer.files)[0] != self.plan.tokenizer.sha256:
+            raise UserError(f"The tokenizer in {path} has changed; delete {self.out} and prepare the data again.")
+        return load(path)
+
+    @cached_property
+    def encoders(self) -> Encoders:
+        return Encoders(self.tokenizer, self.plan.tokenizer)
+
+    @cached_property
+    def begins_word(self) -> np.ndarray | None:
+        """Whether each id begins a word, bool [vocab_size]; None where the vocabulary does not tell."""
+        info = self.plan.tokenizer
+        if info.continuation_prefix is None:
+            return None
+        return begins_word((self._tokenizer_path / "tokenizer.json").read_bytes(), info)
+
+    @cached_property
+    def evaluation(self) -> Grams | None:
+        if self.plan.settings.evaluation_sha256 is None:
+            return None
+        path = evaluation_path(self.out)
+        if not path.is_file() or sha256_file(path) != self.plan.settings.evaluation_sha256:
+            raise UserError(f"{path} is missing or damaged; run the same `maskwright prep` command again.")
+        return Grams.load(path)
+
+    @cached_property
+    def forbidden(self) -> np.ndarray:
+        """The ids that no document may have, bool [vocab_size]."""
+        info = self.plan.tokenizer
+        forbidden = np.zeros(info.vocab_size, dtype=bool)
+        forbidden[[id for name, id in info.special_ids.items() if name != "unk"]] = True
+        return forbidden
+
+    def documents(self, task: int, quarantine: Quarantine | None = None) -> Documents:
+        """The documents of a task; raises UserError if its input is not as it was when it was planned."""
+        unit = self.plan.tasks[task]
+        planned = self.plan.inputs[unit.input]
+        found = Found(planned.source, self.place.locations[unit.input], planned.kind)
+        if planned.kind != "hub" and self._digest(found) != planned.digest:
+            raise UserError(f"{shown(found.location)} has changed since it was planned; run the same command again.")
+        return Documents(self.plan, task, self.place, self.evaluation, quarantine)
+
+    def _digest(self, found: Found) -> str:
+        return examine(found, self.place.open_cache(), self.plan.settings.reading).digest

@@ -1,0 +1,268 @@
+"""Documents of Arrow tables: row groups of .parquet files, record batches of .arrow files, any other batches."""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from data_prep.errors import UnusableInput, first_line
+from data_prep.files import open_plain
+from data_prep.reading.untrusted_files import open_regular
+from data_prep.sources.input_types import Counts, Options, Row, too_long
+from data_prep.urls import shown
+
+_BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # of an arrow stream
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # what pyarrow raises for damaged bytes
+
+
+def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
+    """Raise UserError unless text and wrong field are columns of strings, the id field one of strings or integers."""
+    is_text = lambda kind: _is_string(kind.value_type if pa.types.is_dictionary(kind) else kind)  # noqa: E731
+    is_id = lambda kind: is_text(kind) or pa.types.is_integer(kind)  # noqa: E731
+    for field, fits, wanted in (
+        (options.text_field, is_text, "strings"),
+        (options.id_field, is_id, "strings or integers"),
+        (options.wrong_field, is_text, "strings"),
+    ):
+        if field is None:
+            continue
+        kind = _field_type(schema, field)
+        if kind is None:
+            raise UnusableInput(
+                f"{shown(location)} has no column {field!r}; its columns are {', '.join(schema.names)}."
+            )
+        if not fits(kind):
+            raise UnusableInput(
+                f"The column {field!r} of {shown(location)} holds {kind}, not {wanted}; choose another."
+            )
+
+
+def column_names(schema: pa.Schema, options: Options) -> list[str]:
+    """The top-level columns that hold the text, id and wrong fields."""
+    return list(
+        dict.fromkeys(field if field in schema.names else field.partition(".")[0] for field in _fields(options))
+    )
+
+
+def _fields(options: Options) -> list[str]:
+    return [field for field in (options.text_field, options.id_field, options.wrong_field) if field]
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
+    if field in schema.names:
+        return schema.types[schema.names.index(field)]
+    top, *rest = field.split(".")
+    kind = schema.types[schema.names.index(top)] if top in schema.names else None
+    for name in rest:
+        index = kind.get_field_index(name) if kind is not None and pa.types.is_struct(kind) else -1
+        kind = kind.field(index).type if kind is not None and index >= 0 else None
+    return kind
+
+
+def _column(batch: pa.RecordBatch, field: str) -> pa.Array:
+    """The field's array. Its buffers have been checked for their sizes, not for their contents."""
+    names = batch.schema.names
+    top, *rest = [field] if field in names else field.split(".")
+    column = batch.column(names.index(top))
+    column.validate()
+    return pc.struct_field(column, rest) if rest else column
+
+
+def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+    """A row for each row of the batch, or one with a reason for a damaged batch; adds its rows to `counts.lines`."""
+    line = counts.lines
+    counts.lines += batch.num_rows
+    try:
+        texts, reasons = _strings(_column(batch, options.text_field), max_bytes, counts)
+        wrongs: list[str | None] = []
+        bad: dict[int, str] = {}
+        if options.wrong_field:
+            wrongs, bad = _strings(_column(batch, options.wrong_field), max_bytes, counts)
+        ids = _plain(_column(batch, options.id_field)).to_pylist() if options.id_field else None
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        yield Row(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}")
+        return
+    for index, text in enumerate(texts):
+        line += 1
+        id = ids[index] if ids else None
+        if text is None:
+            yield Row(line, "", reasons.get(index) or f"field {options.text_field!r} is null")
+        elif id is None and ids:
+            yield Row(line, "", f"id field {options.id_field!r} is null")
+        elif wrongs and wrongs[index] is None:
+            yield Row(line, "", bad.get(index) or f"field {options.wrong_field!r} is null")
+        else:
+            yield Row(line, text, "", id, wrongs[index] if wrongs else None)
+
+
+def _strings(column: pa.Array, max_bytes: int, counts: Counts) -> tuple[list[str | None], dict[int, str]]:
+    """Texts, None for a missing one, with the reason by index unless it is null."""
+    reasons: dict[int, str] = {}
+    try:
+        plain = _plain(column)
+        texts = plain.to_pylist()
+    except pa.ArrowInvalid:
+        # Invalid UTF-8 or offsets: as bytes, only offsets can be invalid, and those raise again.
+        plain = column.view(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+        plain.validate(full=True)
+        texts = plain.to_pylist()
+        for index, data in enumerate(texts):
+            try:
+                texts[index] = data if data is None else data.decode()
+            except UnicodeDecodeError as error:
+                texts[index] = None
+                reasons[index] = f"invalid UTF-8: {error.reason} at byte {error.start} of the document"
+    lengths = pc.binary_length(plain)
+    counts.text_bytes += pc.sum(lengths).as_py() or 0
+    if (pc.max(lengths).as_py() or 0) > max_bytes:
+        for index, length in enumerate(lengths.to_pylist()):
+            if length is not None and length > max_bytes:
+                texts[index], reasons[index] = None, too_long("document", max_bytes)
+    return texts, reasons
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """The column checked in full, and without dictionary or views. Raises ArrowInvalid."""
+    column.validate(full=True)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+# parquet
+
+
+def parquet_units(source: Any, options: Options, location: str) -> tuple[int, ...]:
+    """Uncompressed bytes of the text column in each row group, of a path or file object. Raises UserError."""
+    with _parquet(source, options, location) as file:
+        return tuple(_group_bytes(file, group, options) for group in range(file.num_row_groups))
+
+
+@contextlib.contextmanager
+def _parquet(source: Any, options: Options, location: str) -> Iterator[pq.ParquetFile]:
+    if isinstance(source, str):
+        open_regular(Path(source)).close()
+    try:
+        # A buffer size makes it read column chunks piece by piece rather than as wholes.
+        file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
+    except _DAMAGE as error:
+        raise UnusableInput(f"{shown(location)} is not a whole parquet file: {first_line(error)}.") from error
+    with file:
+        check_schema(file.schema_arrow, options, location)
+        yield file
+
+
+def _group_bytes(file: pq.ParquetFile, group: int, options: Options) -> int:
+    """Uncompressed bytes of the text column in a row group; of all columns if the text column is damaged.
+
+    pyarrow's metadata of a column with damaged statistics ends the process (C++ terminate). So a row is read before:
+    that raises an exception.
+    """
+    found = file.metadata.row_group(group)
+    try:
+        next(file.iter_batches(1, [group], [options.text_field], use_threads=False), None)
+    except _DAMAGE as error:
+        if getattr(error, "errno", None):  # the disk, not the bytes
+            raise
+        return int(found.total_byte_size)
+    columns = [index for index in range(found.num_columns) if file.schema.column(index).path == options.text_field]
+    return sum(found.column(index).total_uncompressed_size for index in columns)
+
+
+def read_parquet(
+    path: Path, location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
+) -> Iterator[Row]:
+    """Rows of the row groups [first, last). A damaged one is a row with a reason, and the next one is read."""
+    columns = _fields(options)
+    with _parquet(str(path), options, location) as file:
+        for group in range(first, last):
+            size, rows = _group_bytes(file, group, options), file.metadata.row_group(group).num_rows
+            bytes_before, lines_before = counts.bytes_read, counts.lines
+            batch_size = min(_BATCH_ROWS, max(1, _BATCH_BYTES * rows // max(size, 1)))
+            batches = file.iter_batches(batch_size, [group], columns, use_threads=False)
+            try:
+                for batch in batches:
+                    yield from batch_rows(batch, options, max_bytes, counts)
+                    counts.bytes_read = bytes_before + size * (counts.lines - lines_before) // rows
+            except _DAMAGE as error:
+                if getattr(error, "errno", None):  # the disk, not the bytes
+                    raise
+                yield Row(counts.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
+            counts.bytes_read, counts.lines = bytes_before + size, lines_before + rows
+
+
+# arrow
+
+
+def arrow_units(path: str, options: Options, location: str) -> tuple[int, ...]:
+    """Bytes of the text column in each record batch. Raises UserError, for a truncated file too."""
+    sizes: list[int] = []
+    try:
+        source, _ = _mapped(path)
+        for batch in _arrow_batches(source, options, location):
+            sizes.append(_column(batch, options.text_field).nbytes)
+    except _DAMAGE as error:
+        raise UnusableInput(
+            f"{shown(location)} is not a whole arrow file, after {len(sizes)} record batches: {first_line(error)}."
+        ) from error
+    return tuple(sizes)
+
+
+def _mapped(path: str) -> tuple[pa.NativeFile, mmap.mmap]:
+    """A file to read without copies, and its mapping."""
+    with open_plain(path) as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise pa.ArrowInvalid("it is empty")
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.BufferReader(pa.py_buffer(mapping)), mapping
+
+
+def _arrow_batches(source: Any, options: Options, location: str) -> Iterator[pa.RecordBatch]:
+    """Record batches with the columns wanted, of the stream format (as `datasets` writes) or the file format."""
+    start = source.tell()
+    is_file = source.read(6) == b"ARROW1"
+    source.seek(start)
+    open_as = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    schema = open_as(source).schema
+    check_schema(schema, options, location)
+    wanted = [schema.names.index(name) for name in column_names(schema, options)]
+    source.seek(start)
+    reader = open_as(source, options=pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False))
+    if is_file:
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+        return
+    yield from reader
+    source.seek(source.size() - len(_END))
+    if source.read(len(_END)) != _END:  # pyarrow takes a file cut between batches for a whole one
+        raise pa.ArrowInvalid("it ends without the mark of the end")
+
+
+def read_arrow(
+    path: Path, location: str, whole: bool, first: int, last: int, options: Options, max_bytes: int, counts: Counts
+) -> Iterator[Row]:
+    """Rows of the record batches [first, last), or of all where the file is one unit (`whole`)."""
+    size = path.stat().st_size
+    try:
+        source, mapping = _mapped(str(path))
+        batches = _arrow_batches(source, options, location)
+        for batch in islice(batches, None if last > first else 0) if whole else islice(batches, first, last):
+            yield from batch_rows(batch, options, max_bytes, counts)
+            read = _column(batch, options.text_field).nbytes
+            counts.bytes_read = source.tell() if whole else counts.bytes_read + read
+            mapping.madvise(mmap.MADV_DONTNEED)  # else what has been read counts as this process's memory
+    except _DAMAGE as error:
+        yield Row(counts.lines + 1, "", f"the file is damaged or truncated from here on: {first_line(error)}")
+    if whole and last > first:
+        counts.bytes_read = size

@@ -1,0 +1,219 @@
+r"""Documents of .jsonl and .txt files, whole or in byte ranges.
+
+A range [first, last) of an uncompressed file is the text between two boundaries. Boundary x is the start of the first
+line that starts at x or later or, where a line separates documents, the end of the first separator line that starts
+there; 0 and the file's size are their own boundaries. Neighbouring ranges share a boundary, so nothing is read twice
+or left out, and each range can be read by itself.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+
+from data_prep.compressed import DAMAGE
+from data_prep.errors import UnusableInput
+from data_prep.reading.untrusted_files import open_regular
+from data_prep.sources.byte_streams import line_batches, plain_chunks, text_chunks
+from data_prep.sources.input_types import Counts, Options, Row, compression_of, getter, too_long
+from data_prep.urls import shown
+
+Batches = Iterator[list[bytes | None]]
+_BINARY = "the file is binary, not UTF-8 text: give a text file, or take it out of the input"
+_SKIP_BYTES = 1 << 20
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # by their first bytes
+
+
+def is_one_unit(location: str, kind: str, options: Options) -> bool:
+    """Whether a .jsonl or .txt file can only be read as a whole."""
+    return bool(compression_of(location)) or (kind == "txt" and options.separator == "file")
+
+
+def read_lines(
+    path: Path, location: str, kind: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
+) -> Iterator[Row]:
+    """Rows of bytes [first, last); of units [0, 1) where the file is one unit."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if is_one_unit(location, kind, options):
+            start, end = 0, size if last > first else 0
+        else:
+            start, end = _boundaries(file, first, last, _separator_test(kind, options.separator), max_bytes, location)
+        compression = compression_of(location)
+        if compression and end:
+            chunks = text_chunks(file, compression, counts)
+        else:
+            chunks = plain_chunks(file, start, end, counts)
+        batches = line_batches(chunks, max_bytes, start == 0)
+        rows = _jsonl_rows if kind == "jsonl" else _line_rows if options.separator == "line" else _txt_rows
+        try:
+            yield from rows(batches, options, max_bytes, counts)
+        except DAMAGE as error:
+            yield Row(counts.lines + 1, "", f"the file is damaged or truncated from here on: {error}")
+        counts.bytes_read = end - start
+
+
+def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+    get_text, get_id, get_wrong = map(getter, (options.text_field, options.id_field, options.wrong_field))
+    id_types = (str, int) if options.id_field else (type(None),)
+    wrong_type = str if options.wrong_field else type(None)
+    number = 0
+    new = tuple.__new__  # half the time of Row(...), which counts for short documents
+    for lines in batches:
+        for line in lines:
+            number += 1
+            try:
+                value = orjson.loads(line)  # type: ignore[arg-type]
+                text, id, wrong = get_text(value), get_id(value), get_wrong(value)
+            except (ValueError, LookupError, TypeError):
+                text = id = wrong = None
+            if type(text) is str and type(id) in id_types and type(wrong) is wrong_type:
+                yield new(Row, (number, text, "", id, wrong))
+            elif line is None:
+                yield Row(number, "", too_long("line", max_bytes))
+            elif line.strip():
+                yield Row(number, "", _why_not(line, options))
+        counts.lines = number
+
+
+def _why_not(line: bytes, options: Options) -> str:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        if b"\0" in line:  # JSON writes it as \u0000
+            return _BINARY
+        return f"invalid JSON: {error.msg} at character {error.pos}"
+    if not isinstance(value, dict):
+        return "the line is not a JSON object"
+    for field in filter(None, (options.text_field, options.wrong_field)):
+        try:
+            if not isinstance(getter(field)(value), str):
+                return f"field {field!r} is not a string"
+        except (LookupError, TypeError):
+            return f"field {field!r} is missing"
+    try:
+        getter(options.id_field)(value)
+    except (LookupError, TypeError):
+        return f"id field {options.id_field!r} is missing"
+    return f"id field {options.id_field!r} is neither a string nor an integer"
+
+
+def _line_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+    number = 0
+    for lines in batches:
+        for line in lines:
+            number += 1
+            if line is None:
+                yield Row(number, "", too_long("line", max_bytes))
+            elif line and not line.isspace():
+                yield _document(number, line)
+        counts.lines = number
+
+
+def _txt_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+    separates = _separator_test("txt", options.separator) or (lambda line: False)
+    parts: list[bytes] = []
+    size, start, number = 0, 1, 0  # size: of the document so far, counting its line ends
+
+    for lines in batches:
+        for line in lines:
+            number += 1
+            if line is None:
+                size += max_bytes + 2
+            elif separates(line):
+                if size and (row := _ended(start, parts, size, max_bytes)):
+                    yield row
+                parts, size, start = [], 0, number + 1
+            else:
+                parts.append(line)
+                size += len(line) + 1
+            if size > max_bytes + 1:
+                parts.clear()
+        counts.lines = number
+    if size and (row := _ended(start, parts, size, max_bytes)):
+        yield row
+
+
+def _ended(start: int, parts: list[bytes], size: int, max_bytes: int) -> Row | None:
+    if size > max_bytes + 1:
+        return Row(start, "", too_long("document", max_bytes))
+    data = b"\n".join(parts)
+    return _document(start, data) if data and not data.isspace() else None
+
+
+def _document(line: int, data: bytes) -> Row:
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").removesuffix(b"\r")
+    try:
+        return Row(line, data.decode())
+    except UnicodeDecodeError as error:
+        return Row(line, "", _not_utf8(line, data, error.start))
+
+
+def _not_utf8(line: int, data: bytes, place: int) -> str:
+    """Why bytes are not UTF-8 text, and what to do if that is known."""
+    if line == 1 and (name := next((name for start, name in _COMPRESSED.items() if data.startswith(start)), None)):
+        return f"the file is compressed: add {name} to its name"
+    if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "the file is in UTF-16: save it as UTF-8"
+    if b"\0" in data:
+        return _BINARY
+    return f"invalid UTF-8 at byte {place} of the document: save the file as UTF-8"
+
+
+def _separator_test(kind: str, separator: str) -> Callable[[bytes], bool] | None:
+    """Tells whether a line ends a document; None where every line does, or none."""
+    if kind != "txt" or separator in ("line", "file"):
+        return None
+    if separator == "blank":
+        return lambda line: not line or line.isspace()
+    return frozenset((separator.encode(), separator.encode() + b"\r")).__contains__
+
+
+def _boundaries(
+    file: BinaryIO, first: int, last: int, separates: Callable[[bytes], bool] | None, max_bytes: int, location: str
+) -> tuple[int, int]:
+    size = os.fstat(file.fileno()).st_size
+    if not 0 <= first <= last <= size:
+        raise UnusableInput(
+            f"{shown(location)} changed while it was read (it has {size} bytes now); run the command again."
+        )
+    start = _boundary(file, first, separates, max_bytes, last)
+    if first == last or start is None:
+        return 0, 0
+    end = _boundary(file, last, separates, max_bytes, size)
+    return start, size if end is None else end
+
+
+def _boundary(
+    file: BinaryIO, at: int, separates: Callable[[bytes], bool] | None, max_bytes: int, limit: int
+) -> int | None:
+    """The boundary of `at`; None if it is that of `limit` too."""
+    if at == 0:
+        return 0
+    file.seek(at - 1)
+    start = at - 1 + _finish_line(file)
+    while start < limit:
+        if separates is None:
+            return start
+        line = file.readline(max_bytes + 2)
+        end = start + len(line)
+        text = line.removesuffix(b"\n")
+        if len(text) > max_bytes:
+            end += 0 if line.endswith(b"\n") else _finish_line(file)
+        elif separates(text):
+            return end
+        start = end
+    return None
+
+
+def _finish_line(file: BinaryIO) -> int:
+    """Move to the start of the next line; the number of bytes passed."""
+    passed = 0
+    while data := file.readline(_SKIP_BYTES):
+        passed += len(data)
+        if data.endswith(b"\n"):
+            break
+    return passed

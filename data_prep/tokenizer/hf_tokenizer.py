@@ -1,0 +1,269 @@
+"""Train a WordPiece or byte-level BPE tokenizer; fetch, load and describe any Hugging Face fast tokenizer."""
+
+import json
+import re
+import string
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from data_prep.errors import UnusableInput, UserError, working_directory
+from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
+from data_prep.format.shard_format import SPECIAL_NAMES, TokenizerInfo, tokenizer_digest
+from data_prep.reading.untrusted_files import open_regular, read_json
+
+KINDS = ("wordpiece", "bpe")
+FILES = (
+    "added_tokens.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+_HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
+LIMIT_ALPHABET = 1000  # characters beyond the most frequent become [UNK], as is usual for WordPiece
+_BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+_ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+
+
+class NoText(UserError):
+    """A tokenizer was to be trained on nothing."""
+
+
+def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase: bool = True) -> int:
+    """Train a tokenizer and save it as a folder for `AutoTokenizer.from_pretrained`; returns its vocabulary size.
+
+    `texts` is iterated over more than once; `out` must be new or empty. `wordpiece` is as BERT's (`lowercase` as in
+    bert-uncased), `bpe` byte-level as RoBERTa's. The same texts give the same bytes. Raises NoText for an empty
+    corpus, UserError for a vocabulary too small for its characters.
+    """
+    if not any(text.strip() for text in texts):
+        raise NoText("The input has no text to train a tokenizer on. Check --input and --text-field.")
+    tokenizer = _wordpiece(texts, vocab_size, lowercase) if kind == "wordpiece" else _bpe(texts, vocab_size)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", *["token_type_ids"] * (kind == "wordpiece"), "attention_mask"],
+        **{f"{name}_token": token for name, token in (_BERT if kind == "wordpiece" else _ROBERTA).items()},
+    }
+    _save(tokenizer, config, out)
+    return tokenizer.get_vocab_size()
+
+
+def _save(tokenizer: Tokenizer, config: dict[str, Any], out: Path) -> None:
+    with atomic_folder(out) as folder:
+        write_json(folder / "tokenizer_config.json", config)
+        write_json(folder / "tokenizer.json", json.loads(tokenizer.to_str()))
+
+
+def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+    specials = list(_BERT.values())
+    tokenizer = Tokenizer(models.WordPiece(unk_token=_BERT["unk"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    initial, continuing = _alphabets(texts, tokenizer)
+    least = len(specials) + len(initial) + len(continuing)
+    if vocab_size < least:
+        raise UnusableInput(f"--vocab-size {vocab_size} cannot hold the text's {least} characters and special tokens.")
+    # The trainer numbers the ## characters in the order of a hash table and breaks ties between merges by number, so
+    # that two runs differ (tokenizers issue 1794). Given as special tokens, they have their numbers beforehand.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[*specials, *continuing],
+        initial_alphabet=initial,
+        limit_alphabet=len(initial),
+        show_progress=sys.stderr.isatty(),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    trained = Tokenizer(models.WordPiece(tokenizer.get_vocab(), unk_token=_BERT["unk"]))
+    trained.normalizer, trained.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    trained.decoder = decoders.WordPiece()
+    trained.post_processor = processors.BertProcessing(
+        ("[SEP]", specials.index("[SEP]")), ("[CLS]", specials.index("[CLS]"))
+    )
+    trained.add_special_tokens(specials)
+    return trained
+
+
+def _alphabets(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
+    """The most frequent characters, and the ## tokens of those that occur inside words; both sorted."""
+    words: Counter[str] = Counter()
+    for text in texts:
+        words.update(text.split())
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for word, count in words.items():
+        for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(word)):
+            inside.update(piece[1:])
+            for character in piece:
+                counts[character] += count
+    kept = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:LIMIT_ALPHABET])
+    return kept, [f"##{character}" for character in kept if character in inside]
+
+
+def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    specials = list(_ROBERTA.values())
+    least = 256 + len(specials)
+    if vocab_size < least:
+        raise UnusableInput(
+            f"--vocab-size {vocab_size} cannot hold the 256 bytes and special tokens; use {least} or more."
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", specials.index("</s>")), ("<s>", specials.index("<s>")), add_prefix_space=False
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[AddedToken(token, lstrip=token == "<mask>", normalized=False) for token in specials],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=sys.stderr.isatty(),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+_CREATE = "Create one with `maskwright tokenizer train`, or correct --tokenizer."
+
+
+def fetch(value: str, into: Path) -> Path:
+    """The folder of the tokenizer that `value` names: a folder (returned as it is), a tokenizer.json, or a hub id.
+
+    A hub id is OWNER/NAME, or a bare NAME where nothing local has that name. For the last two, `into` is made to hold
+    the tokenizer's FILES and returned. Only those are downloaded, none of which is code. Raises UserError for a value
+    that names nothing, a hub that cannot be reached, and a repository without a fast tokenizer.
+    """
+    path = Path(value)
+    if path.is_dir():
+        return path
+    if path.is_file():
+        return _replace_files({"tokenizer.json": path}, into)
+    if value.endswith(".json") or not _HUB_ID.fullmatch(value):
+        raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")
+    folder = _download(value)
+    if not (folder / "tokenizer.json").is_file():
+        raise UnusableInput(
+            f"{value} on the hub has no fast tokenizer (tokenizer.json); convert it with "
+            f'AutoTokenizer.from_pretrained("{value}").save_pretrained(FOLDER) and give that folder.'
+        )
+    return _replace_files({name: folder / name for name in FILES if (folder / name).is_file()}, into)
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(FILES)))
+    except GatedRepoError as error:
+        raise UnusableInput(
+            f"{hub_id} on the hub needs permission; ask for it there and run `hf auth login`."
+        ) from error
+    except Exception as error:  # any error of an HTTP client
+        unknown = isinstance(error, RepositoryNotFoundError)
+        hub = "none of that name on the hub" if unknown else "the Hugging Face hub cannot be reached"
+        raise UnusableInput(f"No tokenizer at {hub_id}{working_directory(hub_id)}, and {hub}. {_CREATE}") from error
+
+
+def _replace_files(sources: dict[str, Path], into: Path) -> Path:
+    make_folder(into)
+    for name in FILES:
+        if name not in sources:
+            (into / name).unlink(missing_ok=True)
+            continue
+        with atomic_writer(into / name) as file:
+            file.write(sources[name].read_bytes())
+    return into
+
+
+def describe(folder: Path) -> TokenizerInfo:
+    """What a data set's manifest says of the tokenizer in `folder`.
+
+    Raises UserError where the folder is missing, holds no fast tokenizer, or has no pad, cls, sep or mask token.
+    """
+    if not folder.is_dir():
+        raise UnusableInput(f"There is no tokenizer folder {folder}.")
+    tokenizer = load(folder)
+    vocab = tokenizer.get_vocab(with_added_tokens=True)
+    added = tokenizer.get_added_tokens_decoder()
+    special_ids = _special_ids(folder, vocab, {token.content for token in added.values() if token.special})
+    for name in ("mask", "cls", "sep", "pad"):
+        if name not in special_ids:
+            raise UnusableInput(
+                f"The tokenizer in {folder} has no {name} token ([{name.upper()}]), which masked language modelling "
+                "needs; take another, or train one with `maskwright tokenizer train`."
+            )
+    digest, files = tokenizer_digest(folder, [name for name in FILES if (folder / name).is_file()])
+    return TokenizerInfo(
+        sha256=digest,
+        files=files,
+        vocab_size=max(vocab.values()) + 1,
+        special_ids=special_ids,
+        all_special_ids=sorted({*special_ids.values(), *(id for id, token in added.items() if token.special)}),
+        continuation_prefix=_continuation_prefix(json.loads(tokenizer.to_str())),
+    )
+
+
+def _continuation_prefix(settings: dict[str, Any]) -> str | None:
+    """WordPiece's prefix, if no word can begin with it: BERT's pre-tokenizer makes each punctuation mark a word."""
+    prefix = settings["model"].get("continuing_subword_prefix") or ""
+    if (
+        settings["model"]["type"] == "WordPiece"
+        and (settings["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
+        and len(prefix) > 1
+        and prefix[0] in string.punctuation
+        and not any(token["content"].startswith(prefix) for token in settings["added_tokens"] if not token["special"])
+        and not settings["model"]["unk_token"].startswith(prefix)
+    ):
+        return prefix
+    return None
+
+
+def load(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder, set to encode whole documents, without padding, and specials spelled out as text."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise UnusableInput(
+            f"{folder} has no tokenizer.json; save a fast tokenizer there with "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+        )
+    open_regular(path).close()
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception for a file that it cannot read
+        raise UnusableInput(f"{path} is not a valid tokenizer: {error}.") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    if isinstance(tokenizer.model, models.BPE):
+        tokenizer.model.dropout = None  # a regularizer of its training, which makes ids random
+    return tokenizer
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy the tokenizer's files, and no others, into a new or existing folder."""
+    _replace_files({name: source / name for name in FILES if (source / name).is_file()}, target)
+
+
+def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dict[str, int]:
+    """Ids by role, from the folder's configuration, else by the usual names among the tokens marked special."""
+    config: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            config |= read_json(folder / name, dict[str, Any])
+    found = {}
+    for name in SPECIAL_NAMES:
+        token = config.get(f"{name}_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        usual = [candidate for candidate in (_BERT[name], _ROBERTA[name]) if candidate in specials]
+        if token is None and usual:
+            token = usual[0]
+        if isinstance(token, str) and token in vocab:
+            found[name] = vocab[token]
+    return found

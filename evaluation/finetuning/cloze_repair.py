@@ -1,0 +1,247 @@
+"""Cloze repair: find the wrong words of a sentence, mask them, and predict what should stand there.
+
+Two models do it. The detector says of each word by how many tokens it is to be replaced: not at all, by none, which
+takes it away, or by one to MOST_TOKENS. So many [MASK] stand in its place before the filler, which predicts them all at
+once, each by itself. Where a word is missing, no wrong word stands: that is neither found nor repaired.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
+
+from data_prep.errors import UserError
+from data_prep.tokenizer.alignment import LONG_WORD, differences
+from data_prep.urls import shown
+from evaluation.finetuning.example_files import first_names, read_table, spread
+from evaluation.finetuning.feature_batches import IGNORED, Feature, with_targets
+from evaluation.finetuning.label_options import cut_note, label_options
+from evaluation.finetuning.learner import Head, Learner
+from evaluation.finetuning.metrics import f_beta, precision_recall, share
+from evaluation.finetuning.settings import Settings
+
+MOST_TOKENS = 8  # in the place of a word
+KEEP = 0  # the detector's labels: this, and 1 more than the number of tokens by which a word is replaced
+LABELS = ["keep", "remove", *(f"replace by {n}" for n in range(1, MOST_TOKENS + 1))]
+
+Word = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """The words [begin, end) of a wrong text, of which there may be none, should be the tokens `right`."""
+
+    begin: int
+    end: int
+    right: Word
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The words of a wrong text as token ids, what is wrong with it, and the right text's tokens."""
+
+    words: list[Word]
+    edits: list[Edit]
+    right: Word
+
+    @property
+    def labels(self) -> list[int]:
+        """The detector's label of each word: an edit's first is replaced by all its tokens, its others are removed."""
+        labels = [KEEP] * len(self.words)
+        for edit in self.edits:
+            labels[edit.begin : edit.end] = [1] * (edit.end - edit.begin)
+            if edit.begin < edit.end:
+                labels[edit.begin] += min(len(edit.right), MOST_TOKENS)
+        return labels
+
+
+class Repair:
+    """Pairs of a wrong and a right text.
+
+    The metric is F0.5 of the repairs, as usual for error correction, counted in tokens of the wrong texts: repaired
+    ones among those taken for wrong (precision), and among the wrong ones (recall). A word that is kept can be part of
+    a repair, where the alignment has it in a longer edit: it is repaired, and was not taken for wrong.
+    """
+
+    metric = "repair_f0.5"
+    without_model = "nothing is changed"
+
+    def __init__(self, settings: Settings, train: str, valid: str, tokenizer: Any) -> None:
+        columns = settings.columns or find_columns(train)
+        if len(columns) != 2:
+            raise UserError(f"--columns {','.join(columns)} is not WRONG,RIGHT. Name these two columns.")
+        pairs = read_pairs(train, columns, settings.limit, tokenizer)
+        self._pairs = read_pairs(valid, columns, settings.limit_valid, tokenizer)
+        self._row = Row.of(tokenizer, settings.max_length)
+        detecting = [self._row.detecting(pair.words, pair.labels) for pair in pairs]
+        filling = [self._row.filling(pair.words, pair.labels, pair.edits) for pair in pairs]
+        if not (filling := with_targets(filling)):
+            raise UserError(
+                f"{shown(train)}: no word of a wrong text is to be replaced by another; nothing can be learnt"
+            )
+        self.heads = [
+            Head("detector", AutoModelForTokenClassification, with_targets(detecting), label_options(LABELS)),
+            Head("filler", AutoModelForMaskedLM, filling),
+        ]
+        self._specials = tokenizer.all_special_ids
+        both = [*pairs, *self._pairs]
+        cut = sum(len(self._row.places(pair.words)) < len(pair.words) for pair in both)
+        self.notes = cut_note(cut, len(both), "wrong texts", settings.max_length)
+        unchanged = [[KEEP] * len(pair.words) for pair in self._pairs]
+        self.baseline = repair_metrics(self._pairs, unchanged, [pair.words for pair in self._pairs])
+
+    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
+        detector, filler = learners
+        words = [pair.words for pair in self._pairs]
+        found = detector.predict([self._row.detecting(one) for one in words], lambda output: output.logits.argmax(-1))
+        labels = [self._row.labels(one, ids) for one, ids in zip(words, found, strict=True)]
+        masked = [self._row.filling(one, chosen) for one, chosen in zip(words, labels, strict=True)]
+        filled = filler.predict(masked, self._ordinary)
+        repaired = [self._row.filled(*all_of) for all_of in zip(words, labels, filled, strict=True)]
+        return repair_metrics(self._pairs, labels, repaired)
+
+    def _ordinary(self, output: Any) -> Tensor:
+        """The likeliest token of each place that is not a special one, int64 [batch, longest]."""
+        logits: Tensor = output.logits
+        logits[..., self._specials] = -float("inf")
+        return logits.argmax(-1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """How words lie in what a model sees: `first`, the words as far as `max_length` goes, `last`."""
+
+    first: Word
+    last: Word
+    mask: int
+    max_length: int
+
+    @classmethod
+    def of(cls, tokenizer: Any, max_length: int) -> "Row":
+        """Raises UserError if the tokenizer has no mask, or puts nothing before a text, as causal models' do."""
+        specials = tokenizer("")["input_ids"]
+        if tokenizer.mask_token_id is None or not specials:
+            raise UserError(
+                "repair takes a masked language model, whose tokenizer has [MASK] and puts [CLS] before texts"
+            )
+        return cls((specials[0],), tuple(specials[1:]), tokenizer.mask_token_id, max_length)
+
+    def places(self, words: Sequence[Word]) -> list[int]:
+        """Where each of the words begins that fit."""
+        begins = np.cumsum([len(self.first), *map(len, words)]).tolist()
+        return [begin for begin, end in pairwise(begins) if end + len(self.last) <= self.max_length]
+
+    def detecting(self, words: Sequence[Word], labels: Sequence[int] = ()) -> Feature:
+        """What the detector sees; labels stand at the first token of each word."""
+        places = self.places(words)
+        ids = self._ids(words[: len(places)])
+        targets = [IGNORED] * len(ids)
+        for place, label in zip(places, labels, strict=False):
+            targets[place] = label
+        return Feature({"input_ids": ids}, {"labels": targets})
+
+    def labels(self, words: Sequence[Word], found: np.ndarray) -> list[int]:
+        """The label of each word, from those of all tokens; words that do not fit are kept."""
+        labels = [int(found[place]) for place in self.places(words)]
+        return labels + [KEEP] * (len(words) - len(labels))
+
+    def filling(self, words: Sequence[Word], labels: Sequence[int], edits: Sequence[Edit] = ()) -> Feature:
+        """What the filler sees; the right tokens of edits are its targets."""
+        masked = self._masked(words, labels)
+        places = self.places(masked)
+        ids = self._ids(masked[: len(places)])
+        targets = [IGNORED] * len(ids)
+        for edit in edits:
+            if edit.begin < edit.end and edit.begin < len(places):
+                wanted = edit.right[: len(masked[edit.begin])]
+                targets[places[edit.begin] : places[edit.begin] + len(wanted)] = wanted
+        return Feature({"input_ids": ids}, {"labels": targets})
+
+    def filled(self, words: Sequence[Word], labels: Sequence[int], found: np.ndarray) -> list[Word]:
+        """The words, with the found tokens in the place of masks."""
+        result = self._masked(words, labels)
+        for number, place in enumerate(self.places(result)):
+            if labels[number] != KEEP:
+                result[number] = tuple(found[place : place + len(result[number])].tolist())
+        return result
+
+    def _masked(self, words: Sequence[Word], labels: Sequence[int]) -> list[Word]:
+        return [
+            word if label == KEEP else (self.mask,) * (label - 1) for word, label in zip(words, labels, strict=True)
+        ]
+
+    def _ids(self, words: Sequence[Word]) -> list[int]:
+        return [*self.first, *chain(*words), *self.last]
+
+
+def repair_metrics(pairs: list[Pair], labels: list[list[int]], repaired: list[list[Word]]) -> dict[str, float]:
+    """Metrics of what was taken for wrong, and of what was put in its place.
+
+    Args:
+        labels: of each word, the detector's.
+        repaired: the tokens in each word's place.
+    """
+    wrong = taken = both = right = right_taken = whole = whole_of_wrong = 0
+    for pair, chosen, words in zip(pairs, labels, repaired, strict=True):
+        sizes = np.array([len(word) for word in pair.words], int)
+        is_taken = np.array(chosen, int) != KEEP
+        is_wrong, is_right = np.zeros(len(sizes), bool), np.zeros(len(sizes), bool)
+        for edit in pair.edits:
+            is_wrong[edit.begin : edit.end] = True
+            is_right[edit.begin : edit.end] = tuple(chain(*words[edit.begin : edit.end])) == edit.right
+        wrong, taken = wrong + int(sizes[is_wrong].sum()), taken + int(sizes[is_taken].sum())
+        both += int(sizes[is_wrong & is_taken].sum())
+        right, right_taken = right + int(sizes[is_right].sum()), right_taken + int(sizes[is_right & is_taken].sum())
+        is_whole = tuple(chain(*words)) == pair.right
+        whole, whole_of_wrong = whole + is_whole, whole_of_wrong + (is_whole and bool(pair.edits))
+    detected = precision_recall(both, taken, wrong)
+    precision, recall = share(right_taken, taken), share(right, wrong)
+    return {
+        **{f"detection_{name}": value for name, value in detected.items()},
+        "detection_f0.5": f_beta(detected["precision"], detected["recall"], 0.5),
+        "repair_precision": precision,
+        "repaired_tokens": recall,
+        "repair_f0.5": f_beta(precision, recall, 0.5),
+        "repaired_sentences": whole_of_wrong / max(1, sum(bool(pair.edits) for pair in pairs)),
+        "right_sentences": whole / len(pairs),
+    }
+
+
+def find_columns(path: str) -> tuple[str, ...]:
+    """Raises UserError if the fields or the header are not "wrong" and "right"."""
+    names = first_names(path)
+    if not {"wrong", "right"} <= set(names):
+        raise UserError(
+            f"{shown(path)}, line 1 has no columns 'wrong' and 'right'. Name them with --columns WRONG,RIGHT, by "
+            "name or number."
+        )
+    return "wrong", "right"
+
+
+def read_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: Any) -> list[Pair]:
+    """The pairs of a table whose cells are the wrong and the right text."""
+    rows = spread(read_table(path, columns), limit)
+    wrong, right = (_words([row.cells[place] for row in rows], tokenizer) for place in (0, 1))
+    return [pair_of(*both) for both in zip(wrong, right, strict=True)]
+
+
+def pair_of(wrong: list[Word], right: list[Word]) -> Pair:
+    """Both texts' words, aligned as `maskwright prep` aligns pairs."""
+    edits = [Edit(j, j_end, tuple(chain(*right[i:i_end]))) for i, i_end, j, j_end in differences(right, wrong)]
+    return Pair(wrong, edits, tuple(chain(*right)))
+
+
+def _words(texts: list[str], tokenizer: Any) -> list[list[Word]]:
+    """The tokens of each text's words; of a long word, each token counts as one."""
+    encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
+    return [list(_split(ids, encoded.word_ids(number))) for number, ids in enumerate(encoded["input_ids"])]
+
+
+def _split(ids: list[int], owners: list[int | None]) -> Iterator[Word]:
+    for _, group in groupby(zip(owners, ids, strict=True), key=lambda pair: pair[0]):
+        word = tuple(id for _, id in group)
+        yield from [(id,) for id in word] if len(word) > LONG_WORD else [word]

@@ -1,0 +1,169 @@
+"""A fine-tuning with several seeds, one after the other."""
+
+import hashlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from data_prep.errors import UserError
+from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_file, write_json
+from data_prep.reading.untrusted_files import read_json
+from evaluation.finetuning.example_files import read_text
+from evaluation.finetuning.learner import Learner
+from evaluation.finetuning.result_file import Epoch, Report, SeedResult
+from evaluation.finetuning.settings import Settings
+from evaluation.finetuning.tasks import Task, open_task
+from pretrain.export.resolve_model import load_tokenizer, model_folder
+from pretrain.export.transformers_folder import save_model
+from pretrain.model.padded_model import longest_text
+
+_MARK = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores
+
+OnProgress = Callable[[int, int, str], None]
+"""Called with the steps done, the steps of all of a seed, and what is going on."""
+
+
+def prepare(model: Path, settings: Settings, files: dict[str, str]) -> tuple[Path, Settings, Task]:
+    """The Hugging Face folder of a model or run, the settings with the length that it can take, and the task.
+
+    Args:
+        files: those of "train" and "valid".
+
+    Raises:
+        UserError: if there is no model or tokenizer, it cannot fill batches, or the files are not what the task needs.
+    """
+    folder = model_folder(model)
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.pad_token_id is None:
+        raise UserError(f"{folder}: the tokenizer has no pad token, with which shorter texts of a batch are filled up")
+    longest = min(settings.max_length, tokenizer.model_max_length, _longest(folder))
+    settings = replace(settings, max_length=longest)
+    return folder, settings, open_task(settings, files["train"], files["valid"], tokenizer)
+
+
+def open_report(
+    settings: Settings, task: Task, folder: Path, files: dict[str, str], json_path: Path | None, out: Path | None
+) -> Report:
+    """The report to go on with, of `json_path` if there is one.
+
+    Args:
+        files: those of "train" and "valid".
+
+    Raises:
+        UserError: if that is of another fine-tuning, `out` is in use and not its own, or neither can be written.
+    """
+    identity = {**asdict(settings), "columns": list(settings.columns), "out": str(out) if out else None}
+    identity["model"] = _digest(sha256_file(file) for file in _deciding(folder))
+    identity |= {name: _digest([read_text(path)]) for name, path in files.items()}
+    report = Report(task.metric, identity, task.baseline)
+    if json_path is not None:
+        if not json_path.absolute().parent.is_dir():
+            raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
+        check_writable(json_path, "--json")
+        report.take_over(json_path)
+    if out is not None:
+        refuse_file(out)
+        check_writable(out)
+        _restore(out)
+        used = out.exists() and any(out.iterdir())
+        if used and not report.results and not (json_path and _is_own(out, report)):
+            raise UserError(f"{out} exists and is not an empty folder; choose another --out")
+        if report.results and not used:
+            raise UserError(f"{out} is gone, and {json_path} has its seeds: remove that file to train them again")
+    return report
+
+
+def run_seed(
+    settings: Settings, task: Task, folder: Path, seed: int, on_progress: OnProgress
+) -> tuple[SeedResult, list[Learner]]:
+    """Train and evaluate with one seed; its result, and the models of the task's heads."""
+    begun = time.monotonic()
+    pad_id = load_tokenizer(folder).pad_token_id
+    learners = [Learner(folder, head, settings, pad_id, seed) for head in task.heads]
+    total = settings.epochs * sum(learner.steps for learner in learners)
+    done, epochs = 0, []
+    for number in range(settings.epochs):
+        line = f"seed {seed}, epoch {number + 1} of {settings.epochs}"
+
+        def step(line: str = line) -> None:
+            nonlocal done
+            done += 1
+            on_progress(done, total, line)
+
+        losses = {h.name or "model": one.epoch(number, step) for h, one in zip(task.heads, learners, strict=True)}
+        on_progress(done, total, f"{line}, evaluation")
+        epochs.append(Epoch(time.time(), losses, task.evaluate(learners)))
+    return SeedResult(seed, time.monotonic() - begun, epochs), learners
+
+
+def save(out: Path, folder: Path, task: Task, learners: list[Learner], report: Report) -> None:
+    """Write the models as Hugging Face folders, in the place of those of a worse seed: `out`, or of several out/NAME.
+
+    Args:
+        folder: the pretrained model's, which has the tokenizer.
+
+    Raises:
+        UserError: if they cannot be written; those of a worse seed are still there then.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    tokenizer = load_tokenizer(folder)
+    try:
+        with atomic_folder(out) as temporary:
+            for head, learner in zip(task.heads, learners, strict=True):
+                save_model(learner.model, tokenizer, temporary / head.name)
+            write_json(temporary / _MARK, report.identity)
+            shutil.rmtree(_aside(out), ignore_errors=True)
+            if out.exists():
+                out.rename(_aside(out))
+        shutil.rmtree(_aside(out), ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        _restore(out)
+        raise UserError(f"{out}: the model cannot be written ({error})") from error
+
+
+def _aside(out: Path) -> Path:
+    """Where the models of a worse seed are while those of a better one take their place."""
+    return out.absolute().with_name(f".{out.absolute().name}.before")
+
+
+def _restore(out: Path) -> None:
+    """What was put aside comes back where nothing took its place."""
+    if _aside(out).exists() and not (out.exists() and any(out.iterdir())):
+        _aside(out).rename(out)
+
+
+def _is_own(out: Path, report: Report) -> bool:
+    """Whether `out` was written by this fine-tuning."""
+    try:
+        return bool(read_json(out / _MARK, dict[str, Any]) == report.identity)
+    except UserError:
+        return False
+
+
+def _longest(folder: Path) -> int:
+    """Tokens that the model takes."""
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"):
+            return longest_text(AutoModel.from_config(config)) or sys.maxsize
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: transformers has no model for its config ({error})") from error
+
+
+def _deciding(folder: Path) -> list[Path]:
+    return [folder / "config.json", folder / "tokenizer.json", *sorted(folder.glob("*.safetensors"))]
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("".join(parts).encode()).hexdigest()

@@ -1,0 +1,178 @@
+"""Training one model of transformers with a head, and asking it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data_prep.errors import UserError
+from evaluation.finetuning.feature_batches import Feature, by_length, collate, shuffled
+from evaluation.finetuning.settings import CLIP, WARMUP, WEIGHT_DECAY, Settings
+from pretrain.config import ScheduleConfig
+from pretrain.export.resolve_model import load_model
+from pretrain.optim.lr_schedule import lr_factor
+from pretrain.philox import derive_key
+
+Read = Callable[[Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A model of a task.
+
+    Attributes:
+        name: "" where the task has one model.
+        auto_class: AutoModelForSequenceClassification or a sibling.
+        features: to train on.
+        options: of the model's config, as `num_labels`.
+    """
+
+    name: str
+    auto_class: Any
+    features: list[Feature]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Learner:
+    """A head's model in training, in fp32 on a CPU and in bf16 autocast on a GPU.
+
+    Two of them with the same arguments go through the same weights, on a CPU bit for bit.
+
+    Args:
+        folder: of a Hugging Face model.
+        pad_id: which token fills batches.
+        seed: keys the head's initial weights, or all of them for init "random"; order; dropout.
+
+    Raises:
+        UserError: as initial_model, or if a feature has an id that the model does not know.
+    """
+
+    def __init__(self, folder: Path, head: Head, settings: Settings, pad_id: int, seed: int) -> None:
+        self._settings, self._seed, self._pad_id = settings, seed, pad_id
+        self._features, self._name = head.features, head.name
+        self.steps = -(-len(head.features) // settings.batch_size)  # of an epoch
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._seed_torch("init", 0)
+        self.model: Any = initial_model(folder, head, settings, pad_id).to(self._device)
+        self._folder, self._ids = folder, self.model.get_input_embeddings().num_embeddings
+        self._check_ids(head.features)
+        parameters = list(self.model.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        self._optimizer = torch.optim.AdamW(groups, lr=settings.lr, fused=True)
+        total = settings.epochs * self.steps
+        schedule = ScheduleConfig(kind="linear", warmup_steps=math.ceil(WARMUP * total))
+        self._rate = torch.optim.lr_scheduler.LambdaLR(self._optimizer, lambda step: lr_factor(schedule, step, total))
+
+    def epoch(self, number: int, on_step: Callable[[], None] = lambda: None) -> float:
+        """Train for an epoch (from 0 on); the mean loss of its steps in nats.
+
+        Raises:
+            UserError: if that is not finite.
+        """
+        self._seed_torch("dropout", number)
+        self.model.train()
+        losses = torch.zeros((), device=self._device)
+        lengths = [len(feature) for feature in self._features]
+        for batch in shuffled(lengths, self._settings.batch_size, self._seed, number):
+            inputs, targets = collate([self._features[n] for n in batch], self._pad_id, self._device)
+            with self._autocast():
+                loss = self.model(**inputs, **targets).loss
+            self._optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            self._optimizer.step()
+            self._rate.step()
+            losses += loss.detach()
+            on_step()
+        mean = losses.item() / self.steps
+        if not math.isfinite(mean):
+            raise UserError(f"seed {self._seed}, epoch {number + 1}: the loss is not finite; try a lower --lr")
+        return mean
+
+    @torch.inference_mode()
+    def predict(self, features: list[Feature], read: Read) -> list[np.ndarray]:
+        """What `read` takes of the model's output, [batch, ...], of each feature; tokens beyond its length are cut.
+
+        Raises:
+            UserError: if a feature has an id that the model does not know.
+        """
+        self._check_ids(features)
+        self.model.eval()
+        found: list[np.ndarray] = [np.empty(0)] * len(features)
+        for batch in by_length([len(feature) for feature in features], 2 * self._settings.batch_size):
+            inputs, _ = collate([features[n] for n in batch], self._pad_id, self._device)
+            with self._autocast():
+                values = read(self.model(**inputs)).cpu().numpy()
+            for n, value in zip(batch, values, strict=True):
+                found[n] = value[: len(features[n])] if value.ndim else value
+        return found
+
+    def _check_ids(self, features: list[Feature]) -> None:
+        largest = max([self._pad_id, *(max(feature.inputs["input_ids"], default=0) for feature in features)])
+        if largest >= self._ids:
+            raise UserError(
+                f"{self._folder}: its tokenizer has an id of {largest}, and its model knows those below {self._ids}; "
+                "give it the tokenizer that it was trained with, or a model with embeddings for all tokens"
+            )
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda")
+
+    def _seed_torch(self, purpose: str, number: int) -> None:
+        high, low = derive_key(self._seed, f"finetune-{self._name}-{purpose}-{number}")
+        torch.manual_seed(high << 32 | low)
+
+
+def initial_model(folder: Path, head: Head, settings: Settings, pad_id: int) -> Any:
+    """A head's model in fp32, the weights of a head that the folder lacks being drawn by torch's generator.
+
+    A causal model's tokens see both sides from now on, where its architecture can be an encoder's. Where its config
+    names no token that fills batches, as those of causal models may, it is told of `pad_id`.
+
+    Raises:
+        UserError: if transformers has no such head for it, it has no dropout where one is wanted, or the folder lacks
+            weights of the encoder.
+    """
+    from transformers import AutoConfig
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # that the head is new
+    try:
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        options = head.options | ({"is_decoder": False} if getattr(config, "is_decoder", False) else {})
+        if getattr(config, "pad_token_id", None) is None:
+            options["pad_token_id"] = pad_id
+        if settings.dropout is not None:
+            options |= dict.fromkeys(_dropouts(config), settings.dropout)
+        if settings.init == "pretrained":
+            return load_model(folder, head.auto_class, new_head=True, **options)
+        for name, value in options.items():
+            setattr(config, name, value)
+        return head.auto_class.from_config(config).float()
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"{folder}: no model for {head.auto_class.__name__} can be made of its config ({error})"
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _dropouts(config: Any) -> list[str]:
+    """Names under which a config has its dropout, as `hidden_dropout_prob` of BERT or `embd_pdrop` of GPT-2.
+
+    Raises:
+        UserError: if it has none.
+    """
+    found = [name for name in config.to_dict() if "dropout" in name or name.endswith("_pdrop")]
+    if not found:
+        raise UserError(f"--dropout: a {config.model_type} model has no dropout")
+    return found

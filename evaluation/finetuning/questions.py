@@ -1,0 +1,183 @@
+"""Questions about a text, whose answers are parts of it or do not exist (SQuAD 1.1 and 2.0)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForQuestionAnswering
+
+from data_prep.errors import UserError, one_line
+from data_prep.reading.typed_values import typed
+from data_prep.urls import shown
+from evaluation.finetuning.example_files import read_json, spread
+from evaluation.finetuning.feature_batches import Feature
+from evaluation.finetuning.learner import Head, Learner
+from evaluation.finetuning.metrics import question_metrics
+from evaluation.finetuning.settings import Settings
+
+_LONGEST_ANSWER = 30  # tokens
+_SHORTEST = 32  # tokens of a window
+
+
+@dataclass(frozen=True)
+class Question:
+    """answers: (text, where it begins in the context, in characters); none if the context does not answer it."""
+
+    text: str
+    context: str
+    answers: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a question's context; `offsets` of its tokens in the context, None for other tokens."""
+
+    question: int
+    feature: Feature
+    offsets: list[tuple[int, int] | None]
+
+
+class Questions:
+    """Begin and end of the answer. The metric is F1.
+
+    Contexts longer than `max_length` are laid out in windows that overlap by a third of it. The answer to an
+    unanswerable question is [CLS], as Devlin et al. (2019) have it. It is given if its least score in any window is
+    above that of the best part of the text, and if any training question is unanswerable.
+    """
+
+    metric = "f1"
+    without_model = "no question is answered"
+
+    def __init__(self, settings: Settings, train: str, valid: str, tokenizer: Any) -> None:
+        if settings.max_length < _SHORTEST:
+            raise UserError(
+                f"windows of {settings.max_length} tokens are too short for questions; {_SHORTEST} at least"
+            )
+        if settings.columns:
+            raise UserError("--columns is not for questions, whose files are SQuAD's JSON")
+        questions = spread(read_questions(train), settings.limit)
+        self._questions = spread(read_questions(valid), settings.limit_valid)
+        self._may_refuse = any(not question.answers for question in questions)
+        windows = _windows(questions, tokenizer, settings.max_length)
+        self._windows = _windows(self._questions, tokenizer, settings.max_length)
+        self.heads = [Head("", AutoModelForQuestionAnswering, [window.feature for window in windows])]
+        counts = f"{len(questions):,} questions to train on and {len(self._questions):,} held out"
+        self.notes = [f"{counts}, in {len(windows):,} and {len(self._windows):,} windows"]
+        self._gold = [[text for text, _ in question.answers] for question in self._questions]
+        self.baseline = question_metrics(self._gold, [""] * len(self._gold))
+
+    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
+        scores = learners[0].predict([window.feature for window in self._windows], _scores)
+        return question_metrics(self._gold, self._answers(scores))
+
+    def _answers(self, scores: list[np.ndarray]) -> list[str]:
+        best = [(-np.inf, "")] * len(self._questions)
+        refusal = [np.inf] * len(self._questions)
+        for window, score in zip(self._windows, scores, strict=True):
+            number = window.question
+            refusal[number] = min(refusal[number], float(score[0].sum()))
+            value, begin, end = best_span(score, window.offsets)
+            if value > best[number][0]:
+                best[number] = value, self._questions[number].context[begin:end]
+        return [
+            "" if self._may_refuse and none > value else text for none, (value, text) in zip(refusal, best, strict=True)
+        ]
+
+
+def best_span(scores: np.ndarray, offsets: list[tuple[int, int] | None]) -> tuple[float, int, int]:
+    """The highest sum of a begin's and an end's score, and the characters from that begin to that end.
+
+    Args:
+        scores: float [tokens, 2].
+    """
+    context = np.array([place is not None for place in offsets])
+    begins, ends = np.where(context[:, None], scores, -np.inf).T
+    sums = begins[:, None] + ends[None, :]
+    distance = np.arange(len(context))[None, :] - np.arange(len(context))[:, None]
+    sums[(distance < 0) | (distance >= _LONGEST_ANSWER)] = -np.inf
+    first, last = np.unravel_index(np.argmax(sums), sums.shape)
+    begin, end = offsets[first], offsets[last]
+    return (float(sums[first, last]), begin[0], end[1]) if begin and end else (-np.inf, 0, 0)
+
+
+def read_questions(path: str) -> list[Question]:
+    """The questions of a file in SQuAD's form.
+
+    Raises:
+        UserError: if it has another form, or an answer does not stand where it is said to.
+    """
+    whole = read_json(path)
+    found: list[Question] = []
+    place = "data"
+    try:
+        for a, article in enumerate(whole["data"]):
+            for p, paragraph in enumerate(article["paragraphs"]):
+                for q, entry in enumerate(paragraph["qas"]):
+                    place = f"data[{a}].paragraphs[{p}].qas[{q}]"
+                    found.append(_question(f"{shown(path)}, {place}", entry, paragraph["context"]))
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        reason = str(error) if type(error) is ValueError else repr(error)
+        raise UserError(f"{shown(path)} is not of SQuAD's form: at or after {place}, {one_line(reason, 100)}") from None
+    if not found:
+        raise UserError(f"{shown(path)} has no questions")
+    return found
+
+
+def _question(place: str, entry: dict[str, Any], context: Any) -> Question:
+    """Raises ValueError for a value of another type."""
+    typed(str, context)
+    answers = [(typed(str, answer["text"]), typed(int, answer["answer_start"])) for answer in entry["answers"]]
+    is_impossible = typed(bool | None, entry.get("is_impossible"))
+    for text, begin in answers:
+        if context[begin : begin + len(text)] != text or not text.strip():
+            raise UserError(f"{place}: the answer {text[:80]!r} does not stand at character {begin} of the context")
+    if not answers and not is_impossible:
+        raise UserError(f"{place} has no answers, and is not marked as is_impossible")
+    return Question(typed(str, entry["question"]).strip(), context, [] if is_impossible else answers)
+
+
+def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list[Window]:
+    """Windows of contexts; of a question longer than half of one, its beginning."""
+    texts = [question.text for question in questions]
+    cut = tokenizer(
+        texts, add_special_tokens=False, truncation=True, max_length=max_length // 2, return_offsets_mapping=True
+    )
+    texts = [
+        text[: offsets[-1][1] if offsets else 0] for text, offsets in zip(texts, cut["offset_mapping"], strict=True)
+    ]
+    encoded = tokenizer(
+        texts,
+        [question.context for question in questions],
+        truncation="only_second",
+        max_length=max_length,
+        stride=max_length // 3,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+    )
+    windows = []
+    for number, question in enumerate(encoded["overflow_to_sample_mapping"]):
+        kinds, places = encoded.sequence_ids(number), encoded["offset_mapping"][number]
+        offsets = [place if kind == 1 else None for kind, place in zip(kinds, places, strict=True)]
+        inputs = {name: encoded[name][number] for name in ("input_ids", "token_type_ids") if name in encoded}
+        begin, end = _target(questions[question], offsets)
+        windows.append(Window(question, Feature(inputs, {"start_positions": begin, "end_positions": end}), offsets))
+    return windows
+
+
+def _target(question: Question, offsets: list[tuple[int, int] | None]) -> tuple[int, int]:
+    """First and last token of the first answer; [CLS], token 0, if the window does not hold all of it."""
+    if question.answers:
+        text, start = question.answers[0]
+        begin, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
+        inside = [(n, *o) for n, o in enumerate(offsets) if o and o[1] > begin and o[0] < end and o[0] < o[1]]
+        if inside and inside[0][1] <= begin and inside[-1][2] >= end:
+            return inside[0][0], inside[-1][0]
+    return 0, 0
+
+
+def _scores(output: Any) -> Tensor:
+    return torch.stack([output.start_logits, output.end_logits], dim=-1).float()

@@ -1,0 +1,1 @@
+"""Generate text: mask-predict, Gibbs sampling, left to right."""

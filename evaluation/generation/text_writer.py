@@ -1,0 +1,146 @@
+"""What `maskwright generate` does: a model and a prompt to texts."""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from data_prep.errors import UserError
+from evaluation.generation.decoding import Predict, Step, gibbs, left_to_right, mask_predict
+from evaluation.generation.token_sampling import Draws
+from pretrain.export.resolve_model import ids_around, load_language_model, load_tokenizer
+from pretrain.model.padded_model import longest_text
+
+Method = Literal["mask-predict", "gibbs"]
+
+MASK = "[MASK]"  # in a prompt, whatever the tokenizer calls it
+LENGTH = 16  # tokens to write where nothing says how many
+ITERATIONS, SWEEPS = 10, 5  # of mask-predict, which wants no more than there are tokens to write, and of gibbs
+_LOGITS = 1 << 25  # numbers that logits of one pass take at most, where a single sample takes fewer
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to write.
+
+    prompt: text in which MASK, or the tokenizer's mask token, stands for a token to write.
+    length: tokens to write after a prompt without masks. method, iterations: for masked models alone; of gibbs, sweeps.
+    temperature, top_k, seed: see Draws. samples: how many texts.
+    """
+
+    prompt: str = ""
+    length: int | None = None
+    method: Method | None = None
+    iterations: int | None = None
+    temperature: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    samples: int = 1
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text after a step: its ids, specials included, and which of them the step drew."""
+
+    ids: list[int]
+    drawn: list[bool]
+
+
+class Writer:
+    """A model, its tokenizer, and how it writes.
+
+    Attributes:
+        outside: ids that stand around a text and are none of it.
+
+    Raises:
+        UserError: if the folder holds no language model, or its tokenizer lacks a token that is needed.
+    """
+
+    def __init__(self, folder: Path):
+        self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
+        self._model, self.causal = load_language_model(folder)
+        self._name, self._longest = folder, longest_text(self._model)
+        self._ids = ids_around(self.tokenizer, folder, self.causal)
+        self.outside = frozenset(id for name, id in self._ids.items() if name != "mask")
+
+    def write(self, request: Request) -> Iterator[list[Text]]:
+        """For each sample, the text after each step; the last one is the result.
+
+        Raises:
+            UserError: if the request does not fit the model.
+        """
+        start = self._start(request)
+        allowed = self._allowed()
+        longest = start.shape[1] + ((request.length or LENGTH) if self.causal else 0)
+        batch = max(1, _LOGITS // (longest * len(allowed)))
+        for first in range(0, request.samples, batch):
+            samples = min(batch, request.samples - first)
+            draws = Draws(allowed, request.temperature, request.top_k, request.seed, first)
+            steps = list(self._steps(start.expand(samples, -1), request, draws))
+            for sample in range(samples):
+                yield [Text(step.ids[sample].tolist(), step.drawn[sample].tolist()) for step in steps]
+
+    def _steps(self, start: Tensor, request: Request, draws: Draws) -> Iterator[Step]:
+        if self.causal:
+            return left_to_right(self._predict, start, request.length or LENGTH, draws)
+        mask = self._ids["mask"]
+        if request.method == "gibbs":
+            return gibbs(self._predict, start, mask, request.iterations or SWEEPS, draws)
+        free = int((start[0] == mask).sum())
+        return mask_predict(self._predict, start, mask, request.iterations or min(ITERATIONS, free), draws)
+
+    @property
+    def _predict(self) -> Predict:
+        takes = inspect.signature(self._model.forward).parameters
+        last = {"logits_to_keep": 1} if self.causal and "logits_to_keep" in takes else {}
+
+        @torch.inference_mode()
+        def predict(ids: Tensor) -> Tensor:
+            return self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **last).logits
+
+        return predict
+
+    def _start(self, request: Request) -> Tensor:
+        """The text to begin with, int64 [1, S]."""
+        prompt = request.prompt.replace(MASK, self.tokenizer.mask_token or MASK)
+        ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        masks = ids.count(self.tokenizer.mask_token_id)
+        if self.causal:
+            self._refuse_for_causal(request, masks)
+            total, start = 1 + len(ids) + (request.length or LENGTH), [self._ids["cls"], *ids]
+        else:
+            if masks and request.length is not None:
+                raise UserError(f"the prompt's {masks} masks say how many tokens to write; leave out --length")
+            free = [] if masks else [self._ids["mask"]] * (request.length or LENGTH)
+            start = [self._ids["cls"], *ids, *free, self._ids["sep"]]
+            total = len(start)
+        if max(start) >= self._model.config.vocab_size:
+            raise UserError(
+                f"{self._name}: its tokenizer gives the prompt an id of {max(start)}, and its model knows those below "
+                f"{self._model.config.vocab_size}; copy the tokenizer that the model was trained with"
+            )
+        if self._longest and total > self._longest:
+            raise UserError(f"the text would have {total} tokens, and {self._name} takes {self._longest} at most")
+        return torch.tensor([start])
+
+    def _refuse_for_causal(self, request: Request, masks: int) -> None:
+        given = {"--method": request.method, "--iterations": request.iterations}
+        if unused := [name for name, value in given.items() if value is not None]:
+            raise UserError(f"{self._name} is a causal model, which writes from left to right; leave out {unused[0]}")
+        if masks:
+            raise UserError(
+                f"{self._name} is a causal model, which fills no masks; end the prompt where it is to go on"
+            )
+
+    def _allowed(self) -> Tensor:
+        """Which ids may be written: tokens that are not special, bool [V]."""
+        size = self._model.config.vocab_size
+        allowed = torch.zeros(size, dtype=torch.bool)
+        allowed[[id for id in self.tokenizer.get_vocab().values() if id < size]] = True
+        allowed[[id for id in self.tokenizer.all_special_ids if id < size]] = False
+        return allowed

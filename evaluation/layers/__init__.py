@@ -1,0 +1,1 @@
+"""Analyze layers: mutual information, similarity, and their changes over training."""

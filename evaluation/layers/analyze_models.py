@@ -1,0 +1,73 @@
+"""Several models on one held-out data set, measured alike."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from data_prep.errors import UserError
+from data_prep.format.reader import Dataset
+from evaluation.layers.layer_analysis import Found, analyze
+from evaluation.layers.position_sample import Settings, causal_sample, held_out_rows, masked_sample
+from pretrain.export.resolve_model import check_vocabulary, load_language_model, load_tokenizer, model_folder
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.model.padded_model import longest_text
+
+_USUAL_LENGTH = 128  # slots of a row, where models take as many
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model in a text: its name as it was given, its objective ("mlm" or "clm"), and "natural" or what was done."""
+
+    model: str
+    objective: str
+    text: str
+    found: Found
+
+
+def measure(
+    names: Sequence[str], dataset: Dataset, settings: Settings, seq_len: int | None
+) -> tuple[Settings, Iterator[Measured]]:
+    """What is measured in the end, and each model in natural text and, with shuffled_ngrams, in shuffled text.
+
+    Args:
+        names: Hugging Face folders or runs.
+        seq_len: slots of a row; by default 128, or fewer where a model takes fewer.
+
+    Raises:
+        UserError: before anything is measured, for a folder that is no language model, a model with another tokenizer
+            than the data set's, or rows that are too long for one.
+    """
+    folders = {name: model_folder(Path(name)) for name in names}
+    limits = {}
+    for name, folder in folders.items():
+        check_vocabulary(name, load_tokenizer(folder).get_vocab(), dataset)
+        limits[name] = longest_text(load_language_model(folder)[0])
+    shortest = min((limit for limit in limits.values() if limit), default=_USUAL_LENGTH)
+    for name, limit in limits.items():
+        if seq_len and limit and seq_len > limit:
+            raise UserError(f"{name} takes texts of {limit} tokens at most; choose a smaller --seq-len")
+    settings = replace(settings, seq_len=seq_len or min(_USUAL_LENGTH, shortest))
+    return settings, _measure(folders, dataset, settings)
+
+
+def _measure(folders: dict[str, Path], dataset: Dataset, settings: Settings) -> Iterator[Measured]:
+    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
+    rows = {}
+    for n in dict.fromkeys((0, settings.shuffled_ngrams)):
+        rows[_text(n)] = held_out_rows(dataset, replace(settings, shuffled_ngrams=n), vocabulary)
+    for name, folder in folders.items():
+        model, causal = load_language_model(folder)
+        for text, read in rows.items():
+            sample = (causal_sample if causal else masked_sample)(read, vocabulary, settings)
+            try:
+                found = analyze(model, sample, vocabulary.pad, settings)
+            except UserError as error:
+                raise UserError(f"{name}: {error}") from error
+            yield Measured(name, "clm" if causal else "mlm", text, found)
+
+
+def _text(n: int) -> str:
+    if not n:
+        return "natural"
+    return "shuffled words" if n == 1 else f"shuffled {n}-grams"

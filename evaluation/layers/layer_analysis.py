@@ -1,0 +1,135 @@
+"""What `maskwright analyze layers` finds of a model in a text: similarities of consecutive layers, and information."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from data_prep.errors import UserError
+from data_prep.format.token_frequencies import entropy
+from evaluation.layers.hidden_states import States, states_of
+from evaluation.layers.jackknife import GROUPS, Estimate, estimate
+from evaluation.layers.mutual_information import cluster, counts_of, share_told
+from evaluation.layers.position_sample import Indices, Places, Sample, Settings
+from evaluation.layers.similarity import Products, linear_cka, pwcca
+from pretrain.philox import derive_key, draw
+
+SIMILARITIES = {"pwcca": pwcca, "cka": linear_cka}
+COMPARED = ("all", "predicted", "unmasked")  # the kinds of positions at which layers are compared
+ASKED = {  # the kinds of positions, and of what states there tell
+    "all": ("seen", "target"),
+    "unmasked": ("seen",),
+    "masked": ("target",),
+    "random": ("seen", "target"),
+    "kept": ("seen",),
+}
+FEWEST = 100  # positions that a measure needs
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """How alike layer l and l + 1 are, for l from 0 (the embeddings) to L - 1, at positions of a kind.
+
+    measure: "pwcca" or "cka". positions: their number.
+    chance: the same for states of the two layers at positions that have nothing to do with each other.
+    """
+
+    kind: str
+    measure: str
+    positions: int
+    between: list[Estimate]
+    chance: list[float]
+
+
+@dataclass(frozen=True)
+class Information:
+    """How much of a token's entropy the states of layer l tell, for l from 0 (the embeddings) to L.
+
+    kind: of positions. of: "seen", the token that the model gets there, or "target", the one to predict from there.
+    positions: where that token is a frequent one. tokens: how many different ones. entropy: theirs, in nats.
+    """
+
+    kind: str
+    of: str
+    positions: int
+    tokens: int
+    entropy: float
+    at: list[Estimate]
+
+
+@dataclass(frozen=True)
+class Found:
+    """All measures of a model in a text."""
+
+    layers: int
+    hidden: int
+    similarities: list[Similarity]
+    information: list[Information]
+
+
+def analyze(model: PreTrainedModel, sample: Sample, pad: int, settings: Settings) -> Found:
+    """Measure a model; a kind of which there are fewer than FEWEST positions is left out.
+
+    So is what a kind tells where it has no more positions than clusters: each would be a cluster of its own.
+
+    Raises:
+        UserError: as states_of, and if that leaves nothing.
+    """
+    states = states_of(model, sample, pad)
+    compared = [kind for kind in COMPARED if kind in states and len(sample.places[kind]) >= FEWEST]
+    similarities = [
+        found
+        for kind in compared
+        for found in _similarities(kind, states[kind], sample.places[kind].group, settings.seed)
+    ]
+    asked = [(kind, of) for kind, names in ASKED.items() if kind in states for of in names]
+    information = [
+        found
+        for kind, of in asked
+        if (found := _information(kind, of, states[kind], sample.places[kind], sample.frequent, settings))
+    ]
+    if not similarities and not information:
+        raise UserError(
+            f"the text has fewer than {FEWEST} positions of any kind; take more of it, or another --seq-len"
+        )
+    layers, _, hidden = next(iter(states.values())).shape
+    return Found(layers - 1, hidden, similarities, information)
+
+
+def _similarities(kind: str, states: States, group: Indices, seed: int) -> list[Similarity]:
+    between: dict[str, list[Estimate]] = {name: [] for name in SIMILARITIES}
+    chance: dict[str, list[float]] = {name: [] for name in SIMILARITIES}
+    shuffled = np.argsort(draw(derive_key(seed, "analysis chance"), states.shape[1], 0, 0, 0), kind="stable")
+    for lower, upper in pairwise(states):
+        x, y = lower - lower.mean(axis=0), upper - upper.mean(axis=0)
+        groups = [Products.of(x[group == g], y[group == g]) for g in range(GROUPS)]
+        whole = sum(groups[1:], groups[0])
+        covariances = [(whole - left_out).covariance() for left_out in groups]
+        unrelated = Products.of(x, y[shuffled]).covariance()
+        for name, measure in SIMILARITIES.items():
+            without = [measure(covariance) for covariance in covariances]
+            between[name].append(estimate(measure(whole.covariance()), without))
+            chance[name].append(measure(unrelated))
+    return [Similarity(kind, name, len(group), between[name], chance[name]) for name in SIMILARITIES]
+
+
+def _information(
+    kind: str, of: str, states: States, places: Places, frequent: Indices, settings: Settings
+) -> Information | None:
+    ids = places.seen if of == "seen" else places.target
+    which = np.flatnonzero(np.isin(ids, frequent))
+    tokens, group = ids[which], places.group[which]
+    if len(which) < FEWEST or len(which) <= settings.clusters:
+        return None
+    at = [_told(layer[which], tokens, group, settings) for layer in states]
+    whole = np.unique(tokens, return_counts=True)[1]
+    return Information(kind, of, len(which), len(whole), entropy(whole), at)
+
+
+def _told(states: NDArray[np.float32], tokens: Indices, group: Indices, settings: Settings) -> Estimate:
+    """The share of the tokens' entropy that clusters tell; the interval is that of these clusters."""
+    of_state = cluster(states, settings.clusters, settings.seed)
+    left_out = [share_told(counts_of(of_state[group != g], tokens[group != g])) for g in range(GROUPS)]
+    return estimate(share_told(counts_of(of_state, tokens)), left_out)

@@ -1,0 +1,186 @@
+"""Loss on held-out text under fixed masks: a function of the data set, the row length, rate and strategy alone.
+
+So models of different runs are asked the very same questions. A causal model is asked for the same tokens, each from
+those before it, and nothing is masked for it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.errors import UserError
+from data_prep.format.reader import Dataset
+from evaluation.likelihood.prediction_streams import Predictor, Stream
+from pretrain.config import DataConfig, MaskingConfig
+from pretrain.data.batch import Batch, batch_of, lay_out
+from pretrain.data.stream import Position, RowStream
+from pretrain.data.token_flags import word_starts
+from pretrain.data.window import BlockReader
+from pretrain.masking.masked_tokens import MaskedTokens
+from pretrain.masking.replacement import Replacement
+from pretrain.masking.rows import IGNORED, WORD_START, Rows
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.objectives.choose_objective import strategy_of
+
+StrategyName = Literal["token", "whole_word", "span", "ngram"]
+WORD_CLASSES = ("whole word", "first piece", "later piece")
+
+_SEED = 0
+_SLOTS = 8192  # of a stream
+
+
+@dataclass(frozen=True)
+class Masks:
+    """What is asked: of the first `rows` rows of `seq_len` slots, `rate` of the tokens, all seen as [MASK]."""
+
+    rows: int
+    seq_len: int
+    rate: float
+    strategy: StrategyName
+
+
+@dataclass(frozen=True)
+class Question:
+    """A batch and what is known of its K predictions.
+
+    batch: its labels are all used. row [K]: counted over the held-out set.
+    word_class [K]: index in WORD_CLASSES. length [K]: tokens of the piece of a document, specials not counted.
+    """
+
+    batch: Batch
+    row: NDArray[np.int64]
+    word_class: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+    def stream(self, causal: bool) -> Stream:
+        batch, used = self.batch, self.batch.labels != IGNORED
+        tokens, places, labels = batch.tokens, batch.masked_positions[used], batch.labels[used]
+        if causal:
+            tokens = tokens.copy()
+            tokens[places] = labels
+            places = places - 1
+        return Stream(tokens, batch.positions, batch.cu_seqlens, batch.seq_len, batch.n_documents, places, labels)
+
+
+class HeldOut:
+    """The questions that a held-out set asks, the same each time that they are gone through."""
+
+    def __init__(self, dataset: Dataset, masks: Masks):
+        self.dataset, self.masks = dataset, masks
+        self.vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
+        strategy = strategy_of(MaskingConfig(strategy=masks.strategy), masks.strategy, self.vocabulary)
+        all_masks = Replacement(mask=1.0, random=0.0)
+        self._objective = MaskedTokens(self.vocabulary, [(strategy, 1.0)], masks.rate, all_masks, _SEED, "evaluate")
+        if not dataset.n_blocks:
+            raise UserError(f"{dataset.location} holds no document to evaluate on")
+
+    def __iter__(self) -> Iterator[Question]:
+        masks, data = self.masks, DataConfig(train="-")
+        begins_word = word_starts(self.dataset, "evaluation")
+        reader = BlockReader(
+            self.dataset, marks=lambda tokens, block: begins_word(tokens, block) * np.uint8(WORD_START)
+        )
+        stream = RowStream(reader, _SEED, data.window_blocks, data.packing, look_ahead=False)
+        position, done = Position(), 0
+        try:
+            while done < masks.rows and position.epoch == 0:
+                take = min(max(1, _SLOTS // masks.seq_len), masks.rows - done)
+                parts, position = stream.take(position, take, masks.seq_len)
+                parts = [part for part in parts if part.epoch == 0]
+                n_rows = sum(map(len, parts))
+                laid_out = lay_out(parts, n_rows, masks.seq_len, self.vocabulary)
+                batch = batch_of(laid_out, self._objective(laid_out.rows, masks.rate))
+                yield _question(batch, laid_out.rows, self.vocabulary.is_ordinary, done)
+                done += n_rows
+        finally:
+            stream.close()
+
+
+def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_row: int) -> Question:
+    places = batch.masked_positions[batch.labels != IGNORED]
+    begins = (rows.marks.reshape(-1) & WORD_START) != 0
+    ends_before = begins | ~is_ordinary[rows.tokens.reshape(-1)]  # a row ends with [SEP] or padding
+    word_class = np.where(begins[places], np.where(ends_before[places + 1], 0, 1), 2)
+    bounds = batch.cu_seqlens[: batch.n_documents + 1].astype(np.int64)
+    document = np.searchsorted(bounds, places, side="right") - 1
+    return Question(batch, first_row + places // batch.seq_len, word_class, np.diff(bounds)[document] - 2)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model's answers, and what is known of each prediction: [M].
+
+    loss float64, in nats. right bool. label: the token that was asked for. row, word_class, length: see Question.
+    """
+
+    loss: NDArray[np.float64]
+    right: NDArray[np.bool_]
+    label: NDArray[np.int64]
+    row: NDArray[np.int64]
+    word_class: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+    def by_row(self) -> NDArray[np.float64]:
+        """Sums over each row that has predictions: loss, right ones, predictions; [3, rows]."""
+        _, row = np.unique(self.row, return_inverse=True)
+        return np.stack([np.bincount(row, values) for values in (self.loss, self.right, np.ones(len(row)))])
+
+
+def measure(
+    held_out: HeldOut, predictor: Predictor, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Measured:
+    """Ask a model all questions.
+
+    Args:
+        progress: (rows done, rows in all, if the data set has so many).
+
+    Raises:
+        UserError: if nothing is masked.
+    """
+    parts: list[Measured] = []
+    for question in held_out:
+        stream = question.stream(predictor.causal)
+        answers = predictor(stream)
+        known = question.row, question.word_class, question.length
+        parts.append(Measured(-answers.log_probabilities, answers.right, stream.labels, *known))
+        progress(int(question.row.max(initial=0)) + 1, held_out.masks.rows)
+    if not sum(len(part.label) for part in parts):
+        raise UserError(f"{held_out.dataset.location}: at a mask rate of {held_out.masks.rate:g} no token is predicted")
+    return Measured(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Measured)))
+
+
+def held_out_results(measured: Measured, counts: NDArray[np.int64]) -> dict[str, Any]:
+    """Loss (nats), perplexity and accuracy of all predictions and of parts of them, as JSON values.
+
+    Args:
+        counts: [vocab_size] by which tokens are frequent or rare.
+    """
+    frequency = np.searchsorted(10 ** np.arange(18), counts[measured.label], side="right")
+    length = np.log2(np.maximum(measured.length, 1)).astype(np.int64)
+    found = _figures(measured, np.ones(len(measured.loss), dtype=np.bool_))
+    return found | {
+        "perplexity": float(np.exp(found["loss"])),
+        "rows": len(np.unique(measured.row)),
+        "by_frequency": _parts(measured, frequency, lambda n: _range(10 ** (n - 1), 10**n - 1) if n else "0"),
+        "by_word_class": _parts(measured, measured.word_class, lambda n: WORD_CLASSES[n]),
+        "by_length": _parts(measured, length, lambda n: _range(2**n, 2 ** (n + 1) - 1)),
+    }
+
+
+def _parts(measured: Measured, of: NDArray[np.int64], name: Callable[[int], str]) -> dict[str, Any]:
+    return {name(number): _figures(measured, of == number) for number in np.unique(of).tolist()}
+
+
+def _figures(measured: Measured, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+    return {
+        "loss": float(measured.loss[chosen].mean()),
+        "masked_accuracy": float(measured.right[chosen].mean()),
+        "predictions": int(chosen.sum()),
+    }
+
+
+def _range(low: int, high: int) -> str:
+    return f"{low}-{high}" if high > low else f"{low}"

@@ -1,0 +1,109 @@
+"""Minimal pairs: how often a model finds the right sentence likelier than the wrong one.
+
+The file is that of BLiMP (Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English", TACL 2020):
+a JSON object a line with sentence_good, sentence_bad and, where there are such, UID, linguistics_term and field.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from data_prep.errors import UnusableInput
+from data_prep.urls import shown
+from evaluation.intervals import wilson
+from evaluation.text_files import read_text
+
+GROUPS = ("field", "linguistics_term", "UID")
+_FORM = "A file of pairs (.jsonl) has a JSON object a line, with sentence_good and sentence_bad."
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A right and a wrong sentence; groups: (kind, name), kinds being those of GROUPS that the file tells."""
+
+    good: str
+    bad: str
+    groups: tuple[tuple[str, str], ...]
+
+
+def read_pairs(path: str) -> list[Pair]:
+    """The pairs of a jsonl file, which may be compressed (.gz, .zst).
+
+    Raises:
+        UserError: if it cannot be read, or a line is no pair.
+    """
+    lines = enumerate(read_text(path).split("\n"), 1)
+    return [_pair(line, f"{shown(path)}, line {number}") for number, line in lines if line.strip()]
+
+
+def _pair(line: str, where: str) -> Pair:
+    try:
+        values = orjson.loads(line)
+    except ValueError:
+        raise UnusableInput(f"{where} is not JSON. {_FORM}") from None
+    if not isinstance(values, dict):
+        raise UnusableInput(f"{where} is not a JSON object. {_FORM}")
+    for name in ("sentence_good", "sentence_bad"):
+        if not isinstance(values.get(name), str) or not values[name].strip():
+            raise UnusableInput(f"{where} has no text as {name}. {_FORM}")
+    for kind in GROUPS:
+        if isinstance(values.get(kind), dict | list):
+            raise UnusableInput(f"{where} has no text or number as {kind}")
+    groups = tuple((kind, str(values[kind])) for kind in GROUPS if values.get(kind) is not None)
+    return Pair(values["sentence_good"], values["sentence_bad"], groups)
+
+
+def limited(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    """At most `most` pairs of each UID, evenly spread over its pairs in the order of the file."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for number, pair in enumerate(pairs):
+        members[dict(pair.groups).get("UID", "")].append(number)
+    chosen = []
+    for numbers in members.values():
+        take = min(most, len(numbers))
+        chosen += [numbers[place * len(numbers) // take] for place in range(take)]
+    return [pairs[number] for number in sorted(chosen)]
+
+
+def sentences(pairs: Sequence[Pair]) -> list[str]:
+    """Those of each pair, the right one first."""
+    return [text for pair in pairs for text in (pair.good, pair.bad)]
+
+
+def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each pair 1 where the right sentence has the higher score, 0 where the wrong one has, 0.5 for a tie."""
+    return np.where(good == bad, 0.5, (good > bad).astype(np.float64))
+
+
+def units(pairs: Sequence[Pair]) -> NDArray[np.int64]:
+    """The number of the unit of a resample that each pair belongs to: its UID, whose pairs are alike, or itself."""
+    uids = (dict(pair.groups).get("UID") for pair in pairs)
+    numbers: dict[str | int, int] = {}
+    names = (number if uid is None else uid for number, uid in enumerate(uids))
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+
+
+def pair_results(pairs: Sequence[Pair], credit: NDArray[np.float64]) -> dict[str, Any]:
+    """Accuracy of all pairs and by group, with Wilson intervals of 95%, as JSON values; groups as "UID:name"."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for kind in GROUPS:
+        for number, pair in enumerate(pairs):
+            for own, name in pair.groups:
+                if own == kind:
+                    members[f"{kind}:{name}"].append(number)
+    found = _accuracy(credit)
+    found["ties"] = int((credit == 0.5).sum())
+    return found | {"by": {group: _accuracy(credit[numbers]) for group, numbers in members.items()}}
+
+
+def _accuracy(credit: NDArray[np.float64]) -> dict[str, Any]:
+    return {
+        "accuracy": float(credit.mean()),
+        "pairs": len(credit),
+        "interval": list(wilson(float(credit.sum()), len(credit))),
+    }

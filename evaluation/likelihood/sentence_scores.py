@@ -1,0 +1,135 @@
+"""The log-likelihood of sentences: true under a causal model, pseudo under a masked one.
+
+Pseudo-log-likelihood is the sum, over the tokens of a sentence, of the log-probability of each where it is masked. In
+the `original` form the model sees all the others (Salazar et al., "Masked Language Model Scoring", ACL 2020,
+arXiv:1910.14659). Where a word has several tokens, those that follow give the first away; in the `within-word` form
+they are masked too (Kauf and Ivanova, "A Better Way to Do Masked Language Model Scoring", ACL 2023, arXiv:2305.10588:
+PLL-word-l2r).
+
+Shapes: n sentences of the same number of tokens L; R rows of S slots, each a copy of a sentence with its specials.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.errors import UserError
+from evaluation.likelihood.prediction_streams import Predictor, Stream, stream_of
+from evaluation.likelihood.score_cache import KeptScores, key_of
+from evaluation.likelihood.sentence_tokenizer import Sentence, SentenceTokenizer
+
+Form = Literal["original", "within-word"]
+Progress = Callable[[int, int], None]
+"""(tokens scored, tokens in all)"""
+
+SLOTS = 8192  # of a stream
+_KEPT_AT_ONCE = 16384  # tokens, some seconds of a small model on a CPU
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Sentences of the same length: ids and words [n, L] int64, as in sentence_tokenizer.Sentence."""
+
+    ids: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+
+def sentence_scores(
+    predictor: Predictor,
+    tokenizer: SentenceTokenizer,
+    texts: Sequence[str],
+    form: Form,
+    progress: Progress = lambda done, total: None,
+    kept: KeptScores | None = None,
+) -> NDArray[np.float64]:
+    """The log-likelihood of each text in nats, by `form` where the model is masked: [texts].
+
+    Texts of the same tokens get the same number, whatever is scored beside them; under a unigram model also those of
+    the same tokens in another order.
+
+    Args:
+        kept: scores that are there already, to which the others are added.
+    """
+    kept = kept or KeptScores()
+    sentences = tokenizer(texts)
+    keys = [key_of(sentence) for sentence in sentences]
+    unique = dict(zip(keys, sentences, strict=True))
+    missing = {key: sentence for key, sentence in unique.items() if key not in kept.scores}
+    total = _tokens(unique)
+    done = total - _tokens(missing)
+    for part in _parts(missing):
+        stacked = _Group(np.stack([one.ids for one in part.values()]), np.stack([one.words for one in part.values()]))
+        log_probabilities = [np.zeros(0)]
+        for stream in _streams(stacked, predictor.causal, tokenizer, form):
+            log_probabilities.append(predictor(stream).log_probabilities)
+            done += len(stream.labels)
+            progress(done, total)
+        of_tokens = np.concatenate(log_probabilities).reshape(stacked.ids.shape)
+        kept.add(dict(zip(part, [math.fsum(row) for row in of_tokens], strict=True)))
+    return np.array([kept.scores[key] for key in keys])
+
+
+def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: Sequence[str]) -> None:
+    """Raise UserError if the model `name` takes texts of `longest` tokens, specials included, and one is longer."""
+    specials = 1 if tokenizer.last is None else 2
+    for text, sentence in zip(texts, tokenizer(texts), strict=True):
+        if (length := len(sentence.ids) + specials) > longest:
+            raise UserError(f"{name}: a sentence has {length} tokens, and the model takes {longest}: {text[:60]!r}...")
+
+
+def _tokens(sentences: dict[str, Sentence]) -> int:
+    return sum(len(one.ids) for one in sentences.values())
+
+
+def _parts(sentences: dict[str, Sentence]) -> Iterator[dict[str, Sentence]]:
+    """Sentences of the same length, a few at a time, the shortest first."""
+    by_length: dict[int, list[str]] = {}
+    for key, sentence in sentences.items():
+        by_length.setdefault(len(sentence.ids), []).append(key)
+    for length, keys in sorted(by_length.items()):
+        take = max(1, _KEPT_AT_ONCE // max(1, length))
+        for first in range(0, len(keys), take):
+            yield {key: sentences[key] for key in keys[first : first + take]}
+
+
+def _streams(group: _Group, causal: bool, tokenizer: SentenceTokenizer, form: Form) -> Iterator[Stream]:
+    """Streams in which each token of each sentence is predicted once, sentence after sentence."""
+    n, length = group.ids.shape
+    if not length:
+        return
+    if causal:
+        take = max(1, SLOTS // (length + 1))
+        for first in range(0, n, take):
+            yield _causal_stream(group.ids[first : first + take], tokenizer)
+        return
+    take = max(1, SLOTS // (length + 2))
+    for first in range(0, n * length, take):
+        yield _masked_stream(group, np.arange(first, min(first + take, n * length)), tokenizer, form)
+
+
+def _causal_stream(ids: NDArray[np.int64], tokenizer: SentenceTokenizer) -> Stream:
+    """Each sentence once, each of its tokens predicted by the state before it."""
+    rows = np.pad(ids, ((0, 0), (1, 0)), constant_values=tokenizer.first)
+    places = np.arange(rows.size).reshape(rows.shape)[:, :-1]
+    return stream_of(rows, places.reshape(-1), ids.reshape(-1))
+
+
+def _masked_stream(group: _Group, copies: NDArray[np.int64], tokenizer: SentenceTokenizer, form: Form) -> Stream:
+    """Copies [R] of sentences: number i * L + j is sentence i with its token j masked."""
+    sentence, place = np.divmod(copies, group.ids.shape[1])
+    ids = group.ids[sentence]
+    columns = np.arange(ids.shape[1])
+    masked = columns == place[:, None]
+    if form == "within-word":
+        words = group.words[sentence]
+        masked |= (words == group.words[sentence, place][:, None]) & (columns > place[:, None])
+    assert tokenizer.mask is not None  # a masked model's tokenizer has all three
+    assert tokenizer.last is not None
+    rows = np.pad(np.where(masked, tokenizer.mask, ids), ((0, 0), (1, 1)))
+    rows[:, 0], rows[:, -1] = tokenizer.first, tokenizer.last
+    places = np.arange(len(rows)) * rows.shape[1] + 1 + place
+    return stream_of(rows, places, group.ids[sentence, place])

@@ -1,0 +1,47 @@
+"""The baseline that needs no model: each token is as likely as it is frequent."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.format.reader import Dataset
+from evaluation.likelihood.prediction_streams import Answers, Stream
+from pretrain.masking.vocabulary import Vocabulary
+
+
+def token_counts(
+    dataset: Dataset, progress: Callable[[int, int], None] = lambda done, total: None
+) -> NDArray[np.int64]:
+    """How often each id is in a data set: [vocab_size]. Reads all of it.
+
+    Args:
+        progress: (blocks read, blocks in all).
+    """
+    counts = np.zeros(dataset.manifest.tokenizer.vocab_size, dtype=np.int64)
+    for block in range(dataset.n_blocks):
+        counts += np.bincount(dataset.tokens(block), minlength=len(counts))
+        progress(block + 1, dataset.n_blocks)
+    return counts
+
+
+class Unigram:
+    """A predictor that knows how frequent tokens are and nothing else: (count + 1) / (tokens + ordinary ids).
+
+    Args:
+        counts: [vocab_size] of a text, see token_counts; those of special tokens do not count.
+
+    Attributes:
+        log_probabilities: float64 [vocab_size].
+    """
+
+    causal = True  # it sees nothing, so nothing is to be masked
+
+    def __init__(self, counts: NDArray[np.int64], vocabulary: Vocabulary):
+        ordinary = vocabulary.is_ordinary
+        smoothed = np.where(ordinary, counts + 1.0, 1.0)  # an unknown token in a sentence is as rare as can be
+        self.log_probabilities = np.log(smoothed) - np.log(smoothed[ordinary].sum())
+        self._likeliest = int(np.argmax(np.where(ordinary, counts, -1)))
+
+    def __call__(self, stream: Stream) -> Answers:
+        return Answers(self.log_probabilities[stream.labels], stream.labels == self._likeliest)

@@ -1,0 +1,205 @@
+"""What a study compares: STUDY/study.json, and the runs that follow from it."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from data_prep.errors import MissingFile, UserError
+from data_prep.files import write_json
+from data_prep.reading.folder_kinds import not_a
+from data_prep.reading.untrusted_files import parse_json, read_bytes
+from data_prep.urls import redact
+from evaluation.study.arms import Arm
+from pretrain.checkpoint.identity import differences
+from pretrain.config import Config, flat, save_config
+
+Budget = Literal["tokens", "time"]
+Measure = Literal["held_out", "pairs", "downstream"]
+MAX_SEEDS = 1000
+_WithoutNul = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+
+
+class Study(BaseModel):
+    """A study as it was asked for.
+
+    Attributes:
+        baseline: the arm that the others are compared with, and whose time an equal time is.
+        seeds: how many; their numbers are 1, 2, ... and are also those of run.seed.
+        budget: "tokens": all arms train for the same steps; "time": for the same seconds; "both": both, in runs apart.
+        processes: of each training.
+        primary: the measure that the recommendation goes by.
+        data, pairs: what the finished models are evaluated on; of each UID of the pairs at most pairs_limit.
+        finetune: options of `maskwright finetune`; empty for no fine-tuning.
+        contents: digests of what these and data.train hold, by name.
+        config: the run config, but for what decides no result.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[1] = 1
+    arms: tuple[Arm, ...]
+    baseline: str
+    seeds: int = Field(ge=1, le=MAX_SEEDS)
+    budget: Literal["tokens", "time", "both"]
+    processes: int = Field(ge=1, le=1 << 20)
+    primary: Measure
+    data: _WithoutNul
+    pairs: _WithoutNul | None
+    pairs_limit: int | None = Field(ge=1)
+    finetune: tuple[_WithoutNul, ...]
+    contents: dict[str, str]
+    config: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Study":
+        names = [arm.name for arm in self.arms]
+        if len(set(names)) != len(names) or self.baseline not in names:
+            raise ValueError("the arms have one name each, and the baseline is one of them")
+        train = self.config.get("train")
+        if not isinstance(train, dict) or type(train.get("steps")) is not int or train["steps"] < 1:
+            raise ValueError("config.train.steps is a whole number from 1")
+        return self
+
+    @property
+    def steps(self) -> int:
+        """Steps of each run at equal tokens."""
+        return int(self.config["train"]["steps"])
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        return ("tokens", "time") if self.budget == "both" else (self.budget,)
+
+    @property
+    def digest(self) -> str:
+        """Of all but the number of seeds, which may grow: 64 hexadecimals."""
+        values = self.model_dump(mode="json", exclude={"seeds"})
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Child:
+    """One run of a study."""
+
+    budget: Budget
+    arm: Arm
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm.name}, seed {self.seed}" + (", equal time" if self.budget == "time" else "")
+
+    def run(self, study: Path) -> Path:
+        """Its run folder."""
+        return study / "runs" / self.budget / self.arm.name / f"seed-{self.seed}"
+
+
+def children(study: Study) -> list[Child]:
+    """All runs, seed by seed, so that a part of a study compares arms already; more seeds only add to the end."""
+    return [
+        Child(budget, arm, seed)
+        for seed in range(1, study.seeds + 1)
+        for budget in study.budgets
+        for arm in study.arms
+        if _own_budget(study, budget, arm.name) == budget
+    ]
+
+
+def child_at(study: Study, budget: Budget, arm: Arm, seed: int) -> Child:
+    """The run that stands for an arm at a budget."""
+    return Child(_own_budget(study, budget, arm.name), arm, seed)
+
+
+def _own_budget(study: Study, budget: Budget, arm: str) -> Budget:
+    """Equal time is that of the baseline's runs at equal tokens, which are thus its runs at equal time too."""
+    return "tokens" if study.budget == "both" and arm == study.baseline else budget
+
+
+def deciding(config: Config) -> dict[str, Any]:
+    """The part of a config that decides the results of a study's runs, masking aside, which each arm has of its own."""
+    values = config.model_dump(mode="json")
+    for section in ("masking", "track", "cluster"):
+        del values[section]
+    del values["run"]
+    return values
+
+
+def open_study(folder: Path) -> Study:
+    """The study in a folder.
+
+    Raises:
+        UserError: if there is none, or it cannot be read.
+    """
+    path = folder / "study.json"
+    try:
+        data = read_bytes(path)
+    except MissingFile:
+        raise not_a(folder, "a study folder", "Make a study with `maskwright study masking`.") from None
+    try:
+        parse_json(data, dict[str, Any])
+        return Study.model_validate_json(data, strict=True)
+    except ValueError:
+        raise UserError(f"{path} is damaged or of another version of Maskwright. Restore it, or begin again.") from None
+
+
+def continued(folder: Path, study: Study) -> Study:
+    """A study as the folder has it, in the words of the version that began it, with seeds added; or as it is, if new.
+
+    What decides no result may change.
+
+    Raises:
+        UserError: naming what differs from the study in the folder, or if a run is there.
+    """
+    if (folder / "status.json").exists():
+        raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
+    if not (folder / "study.json").exists():
+        return study
+    before = open_study(folder)
+    check_same(before, study, f"{folder} holds another study", "choose another run.dir, or ask for the same one")
+    if study.seeds < before.seeds:
+        raise UserError(f"{folder} holds a study of {before.seeds} seeds; seeds can be added, not taken away")
+    return before.model_copy(update={"seeds": study.seeds})
+
+
+def keep_study(folder: Path, study: Study, config: Config) -> None:
+    """Write study.json, of a `continued` study, and config.yaml.
+
+    Raises:
+        UserError: if nothing can be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_config(config, folder / "config.yaml")
+        write_json(folder / "study.json", study.model_dump(mode="json"))
+    except OSError as error:
+        raise UserError(f"{folder}: the study cannot be written ({error.strerror})") from None
+
+
+def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
+    """Refuse what is another study, seeds aside.
+
+    Raises:
+        UserError: the problem, what differs, and the advice.
+    """
+    if changed := [*differences(_settings(before), _settings(now)).values()]:
+        more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
+        raise UserError(redact(f"{problem}: {changed[0]}{more}; {advice}"))
+
+
+def _settings(study: Study) -> dict[str, Any]:
+    """All but the seeds, by name; what a config of an earlier version does not know is what it is by default."""
+    values = study.model_dump(mode="json", exclude={"seeds", "arms", "config"})
+    parts = {"run": {"dir": "."}, **study.config}
+    try:
+        configs = {arm.name: Config.model_validate(parts | {"masking": arm.masking}) for arm in study.arms}
+    except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
+        raise UserError(
+            f"The study was made by another version of Maskwright, whose config has another {key}. Go on with that "
+            "version, or choose another run.dir."
+        ) from None
+    masking = {name: config.masking.model_dump(mode="json") for name, config in configs.items()}
+    return flat(values | {"arms": [*configs]} | deciding(next(iter(configs.values()))) | masking)

@@ -1,0 +1,59 @@
+"""Text files that people give: of examples, of sentences."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+
+from data_prep.compressed import DAMAGE, decompressed
+from data_prep.errors import UnusableInput, working_directory
+from data_prep.files import open_plain
+from data_prep.urls import file_name, is_url, open_remote, remote_errors, shown
+
+
+def read_text(path: str) -> str:
+    """The text of a file or URL, also of one compressed as its name tells (.gz, .zst).
+
+    Raises:
+        UserError: if it cannot be read, is not UTF-8, or holds nothing.
+    """
+    with _errors(path):
+        data = decompressed(_download(path) if is_url(path) else _content(path), file_name(path))
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any ends of lines
+    if not text.strip():
+        raise UnusableInput(f"{shown(path)} is empty. Name a file with text.")
+    return text
+
+
+def require_file(path: str) -> None:
+    """Raise UserError, as `read_text` does, if a local file cannot be opened."""
+    if not is_url(path):
+        with _errors(path):
+            open_plain(path).close()
+
+
+@contextlib.contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Turn what reading a file raises into a UserError."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise UnusableInput(f"{shown(path)} is not a text in UTF-8 (byte {error.start}). Save it as UTF-8.") from None
+    except FileNotFoundError:
+        raise UnusableInput(f"No file {path}{working_directory(path)}. Correct the path.") from None
+    except IsADirectoryError:
+        raise UnusableInput(f"{path} is a folder. Name a file in it.") from None
+    except (OSError, ValueError, *DAMAGE) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UnusableInput(f"{shown(path)} cannot be read: {reason}. Check the file.") from None
+
+
+def _content(path: str) -> bytes:
+    with open_plain(path) as file:
+        return file.read()
+
+
+def _download(url: str) -> bytes:
+    remote = open_remote(url)
+    with remote_errors(url):
+        data: bytes = remote.fs.cat_file(remote.path)
+        return data

@@ -1,0 +1,1 @@
+"""One way to show each thing: tables, progress, marked text, JSON, errors of the command line."""

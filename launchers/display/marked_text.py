@@ -1,0 +1,76 @@
+"""Documents as text in which every predicted token is marked."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.text import Text
+
+from data_prep.tokenizer.token_text import Spelling, printable
+from pretrain.data.batch_view import Document, Kind
+
+Segment = tuple[str, Kind | None]
+LEGEND: list[Segment] = [
+    ("⟦word⟧", "mask"),
+    (" the model sees [MASK], ", None),
+    ("⟦word→other⟧", "random"),
+    (" it sees another token, ", None),
+    ("⟦word=⟧", "kept"),
+    (" it sees the word itself", None),
+]
+_STYLES = {"mask": "bold yellow", "random": "bold red", "kept": "bold cyan", None: ""}
+CAUSAL_LEGEND: list[Segment] = [("every token but special ones is predicted from those before it", None)]
+
+
+def marked(
+    document: Document, spelling: Spelling, outside: frozenset[int], units: Sequence[int] | None = None
+) -> list[Segment]:
+    """A document's original text in segments, each with what became of it, or None for text that is not predicted.
+
+    Tokens in `outside`, those that packing adds, are left out. A mark stands around the token alone: where it is a part
+    of a word, so is the mark ("em⟦bed⟧ding"). The other token stands there as it is alone ("⟦ing→##ed⟧"). With `units`,
+    a number for each place of the document, tokens of one number share a mark if they share a fate ("⟦old ship⟧").
+    Tokens of a causal model have no mark: nearly all are predicted.
+    """
+    segments: list[Segment] = []
+    kinds = {prediction.place: prediction.kind for prediction in document.predictions if prediction.kind != "next"}
+    inside = [place for place, id in enumerate(document.original) if place in kinds or id not in outside]
+
+    def together(place: int) -> tuple[Kind | None, int]:
+        kind = kinds.get(place)
+        return kind, -1 if kind is None else place if units is None else units[place]
+
+    for (kind, _), places in groupby(inside, key=together):
+        here = list(places)
+        ids = [document.original[place] for place in here]
+        text = spelling.text(ids)
+        if kind is None:
+            segments.append((text, None))
+            continue
+        space, bare = _split_space(text)
+        seen = " ".join(spelling.name(document.seen[place]) for place in here)
+        mark = {"mask": "", "random": f"→{seen}", "kept": "="}[kind]
+        segments.append((space, None))
+        segments.append((f"⟦{bare or ' '.join(map(spelling.name, ids))}{mark}⟧", kind))
+    shown = [(printable(text, keep="\n\t"), kind) for text, kind in segments if text]
+    return [(shown[0][0].lstrip(" "), shown[0][1]), *shown[1:]] if shown else []
+
+
+def _split_space(text: str) -> tuple[str, str]:
+    """White space at the front, and the rest."""
+    rest = text.lstrip()
+    return text[: len(text) - len(rest)], rest
+
+
+def plain_text(segments: list[Segment]) -> str:
+    """Segments without colours."""
+    return "".join(text for text, _ in segments)
+
+
+def coloured(segments: list[Segment]) -> Text:
+    """Segments for a console."""
+    return Text.assemble(*((text, _STYLES[kind]) for text, kind in segments))
+
+
+def listed(segments: list[Segment]) -> Text:
+    """A document of several, for a console."""
+    return Text.assemble(("- ", "dim"), coloured(segments))

@@ -1,0 +1,180 @@
+"""What `maskwright mask show` shows: a text or rows of a data set, visited again and again under a config's masks."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from data_prep.errors import UserError
+from data_prep.format.shard_format import TokenizerInfo, begins_word
+from data_prep.tokenizer.choose_encoder import Encoders
+from data_prep.tokenizer.hf_tokenizer import describe, fetch, load
+from data_prep.tokenizer.token_text import Spelling, open_spelling
+from launchers.display.marked_text import Segment, marked, plain_text
+from pretrain.config import Config
+from pretrain.data.batch_view import Document, Kind, documents_of
+from pretrain.data.epoch_view import PackedRows, first_rows, rows_of_text, visits
+from pretrain.data.training_sources import open_sources, training_loader
+from pretrain.masking.masked_tokens import MaskedTokens
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.objectives.choose_objective import objective_of
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A row of a visit: its documents, and for each the marked text and the unit of each of its places."""
+
+    documents: list[Document]
+    texts: list[list[Segment]]
+    units: list[list[int]]
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """A visit.
+
+    tokens: ordinary tokens of all rows. units: the number of those selected. fates: predictions by what became of them.
+    times: how many ordinary tokens were predicted never, once, twice, ... up to now.
+    """
+
+    step: int
+    epoch: int
+    rate: float
+    tokens: int
+    units: int
+    fates: Counter[Kind]
+    times: list[int]
+    rows: list[ShownRow]
+
+    @property
+    def selected(self) -> int:
+        """Tokens that are predicted."""
+        return self.fates.total()
+
+    @property
+    def covered(self) -> int:
+        """Ordinary tokens that were predicted at least once up to now."""
+        return self.tokens - self.times[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """All that is shown, with token ids."""
+        return {
+            "step": self.step,
+            "epoch": self.epoch,
+            "rate": self.rate,
+            "tokens": self.tokens,
+            "selected": self.selected,
+            "units": self.units,
+            **{kind: self.fates[kind] for kind in ("mask", "random", "kept")},
+            "times": self.times,
+            "rows": [
+                {"row": number, "documents": [*map(_json, row.documents, row.texts, row.units)]}
+                for number, row in enumerate(self.rows)
+            ],
+        }
+
+
+def _json(document: Document, text: list[Segment], units: list[int]) -> dict[str, Any]:
+    found = asdict(document)
+    for prediction in found["predictions"]:
+        prediction["unit"] = units[prediction["place"]]
+    return found | {"text": plain_text(text)}
+
+
+class Show:
+    """Rows of a text or of a data set, ready to be masked."""
+
+    def __init__(self, config: Config, objective: MaskedTokens, packed: PackedRows, spelling: Spelling):
+        self.config, self._objective, self._packed, self._spelling = config, objective, packed, spelling
+        self.n_rows, self.n_others = len(packed.positions), packed.others
+
+    @property
+    def by_token(self) -> bool:
+        """Whether nothing but single tokens is masked as a whole."""
+        return self._objective.by_token
+
+    def steps(self, number: int) -> Iterator[ShownStep]:
+        """The visits, one after the other."""
+        for step, visit in enumerate(visits(self._packed, self._objective, self.config, number), 1):
+            documents = documents_of(visit.rows, self._objective.vocabulary)
+            rows = [self._row(*of_row) for of_row in zip(documents, visit.units, strict=True)]
+            fates = Counter(p.kind for row in rows for document in row.documents for p in document.predictions)
+            yield ShownStep(
+                step=step,
+                epoch=visit.epoch,
+                rate=visit.rate,
+                tokens=int(visit.ordinary.sum()),
+                units=len(np.unique(visit.units[visit.predicted])),
+                fates=fates,
+                times=np.bincount(visit.times[visit.ordinary], minlength=1).tolist(),
+                rows=rows,
+            )
+
+    def _row(self, documents: list[Document], units: np.ndarray) -> ShownRow:
+        vocabulary = self._objective.vocabulary
+        outside = frozenset({vocabulary.cls, vocabulary.sep})
+        of_documents = [units[d.slot : d.slot + len(d.original)].tolist() for d in documents]
+        texts = [
+            marked(document, self._spelling, outside, numbers)
+            for document, numbers in zip(documents, of_documents, strict=True)
+        ]
+        return ShownRow(documents, texts, of_documents)
+
+
+def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
+    """The first `most` rows of a text; the tokenizer is a folder, a tokenizer.json or a hub id.
+
+    Raises:
+        UserError: for a text without tokens, a tokenizer that cannot be had or lacks a token that masking needs, or
+            another objective than masked language modelling.
+    """
+    if not text.strip():
+        raise UserError("the text is empty; there is nothing to mask")
+    with TemporaryDirectory() as temporary:
+        folder = fetch(tokenizer, Path(temporary) / Path(tokenizer).stem)
+        info, spelling = describe(folder), open_spelling(folder)
+        ids, word_starts = _encode(text, folder, info)
+    if not len(ids):
+        raise UserError(f"the text has no tokens; {tokenizer} leaves nothing of it")
+    objective = _objective(config, Vocabulary.of(info))
+    return Show(config, objective, rows_of_text(ids, word_starts, config, objective.vocabulary, most), spelling)
+
+
+def _encode(text: str, folder: Path, info: TokenizerInfo) -> tuple[np.ndarray, np.ndarray]:
+    """Ids [T] as `maskwright prep` would write them, and for each whether it begins a word."""
+    encoder, _ = Encoders(load(folder), info).choose([text])
+    ids, _, word_starts = encoder([text])
+    if word_starts is None:
+        word_starts = begins_word((folder / "tokenizer.json").read_bytes(), info)[ids]
+    return ids, word_starts
+
+
+def show_data(config: Config, most: int) -> Show:
+    """The first `most` rows of the first window of data.train's first data set, packed as in training.
+
+    Raises:
+        UserError: for a data set that cannot be read or has no tokenizer to decode it with, or another objective.
+    """
+    sources = open_sources(config.data)
+    dataset = sources.datasets[0]
+    if not dataset.manifest.tokenizer.files:
+        raise UserError(f"{dataset.location} carries no tokenizer to decode its documents with")
+    dataset.check_tokenizer()
+    objective = _objective(config, Vocabulary.of(sources.tokenizer))
+    loader = training_loader(config, sources, stages=[], rank=0)
+    try:
+        packed = first_rows(loader.mixture.streams[0], most, config, objective.vocabulary)
+    finally:
+        loader.close()
+    return Show(config, objective, packed, open_spelling(dataset.tokenizer_path))
+
+
+def _objective(config: Config, vocabulary: Vocabulary) -> MaskedTokens:
+    objective = objective_of(config, vocabulary, config.run.seed, "train")
+    if not isinstance(objective, MaskedTokens):
+        raise UserError("the config's objective is not masked language modelling, which alone has masks to show")
+    return objective

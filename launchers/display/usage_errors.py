@@ -1,0 +1,45 @@
+"""One sentence for a command line that cannot be parsed: what is wrong, and an example or the help to read."""
+
+import importlib
+import re
+from typing import Any
+
+import typer
+
+from pretrain.config.error_text import value_refusal
+
+_exceptions = importlib.import_module(typer.BadParameter.__module__)  # typer has click's, or a copy of them
+UsageError: type[Exception] = _exceptions.UsageError
+ShowHelp: type[Exception] = _exceptions.NoArgsIsHelpError
+
+
+def explain(error: Any) -> str:
+    """The sentence for one of typer's usage errors."""
+    problems = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
+    if problems:  # a value that pydantic refuses
+        return value_refusal(_name(error.param), problems[0])
+    message = error.format_message()
+    return f"{message if message.endswith('?') else message.rstrip('.') + '.'} {_advice(error)}"
+
+
+def examples(command: Any) -> list[str]:
+    """The command lines that a command's help gives as examples."""
+    _, _, text = (command.help or "").partition("Example")
+    lines = re.sub(r"`([^`]*)`", r"\n\1\n", text).splitlines()
+    return [line.strip() for line in lines if line.strip().startswith("maskwright ")]
+
+
+def _name(parameter: Any) -> str:
+    """A parameter as users type it: --vocab-size, or the CONFIG of the help."""
+    if parameter.param_type_name == "option":
+        return str(parameter.opts[0])
+    return str(parameter.metavar or parameter.name).removesuffix("...").strip("[]")
+
+
+def _advice(error: Any) -> str:
+    if isinstance(error, _exceptions.NoSuchOption) and "." in error.option_name:
+        return f"Write keys of the config without dashes: {error.option_name.lstrip('-')}=VALUE."
+    if isinstance(error, _exceptions.MissingParameter) and (found := examples(error.ctx.command)):
+        return f"Example: {min(found, key=len)}"
+    words = error.ctx.command_path.split() if error.ctx else []
+    return f"See {' '.join(['maskwright', *(word for word in words if word != 'maskwright')])} --help."

@@ -1,0 +1,66 @@
+"""The checks of `--full`: whether torch, kernels and DeepSpeed work on this machine."""
+
+import os
+import time
+from collections.abc import Iterator
+
+from launchers.doctor.finding import Check
+from launchers.local.local_launch import gpu_count
+from pretrain.planning.node_checks import Finding, judge
+
+
+def checks() -> list[Check]:
+    """Import torch and DeepSpeed, and run a kernel."""
+    return [
+        Check("full", "torch runs", _torch, seconds=120),
+        Check("full", "triton runs", _triton, seconds=300),
+        Check("full", "deepspeed imports", _deepspeed, seconds=120),
+    ]
+
+
+def _torch() -> Iterator[Finding]:
+    import torch
+
+    value, seen = f"torch {torch.__version__}", torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if seen < gpu_count():
+        advice = "a run would train on fewer GPUs, or on the CPU: see the line `torch build`"
+        yield Finding("torch runs", "fail", f"{value} sees {seen} of {gpu_count()} GPUs", advice)
+        return
+    a = torch.randint(-4, 5, (256, 256), generator=torch.Generator().manual_seed(0))
+    exact = (a @ a.T).float()  # products of small whole numbers are exact in any precision
+    devices = [f"cuda:{number}" for number in range(seen)] or ["cpu"]
+    wrong = []
+    for device in devices:
+        product = a.to(device, torch.bfloat16) @ a.T.to(device, torch.bfloat16)
+        if not torch.allclose(product.float().cpu(), exact, rtol=1 / 128):
+            wrong.append(device)
+    value += f": wrong products on {', '.join(wrong)}" if wrong else f": right products on {', '.join(devices)}"
+    yield judge("torch runs", value, (bool(wrong), "fail", "ask the administrator to check these devices"))
+
+
+def _triton() -> Iterator[Finding]:
+    if not gpu_count():
+        yield Finding("triton runs", "skipped", "no GPU to run a kernel on")
+        return
+    import torch
+
+    from pretrain.kernels import activation, plain
+
+    begin = time.perf_counter()
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(64, 64, generator=generator).cuda() for _ in range(2))
+    error = float((activation.linear_gelu(x, weight, None) - plain.linear_gelu(x, weight, None)).abs().max())
+    value = f"a kernel in {time.perf_counter() - begin:.1f} s, {error:.1e} from plain torch"
+    advice = "set train.fused_kernels to false, and report versions and GPU"
+    yield judge("triton runs", value, (not error < 1e-3, "fail", advice))
+
+
+def _deepspeed() -> Iterator[Finding]:
+    if not gpu_count():
+        os.environ["DS_ACCELERATOR"] = "cpu"
+    begin = time.perf_counter()
+    from pretrain.engine.deepspeed_import import import_deepspeed
+
+    deepspeed = import_deepspeed()
+    value = f"deepspeed {deepspeed.__version__} imported in {time.perf_counter() - begin:.1f} s"
+    yield Finding("deepspeed imports", "ok", value)

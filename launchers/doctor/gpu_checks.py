@@ -1,0 +1,140 @@
+"""Checks of NVIDIA GPUs by nvidia-smi, and whether the installed torch can use them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from data_prep.errors import one_line
+from launchers.doctor.finding import Check
+from launchers.local.local_launch import gpu_count
+from pretrain.planning.node_checks import Finding, ask, judge
+
+_FIELDS = {
+    "index": "index",
+    "name": "name",
+    "driver": "driver_version",
+    "memory": "memory.total",
+    "used": "memory.used",
+    "capability": "compute_cap",
+    "mig": "mig.mode.current",
+    "errors": "ecc.errors.uncorrected.volatile.total",
+}
+_OLDEST_CAPABILITY = 7.0  # Triton's
+_BF16_CAPABILITY = 8.0
+_BUSY_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, in nvidia-smi's words; memory in MiB."""
+
+    index: str
+    name: str
+    driver: str
+    memory: str
+    used: str
+    capability: str
+    mig: str
+    errors: str
+
+
+def checks(precision: str | None) -> list[Check]:
+    """The GPUs, and torch's build; `precision` is that of the config, if there is one."""
+    return [Check("gpu", "gpus", lambda: _gpus(precision), seconds=20), Check("gpu", "torch build", _build, seconds=20)]
+
+
+def list_gpus() -> list[Gpu] | str | None:
+    """The GPUs of this machine; nvidia-smi's message if it fails; None if it is not installed."""
+    query = f"--query-gpu={','.join(_FIELDS.values())}"
+    answer = ask("nvidia-smi", query, "--format=csv,noheader,nounits", seconds=15)
+    if answer is None or not answer.works:
+        return one_line(answer.text, 200) if answer else None
+    return parse_gpus(answer.text)
+
+
+def parse_gpus(text: str) -> list[Gpu]:
+    """The lines of nvidia-smi's CSV without header and units."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+    return [Gpu(*row) for row in rows if len(row) == len(_FIELDS)]
+
+
+def judge_gpu(gpu: Gpu, precision: str | None) -> Finding:
+    """One GPU: its capability for Triton and for the precision, MIG, memory errors, and who else uses it."""
+    memory, used, capability, errors = map(_number, (gpu.memory, gpu.used, gpu.capability, gpu.errors))
+    value = f"{gpu.name}, {memory / 1024:.0f} GiB ({used / 1024:.1f} used), capability {gpu.capability}"
+    value += f", {gpu.errors} uncorrected memory errors" if errors else ""
+    value += ", divided by MIG" if gpu.mig == "Enabled" else ""
+    old = f"Triton's kernels need capability {_OLDEST_CAPABILITY} (Volta) or later"
+    no_bf16 = f"bf16 needs capability {_BF16_CAPABILITY} (Ampere): set train.precision to fp16 or fp32"
+    mig = "NCCL does not join several slices of one GPU: train one process, or have MIG switched off"
+    return judge(
+        f"gpu {gpu.index}",
+        value,
+        (errors > 0, "fail", "have the node drained and the GPU reset or replaced"),
+        (capability < _OLDEST_CAPABILITY, "fail", old),
+        (precision == "bf16" and capability < _BF16_CAPABILITY, "fail", no_bf16),
+        (gpu.mig == "Enabled", "warn", mig),
+        (used > _BUSY_SHARE * memory, "warn", "another process uses its memory: wait, or ask for whole nodes"),
+    )
+
+
+def judge_build(build: str | None, driver: str | None, gpus: int) -> Finding:
+    """torch's CUDA version (None: built for CPU) against the newest that the driver supports (None: no driver)."""
+    if driver is None and not gpus:
+        return Finding("torch build", "ok", f"{f'CUDA {build}' if build else 'CPU'}; this machine has no GPU")
+    newer = build is not None and driver is not None and _major(build) > _major(driver)
+    cpu = "torch would train on the CPU while GPUs are idle: install torch's CUDA build (see pytorch.org)"
+    return judge(
+        "torch build",
+        f"{f'CUDA {build}' if build else 'CPU'}; the driver supports CUDA {driver or '?'}",
+        (driver is None, "warn", "nvidia-smi does not answer: ask the administrator"),
+        (build is None, "fail", cpu),
+        (newer, "fail", f"update the driver, or install torch built for CUDA {_major(driver or '0')}"),
+    )
+
+
+def torch_cuda() -> str | None:
+    """The CUDA version that the installed torch is built for, read from its files; None for a CPU build or no torch."""
+    try:
+        text = Path(str(metadata.distribution("torch").locate_file("torch/version.py"))).read_text()
+    except (OSError, metadata.PackageNotFoundError):
+        return None
+    match = re.search(r"^cuda\b[^=]*=\s*'([\d.]+)'", text, re.MULTILINE)
+    return match[1] if match else None
+
+
+def _gpus(precision: str | None) -> Iterator[Finding]:
+    gpus = list_gpus()
+    if gpus is None:
+        advice = "the driver's tools are missing here: in a container, start it with the GPU runtime"
+        missing = Finding("gpus", "skipped", "no NVIDIA driver on this machine")
+        yield Finding("gpus", "warn", f"{gpu_count()}, but no nvidia-smi", advice) if gpu_count() else missing
+    elif isinstance(gpus, str):
+        advice = "the driver does not answer: reboot after an update of it, or look for a failed GPU with dmesg"
+        yield Finding("gpus", "fail", gpus, advice)
+    else:
+        yield from (judge_gpu(gpu, precision) for gpu in gpus)
+        kinds = sorted({gpu.name for gpu in gpus})
+        value = f"{len(gpus)} of driver {gpus[0].driver}: {', '.join(kinds)}" if gpus else "none"
+        advice = "every step waits for the slowest GPU: choose GPUs of one kind with CUDA_VISIBLE_DEVICES"
+        yield judge("gpus", value, (len(kinds) > 1, "warn", advice))
+
+
+def _build() -> Iterator[Finding]:
+    answer = ask("nvidia-smi")
+    match = re.search(r"CUDA (?:UMD )?Version\s*:\s*([\d.]+)", answer.text) if answer and answer.works else None
+    yield judge_build(torch_cuda(), match[1] if match else None, gpu_count())
+
+
+def _number(text: str) -> float:
+    """The number, or 0 where nvidia-smi has none ([N/A])."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _major(version: str) -> int:
+    return int(version.split(".")[0])

@@ -1,0 +1,199 @@
+"""Measure the nodes of a Slurm allocation together: who reaches whom, bandwidth, latency, and the slow nodes.
+
+`srun --label python -m launchers.doctor.network_test MASTER PORT PEER DEVICE`, in one process for each GPU, or node.
+MASTER is the first node and PEER the last one. Rank 0 prints what all processes have measured.
+"""
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from data_prep.errors import UserError, one_line
+from launchers.doctor.finding import Finding, presentable
+from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
+from launchers.slurm import client
+from pretrain.distributed.network_interfaces import interface_to
+from pretrain.distributed.rank_agreement import all_gather_json
+from pretrain.distributed.tcp_store import open_store
+from pretrain.planning.node_checks import judge
+
+_MOST_ROUNDS = 31  # of pairs: a second or two each
+_TIMEOUT = timedelta(seconds=120)
+_NODE_SECONDS, _MEASURING_SECONDS = 180.0, 600.0
+_LEAVE_OUT = "leave it out (--exclude with sbatch), and ask the administrator to check it"
+_WARM_UP, _CALLS = 2, 10
+_RATIOS = {"matrix products": (0.9, 0.7), "bandwidth": (0.75, 0.5), "latency": (3.0, 3.0)}
+"""Slow is what is worse than this share of the median, with GPUs and without."""
+
+
+def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, Any]]:
+    """Check the nodes of this process's allocation, each by itself and then together: the findings and the figures.
+
+    With CONFIG and overrides as `arguments`, each node also checks what that run needs.
+
+    Raises:
+        UserError: outside an allocation.
+    """
+    if "SLURM_JOB_ID" not in os.environ:
+        raise UserError("--cluster needs the allocation of a Slurm job, and there is none: give --nodes N to get one")
+    hosts = client.host_names(os.environ.get("SLURM_JOB_NODELIST", ""))
+    if not hosts:
+        raise UserError(f"scontrol does not name the nodes of job {os.environ['SLURM_JOB_ID']}: is it over?")
+    reports, problem = _run(hosts, 1, None, "launchers.doctor.node_report", arguments, _NODE_SECONDS)
+    nodes = {report["host"]: report for _, report in sorted(reports.items())}
+    missing = [host for host in hosts if host not in nodes]
+    value = f"{len(hosts)} nodes: {names(hosts)}"
+    value = f"{names(missing)} of {len(hosts)} nodes gave none {problem}" if missing else value
+    findings = [judge("answers", value, (bool(missing), "fail", _LEAVE_OUT))]
+    measured, figures = _measure(nodes) if nodes else ([], {})
+    findings += [*compare_nodes(nodes), *measured] if nodes else []
+    figures["nodes"] = {host: report["facts"] for host, report in nodes.items()}
+    return [presentable(replace(finding, group=finding.group or "cluster")) for finding in findings], figures
+
+
+def _run(
+    hosts: Sequence[str], each: int, cores: int | None, module: str, arguments: Sequence[str], seconds: float
+) -> tuple[dict[int, Any], str]:
+    """Run a module on these hosts, in `each` processes: the values that the tasks print, and the last error message."""
+    print(f"{module.rpartition('.')[2]}: {len(hosts)} nodes, {each} processes on each ...", file=sys.stderr, flush=True)
+    step = client.srun([sys.executable, "-m", module, *arguments], hosts, each, cores, ["--label"])
+    code, output, errors = client.step_output(step, seconds)
+    last = (errors.strip().splitlines() or ["srun gave no reason"])[-1]
+    reason = one_line(last, 200) if code is not None else f"not finished after {seconds:g} s"
+    return values_by_task(output), "" if code == 0 else f"({reason})"
+
+
+def _measure(nodes: Mapping[str, dict[str, Any]]) -> tuple[list[Finding], dict[str, Any]]:
+    """Measure the nodes that have answered; their order is Slurm's, so that the first one has rank 0."""
+    hosts = list(nodes)
+    each = max(1, min(node["gpus"] for node in nodes.values()))
+    cores = max(1, min(node["cores"] for node in nodes.values()) // each)
+    on_gpus = all(node["gpus"] and node["facts"]["torch's CUDA"] for node in nodes.values())
+    words = [hosts[0], str(nodes[hosts[0]]["port"]), hosts[-1], "cuda" if on_gpus else "cpu"]
+    printed, problem = _run(hosts, each, cores, __name__, words, _MEASURING_SECONDS)
+    figures = printed.get(0, {})
+    if "ranks" not in figures:
+        absent = sorted({host for host in hosts if host not in {one["host"] for one in printed.values()}})
+        value = f"{names(absent) or 'no node'} did not reach {hosts[0]} {problem}"
+        advice = "name the network by GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or leave out these nodes"
+        return [Finding("exchange", "fail", value, advice)], {}
+    return judge_figures(figures, on_gpus), figures
+
+
+def judge_figures(figures: Mapping[str, Any], on_gpus: bool) -> list[Finding]:
+    """The findings of what the processes have measured. A node's rate is its best: a bad link is bad with all nodes."""
+    rates = {f"{one['host']}:{one['local']}": one["tflops"] for one in figures["ranks"]}
+    findings = [judge_rates("matrix products", "TFLOP/s", rates, _RATIOS["matrix products"][not on_gpus])]
+    if total := figures["all"]:
+        value = f"{total['GB/s']:,.3g} GB/s, {total['us']:,.0f} us over {len(figures['ranks'])} processes"
+        findings.append(Finding("all-reduce", "ok", value))
+    for name, unit in {"bandwidth": "GB/s", "latency": "us"}.items() if figures["pairs"] else ():
+        best: dict[str, float] = {}
+        for pair in sorted(figures["pairs"], key=lambda pair: pair[unit], reverse=unit == "us"):
+            best |= dict.fromkeys(pair["nodes"], pair[unit])  # the last one stays
+        findings.append(judge_rates(name, unit, best, _RATIOS[name][not on_gpus]))
+    return findings
+
+
+def judge_rates(name: str, unit: str, rates: Mapping[str, float], ratio: float) -> Finding:
+    """A warning that names what is worse than `ratio` times the median: above it if `ratio` is, for latencies.
+
+    Of two rates, the better one is the median, so that the worse one can be named.
+    """
+    median = (statistics.median_low if ratio > 1 else statistics.median_high)(rates.values())
+    slow = [one for one, rate in rates.items() if (rate > ratio * median if ratio > 1 else rate < ratio * median)]
+    which = "; " + names([f"{one} has {rates[one]:,.3g}" for one in slow]) if slow else ""
+    return judge(name, f"median {median:,.3g} {unit}{which}", (bool(slow), "warn", _LEAVE_OUT))
+
+
+def rounds(nodes: int) -> list[list[tuple[int, int]]]:
+    """All pairs of nodes in rounds in which every node is busy once at most, by the circle method."""
+    players: list[int | None] = [*range(nodes), *([None] if nodes % 2 else [])]
+    found = []
+    for _ in range(len(players) - 1):
+        half = len(players) // 2
+        both = zip(players[:half], reversed(players[half:]), strict=True)
+        found.append([(min(a, b), max(a, b)) for a, b in both if a is not None and b is not None])
+        players = [players[0], players[-1], *players[1:-1]]
+    return found
+
+
+def main(master: str, port: str, peer: str, kind: str) -> None:
+    """Join the other processes and measure with them."""
+    rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+    node, nodes, local = (int(os.environ[f"SLURM_{name}"]) for name in ("NODEID", "NNODES", "LOCALID"))
+    device = torch.device("cuda", local % torch.cuda.device_count()) if kind == "cuda" else torch.device("cpu")
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(variable, interface_to(peer if node == 0 else master))
+    store = open_store(master, int(port), rank, world, _TIMEOUT)
+    own: dict[str, Any] = {"host": os.environ["SLURMD_NODENAME"], "local": local}
+    print_value(own)  # whoever prints it has reached rank 0
+    backend = "nccl" if kind == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=_TIMEOUT)
+    own |= {"tflops": _matrix_products(device), "pairs": _pairs(device, node, world // nodes, nodes)}
+    total = _all_reduce(device, None) if world > 1 else None
+    ranks = all_gather_json(own)
+    if rank == 0:
+        hosts = [one["host"] for one in ranks[:: world // nodes]]
+        pairs = [{"nodes": [hosts[a], hosts[b]], **rates} for one in ranks for a, b, rates in one.pop("pairs")]
+        print_value({"host": own["host"], "backend": backend, "ranks": ranks, "all": total, "pairs": pairs})
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _matrix_products(device: torch.device) -> float:
+    """TFLOP/s of this process while all work: bf16 on a GPU, fp32 on a CPU."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    a = torch.randn(size, size, device=device).to(dtype)
+    dist.barrier()
+    return 2 * size**3 / _median_seconds(lambda: torch.mm(a, a), device) / 1e12
+
+
+def _pairs(device: torch.device, node: int, each: int, nodes: int) -> list[tuple[int, int, dict[str, float]]]:
+    """All-reduces between all processes of this node and those of each other node; from the pair's first process."""
+    found = []
+    for turn in rounds(nodes)[:_MOST_ROUNDS]:
+        dist.barrier()
+        for pair in turn:
+            if node in pair:
+                ranks = [one * each + local for one in pair for local in range(each)]
+                group = dist.new_group(ranks, timeout=_TIMEOUT, use_local_synchronization=True)
+                rates = _all_reduce(device, group)
+                dist.destroy_process_group(group)
+                found += [(*pair, rates)] if dist.get_rank() == ranks[0] else []
+    return found
+
+
+def _all_reduce(device: torch.device, group: Any) -> dict[str, float]:
+    """Bus bandwidth in GB/s (2 (n - 1) / n of the bytes of a process) and latency in microseconds, in a group."""
+    size, length = dist.get_world_size(group), 16 << 20 if device.type == "cuda" else 1 << 20
+    large, small = torch.zeros(length, device=device), torch.zeros(2, device=device)
+    latency = _median_seconds(lambda: dist.all_reduce(small, group=group), device)
+    seconds = _median_seconds(lambda: dist.all_reduce(large, group=group), device)
+    return {"GB/s": 2 * (size - 1) / size * large.nbytes / seconds / 1e9, "us": latency * 1e6}
+
+
+def _median_seconds(work: Callable[[], Any], device: torch.device) -> float:
+    """The median time of some calls, after some to warm up."""
+    seconds = []
+    for _ in range(_WARM_UP + _CALLS):
+        begin = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds[_WARM_UP:])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,105 @@
+"""Checks of Python, the installed packages and compilers against what Maskwright needs. Nothing is imported."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from launchers.doctor.finding import Check
+from launchers.local.local_launch import gpu_count
+from pretrain.config import Config
+from pretrain.planning.node_checks import Finding, judge
+
+NAMED = ("torch", "deepspeed", "transformers", "triton", "mlflow", "webdataset")
+_FAST_TOKENIZERS = ("nanotoken", "gigatoken")
+_INSTALL = "install it into this environment: python -m pip install '{0}'"
+
+
+def checks(config: Config | None) -> list[Check]:
+    """Python, the named packages on a line each and the others on one, and a compiler where the run uses one."""
+    looks = {"python": _python, "packages": _packages, "tokenizers": _tokenizers}
+    if gpu_count() or (config and config.train.compile):
+        looks["compiler"] = _compiler
+    return [Check("packages", name, look) for name, look in looks.items()]
+
+
+def judge_python(version: str, supported: str, system: str) -> Finding:
+    """Python and operating system."""
+    right = SpecifierSet(supported).contains(version, prereleases=True)
+    return judge(
+        "python",
+        f"{version} on {system}",
+        (not right, "fail", f"Maskwright needs Python {supported}: make a new environment with one"),
+        (not system.startswith("Linux"), "warn", "training is tested on Linux only"),
+    )
+
+
+def judge_version(requirement: str, installed: str | None, needed: bool = True) -> Finding:
+    """A package's version against a requirement such as `torch<2.14,>=2.11`."""
+    wanted = Requirement(requirement)
+    if installed is None and not needed:
+        return Finding(wanted.name, "skipped", "not installed, and not needed without a GPU")
+    right = installed is not None and wanted.specifier.contains(installed, prereleases=True)
+    advice = f"Maskwright needs {wanted.specifier}: " + _INSTALL.format(f"{wanted.name}{wanted.specifier}")
+    return judge(wanted.name, installed or "not installed", (not right, "fail", advice))
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a package, from its metadata."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _python() -> Iterator[Finding]:
+    try:
+        supported = metadata.metadata("maskwright")["Requires-Python"]
+    except metadata.PackageNotFoundError:
+        supported = ">=3.10"
+    yield judge_python(platform.python_version(), supported, platform.platform(terse=True))
+    advice = "packages of other projects may interfere: create an environment with python3 -m venv .venv"
+    yield judge("environment", sys.prefix, (sys.prefix == sys.base_prefix, "warn", advice))
+
+
+def _packages() -> Iterator[Finding]:
+    try:
+        wanted = {Requirement(text).name: text for text in reversed(metadata.requires("maskwright") or [])}
+    except metadata.PackageNotFoundError:
+        advice = "install it in the folder of its pyproject.toml: python -m pip install --editable ."
+        yield Finding("maskwright", "fail", "not installed, so the versions that it needs are not known", advice)
+        return
+    for name in NAMED:
+        yield judge_version(wanted[name], installed_version(name), needed=name != "triton" or gpu_count() > 0)
+    others = [
+        judge_version(text, installed_version(name))
+        for name, text in sorted(wanted.items())
+        if name not in NAMED and _is_always_needed(text)
+    ]
+    wrong = [finding for finding in others if finding.status != "ok"]
+    yield from wrong or [Finding("others", "ok", f"{len(others)} packages have supported versions")]
+
+
+def _is_always_needed(text: str) -> bool:
+    """Whether a requirement applies here without any extra."""
+    marker = Requirement(text).marker
+    return marker is None or marker.evaluate({"extra": ""})
+
+
+def _tokenizers() -> Iterator[Finding]:
+    present = [name for name in _FAST_TOKENIZERS if installed_version(name)]
+    missing = "the tokenizers library is used; faster: python -m pip install 'maskwright[fast-tokenizers]'"
+    yield Finding("tokenizers", "ok" if present else "skipped", ", ".join(present) or missing)
+
+
+def _compiler() -> Iterator[Finding]:
+    """A C compiler for Triton's kernels with a GPU; a C++ compiler for train.compile on a CPU."""
+    programs = (os.environ.get("CC", "cc"), "gcc", "clang") if gpu_count() else (os.environ.get("CXX", "g++"),)
+    program = next(filter(None, map(shutil.which, programs)), None)
+    advice = f"install gcc and g++: {'kernels of Triton' if gpu_count() else 'train.compile'} cannot be built"
+    yield judge("compiler", program or f"no {' or '.join(programs)}", (program is None, "fail", advice))

@@ -1,0 +1,82 @@
+"""Checks of the tracking address: whether MLflow answers there, and who else can read what is tracked."""
+
+import os
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from data_prep.urls import redact
+from launchers.doctor.file_system_checks import Mount, existing, mount_of
+from launchers.doctor.finding import Check
+from pretrain.config.mlflow_address import OFFLINE
+from pretrain.config.run import TrackConfig
+from pretrain.planning.node_checks import Finding, judge
+from pretrain.planning.preflight import check_tracking
+from pretrain.tracking.mlflow_runs import server_problem
+from pretrain.tracking.tracking_target import resolve_target, sqlite_path
+
+_CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
+
+
+def checks(track: TrackConfig) -> list[Check]:
+    """The checks of the address in the config or in MLFLOW_TRACKING_URI."""
+    return [Check("tracking", "mlflow", lambda: _mlflow(track), seconds=60)]
+
+
+def judge_database(path: Path, mount: Mount, writable: bool) -> Finding:
+    """A SQLite file, which only one machine may write to."""
+    lost = "SQLite loses data on network file systems: run `mlflow server`, and set track.uri to its address"
+    return judge(
+        "mlflow",
+        f"{path} ({mount.kind})",
+        (not writable, "fail", "the file cannot be written: choose another track.uri"),
+        (mount.is_network, "warn", lost),
+        (mount.is_memory, "warn", "it is in memory, and gone after a reboot: choose another track.uri"),
+    )
+
+
+def judge_exposure(scheme: str, is_local: bool, has_password: bool) -> Finding:
+    """Who else in the network can read what is tracked, or the password."""
+    everyone = "everyone in its network can read and delete the runs: start it with --app-name basic-auth"
+    return judge(
+        "exposure",
+        "this machine only" if is_local else f"over {scheme}, {'with' if has_password else 'without'} a password",
+        (not is_local and not has_password, "warn", everyone),
+        (not is_local and scheme == "http", "warn", "the password is sent unencrypted: put the server behind https"),
+    )
+
+
+def _mlflow(track: TrackConfig) -> Iterator[Finding]:
+    uri, _ = resolve_target(track.uri, track.experiment)
+    if redact(uri) != uri:
+        advice = "process lists and logs show it: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
+        yield Finding("password", "fail", f"in the address {redact(uri)}", advice)
+    check_tracking(track)
+    if uri == OFFLINE:
+        yield Finding("mlflow", "ok", "nothing is sent until `maskwright track sync`")
+    elif path := sqlite_path(uri):
+        folder = existing(path.parent)
+        writable = os.access(path if path.exists() else folder, os.W_OK)
+        yield judge_database(path, mount_of(folder), writable)
+    elif urlsplit(uri).scheme in ("http", "https"):
+        yield from _server(uri)
+    else:
+        yield Finding("mlflow", "skipped", f"addresses of {urlsplit(uri).scheme} are not checked")
+
+
+def _server(uri: str) -> Iterator[Finding]:
+    problem = server_problem(uri)
+    advice = "check server and credentials; training continues without them, and `maskwright track sync` sends the rest"
+    yield judge("mlflow", f"{uri}: {problem or 'answers'}", (problem is not None, "fail", advice))
+    if problem is None:
+        parts = urlsplit(uri)
+        has_password = parts.password is not None or any(os.environ.get(name) for name in _CREDENTIALS)
+        yield judge_exposure(parts.scheme, _is_loopback(parts.hostname or ""), has_password)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,84 @@
+"""Start a host's processes, and end them with its ssh connection: `python -m launchers.hosts.host_entry`.
+
+What to start comes as a line of JSON on standard input: secrets in it never stand in a file or on a command line. The
+end of standard input says that whoever asked is gone.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import IO
+
+from data_prep.processes import die_with_parent, leave
+from data_prep.reading.untrusted_files import parse_json
+from launchers.local.local_launch import rank_environment
+
+_END_SECONDS = 40.0
+"""DeepSpeed's launcher gives its processes 30 s to write a checkpoint and stop."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What this host is to start. environment: what the asking machine adds to this host's own."""
+
+    command: list[str]
+    processes: int
+    cpu: bool
+    environment: dict[str, str]
+
+
+def start(request: Request) -> "subprocess.Popen[bytes]":
+    """Start the launcher of this host's processes."""
+    environment = rank_environment(request.processes, request.cpu) | request.environment
+    return subprocess.Popen(
+        request.command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    )
+
+
+def end_with_input(child: "subprocess.Popen[bytes]") -> None:
+    """Wait until nobody is there to want the run any more, then end it."""
+    sys.stdin.read()
+    child.terminate()
+    try:
+        child.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def pass_on(output: IO[bytes]) -> None:
+    """Copy the processes' output to this one's, and drop it when nobody reads on: they have a checkpoint to write."""
+    for line in output:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+
+def main() -> int:
+    """The exit code of this host's launcher."""
+    for number in (signal.SIGHUP, signal.SIGPIPE):  # a lost connection is seen on standard input
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        request: Request = parse_json(sys.stdin.readline(), Request)
+    except ValueError as error:
+        print(f"error: the request to this host cannot be used: {error}", file=sys.stderr, flush=True)
+        return 1
+    child = start(request)
+    threading.Thread(target=end_with_input, args=(child,), daemon=True).start()
+    assert child.stdout
+    pass_on(child.stdout)
+    return abs(child.wait())
+
+
+if __name__ == "__main__":
+    leave(main())

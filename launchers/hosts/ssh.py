@@ -1,0 +1,131 @@
+"""A module of this project run on another host over ssh, and spoken to in lines of JSON."""
+
+import json
+import shlex
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import UserError, one_line
+from data_prep.reading.typed_values import typed
+from data_prep.reading.untrusted_files import parse_json
+
+SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+"""Never asks, and gives up on a host that does not answer."""
+ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
+"""Notices within a minute that a host is gone."""
+MARK = "maskwright: "
+"""Begins an answer's line, among what a host's shell profile may print."""
+_SSH_FAILED = 255
+_ANSWER_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class HostsJob:
+    """One run on `hosts`, in rank order. Paths are absolute and the same on all hosts."""
+
+    config: Path
+    overrides: list[str]
+    run_dir: Path
+    hosts: list[str]
+    processes: int
+    """of each host"""
+    cpu: bool
+    working_dir: Path
+    python: Path
+    python_path: str
+    """PYTHONPATH of this machine, perhaps empty"""
+
+
+def ssh_command(job: HostsJob, host: str, module: str) -> list[str]:
+    """Run `python -m module` on a host, in the job's folder and with its Python; all else goes through the pipe."""
+    python_path = f"PYTHONPATH={shlex.quote(job.python_path)} " if job.python_path else ""
+    remote = f"cd {shlex.quote(str(job.working_dir))} && {python_path}exec {shlex.quote(str(job.python))} -m {module}"
+    return [*SSH, *ALIVE, host, remote]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A host's answer to a question, or why it has none."""
+
+    value: Any = None
+    error: str | None = None
+
+
+def read_answer(host: str, line: str, kind: Any) -> Any:
+    """The answer in a line of a host, a value of this kind (see data_prep.reading.typed_values).
+
+    Raises:
+        UserError: if the line is damaged, or the host answers with an error.
+    """
+    try:
+        reply: Reply = parse_json(line.removeprefix(MARK), Reply)
+        if reply.error is None:
+            return typed(kind, reply.value)
+    except ValueError as error:
+        raise UserError(
+            f"{host} gave an answer that cannot be used: {one_line(str(error), 100)}. Install the same Maskwright on "
+            "every host."
+        ) from None
+    raise UserError(one_line(f"{host}: {reply.error}"))
+
+
+class Conversation:
+    """Questions to a module on a host and its answers.
+
+    Raises:
+        UserError: from every question, naming the host and why there is no answer.
+    """
+
+    def __init__(self, job: HostsJob, host: str, module: str):
+        self._job, self._host = job, host
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the conversation)
+        self._process = subprocess.Popen(
+            ssh_command(job, host, module),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            errors="replace",
+        )
+
+    def ask(self, kind: Any, question: str, **details: Any) -> Any:
+        """The host's answer to a question, a value of this kind."""
+        assert self._process.stdin
+        assert self._process.stdout
+        timer = threading.Timer(_ANSWER_SECONDS, self._process.kill)
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps({"question": question} | details) + "\n")
+            self._process.stdin.flush()
+            for line in self._process.stdout:
+                if line.startswith(MARK):
+                    return read_answer(self._host, line, kind)
+            raise BrokenPipeError
+        except BrokenPipeError:
+            raise UserError(self._silence()) from None
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _silence(self) -> str:
+        """Why the host said nothing, as one sentence."""
+        code = self._process.wait()
+        self._errors.seek(0)
+        lines = [line.strip() for line in self._errors if line.strip()]
+        last = lines[-1].rstrip(".") if lines else f"exit code {code}"
+        if code < 0:
+            return f"{self._host} did not answer within {_ANSWER_SECONDS:.0f} s"
+        if code == _SSH_FAILED:
+            return f"{self._host} cannot be reached ({last}): `ssh -o BatchMode=yes {self._host} true` must succeed"
+        return (
+            f"{self._host} cannot run {self._job.python} in {self._job.working_dir} ({last}): every host needs the "
+            "same Python environment and folder at the same path"
+        )

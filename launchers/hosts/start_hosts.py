@@ -1,0 +1,78 @@
+"""Start a run's processes on its hosts over ssh, and wait for their end."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+
+from data_prep.processes import die_with_parent
+from launchers.hosts.ssh import HostsJob, ssh_command
+from launchers.local.start_ranks import command_of
+from launchers.local.stop_signals import StopSignals, on_stop_signals
+
+FORWARDED = (
+    *("MLFLOW_", "NCCL_", "GLOO_", "TORCH", "CUDA_", "TRITON_", "DS_", "OMP_", "UCX_"),
+    *("HF_", "AWS_", "GOOGLE_", "AZURE_", "FSSPEC_", "WANDB_", "MASKWRIGHT_"),
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+)
+"""Beginnings of the names of environment variables that a run may depend on, and that mean the same on every host."""
+_OF_ONE_HOST = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH")
+_GRACE_SECONDS = 60.0
+"""How long the other hosts may go on when one host's processes have ended."""
+
+
+def start_over_ssh(job: HostsJob, address: str, port: int, stop: StopSignals) -> int:
+    """Start every host's processes, wait for their end, and end them if this process ends; 0 if all ended well."""
+    nodes: list[subprocess.Popen[bytes]] = []
+
+    def close_connections() -> None:  # each host then ends its processes
+        for node in nodes:
+            node.kill()
+
+    stop.kill = close_connections
+    with on_stop_signals(stop):
+        for host, request in zip(job.hosts, requests(job, address, port), strict=True):
+            node = subprocess.Popen(
+                ssh_command(job, host, "launchers.hosts.host_entry"),
+                stdin=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is for this process alone
+                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+            )
+            nodes.append(node)
+            assert node.stdin
+            node.stdin.write(f"{json.dumps(request)}\n".encode())
+            node.stdin.flush()
+        if stop.at_once:  # before all hosts had been asked
+            stop.kill()
+        return _wait(nodes)
+
+
+def requests(job: HostsJob, address: str, port: int) -> list[dict[str, object]]:
+    """What each host's node.py is to start, in rank order."""
+    devices, nodes = range(job.processes), len(job.hosts)
+    arguments = [str(job.config), *job.overrides]
+    shared = {"environment": forwarded(os.environ), "processes": job.processes, "cpu": job.cpu}
+    commands = [command_of(str(job.python), devices, node, nodes, address, port, arguments) for node in range(nodes)]
+    return [{"command": command, **shared} for command in commands]
+
+
+def forwarded(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of this machine that the hosts' processes get, secrets among them."""
+    names = [name for name in environment if name.startswith(FORWARDED) and name not in _OF_ONE_HOST]
+    return {name: environment[name] for name in names}
+
+
+def _wait(nodes: list["subprocess.Popen[bytes]"]) -> int:
+    """Wait for all hosts; when one has ended, the others have a while, and then their connections are closed."""
+    deadline = None
+    while any(node.poll() is None for node in nodes):
+        if deadline is None and any(node.poll() is not None for node in nodes):
+            deadline = time.monotonic() + _GRACE_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            for node in nodes:
+                if node.stdin and not node.stdin.closed:
+                    node.stdin.close()
+        time.sleep(0.2)
+    return next((node.returncode for node in nodes if node.returncode), 0)

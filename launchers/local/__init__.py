@@ -1,0 +1,1 @@
+"""Start the training processes of this machine and wait for their end; the demo."""

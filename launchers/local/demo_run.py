@@ -1,0 +1,111 @@
+"""The whole path on a bundled text, by the commands that a user would type."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+import configs
+from data_prep.errors import UserError
+from pretrain.config import load_config
+from pretrain.run.folder import RunFolder
+
+VOCAB_SIZE = 4096
+PROCESSES = 2
+SENTENCES = (
+    "The little [MASK] sat down beside the fire.",
+    '"I do not [MASK] what you mean," said Dorothy.',
+    "They came to the gate of the Emerald [MASK].",
+)
+
+
+def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
+    """Prepare, train, export and try out a small ModernBERT; everything is written below `folder`.
+
+    Args:
+        overrides: `section.key=value` for the training run.
+
+    Raises:
+        UserError: if one of the commands fails; it has said why.
+    """
+    data, run, tokenizer = folder / "data/demo", folder / "runs/demo", folder / "data/demo-tokenizer"
+    source = Path(configs.__file__).parent
+    text = source / "demo/books.jsonl.zst"
+    load_config(source / "demo.yaml", overrides)  # a mistake in them is better found now
+    console.rule("1. text to shards")
+    if not tokenizer.exists():
+        kind = ("--kind", "wordpiece", "--vocab-size", VOCAB_SIZE)
+        _maskwright(console, "tokenizer", "train", "--input", text, *kind, "--out", tokenizer)
+    split = ("--tokenizer", tokenizer, "--out", data, "--valid-fraction", 0.05)
+    _maskwright(console, "prep", "run", "--input", text, *split)
+    console.rule(f"2. training, {PROCESSES} processes on the CPU")
+    places = (f"run.dir={run}", f"data.train={data}/train", f"data.valid={data}/valid")
+    store = f"track.uri=sqlite:///{folder / 'mlflow.db'}"
+    _maskwright(console, "train", source / "demo.yaml", *places, store, *overrides, "--procs", PROCESSES)
+    console.rule("3. a Hugging Face model")
+    model = run / f"exports/step-{RunFolder(run).read_status().step:08d}"
+    if not model.exists():
+        _maskwright(console, "export", run)
+    _fill_masks(model, console)
+    console.rule("4. the result")
+    _maskwright(console, "report", run)
+    _summary(folder, data, run, model, console)
+
+
+def _maskwright(console: Console, *arguments: object) -> None:
+    words = [str(argument) for argument in arguments]
+    console.print(f"[bold]$ maskwright {escape(shlex.join(words))}[/]", soft_wrap=True, highlight=False)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # the demo is the same everywhere
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends in good order
+    try:
+        code = subprocess.Popen(
+            [sys.executable, "-m", "launchers.cli", *words],
+            env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        ).wait()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if code:
+        raise UserError(f"the demo stopped: `maskwright {words[0]}` ended with exit code {code}, as it says above")
+
+
+def _fill_masks(model: Path, console: Console) -> None:
+    from transformers import pipeline
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    fill: Any = pipeline("fill-mask", model=str(model), device="cpu")
+    for sentence in SENTENCES:
+        guesses = fill(sentence.replace("[MASK]", fill.tokenizer.mask_token), top_k=4)
+        choices = ", ".join(f"{guess['token_str']} {guess['score']:.0%}" for guess in guesses)
+        console.print(f"{escape(sentence):<52}{escape(choices)}", soft_wrap=True)
+
+
+def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
+    from data_prep.format.reader import Dataset
+    from data_prep.format.token_frequencies import unigram_entropy
+    from pretrain.reporting.run_summary import page_of
+    from pretrain.run.journal_table import read_measured
+
+    measured = read_measured(run / "journal.jsonl")
+    held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
+    entropy = unigram_entropy(Dataset(data / "valid"))
+    store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
+    page = page_of(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
+    for name, value in (
+        ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),
+        ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
+        ("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}"),
+        ("loss curve", run / "curve.png"),
+        ("all of the run on a page", run / "report.html"),
+        ("model, for AutoModelForMaskedLM", model),
+        ("MLflow", page),
+    ):
+        console.print(f"{name:<38}{escape(str(value))}", soft_wrap=True)

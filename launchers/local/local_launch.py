@@ -1,0 +1,268 @@
+"""Training on this machine: start its processes, and record how they ended."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.processes import die_with_parent
+from data_prep.reading.untrusted_files import read_bytes
+from launchers.local.start_ranks import command_of
+from launchers.local.stop_signals import StopSignals, on_stop_signals
+from pretrain.checkpoint import committed, verify
+from pretrain.config import Config
+from pretrain.distributed.threads import threads_of
+from pretrain.planning.preflight import check_resume
+from pretrain.run.folder import EXIT_CODES, LOCK_VARIABLE, MAX_STATUS_BYTES, RunFolder, Status
+from pretrain.run.start_phases import LIBRARIES, begin, say_phase
+
+_ADDRESS = "127.0.0.1"
+_END_SECONDS = 30.0
+_INTERRUPTED = 130
+"""The exit code of a run that a second Ctrl-C ended, as of any command that Ctrl-C ends."""
+
+
+def gpu_count() -> int:
+    """NVIDIA GPUs of this machine, found without importing torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
+    """Train with `processes` processes; the exit code of the run (see pretrain.run.folder.EXIT_CODES)."""
+    folder = RunFolder(config.run.dir)
+    folder.create()
+    with folder.lock() as lock:  # refused while another run holds the folder; the processes inherit it
+        before = _read(folder.status)
+        stop = StopSignals(folder, folder.status_time())
+        with on_stop_signals(stop):
+            _begin(folder, config.train.steps)
+            number = f"{processes} process{'es' if processes > 1 else ''}"
+            begin(f"Starting {folder.path} with {number}, {threads_of(processes)}.")
+            say_phase(LIBRARIES)
+            port = free_port()
+            arguments = [str(config_path), *overrides]
+            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
+            code = _run(command, rank_environment(processes), lock, stop)
+        with contextlib.suppress(OSError):  # a disk that takes no change
+            folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
+        if stop.at_once and not folder.recorded_status().is_over:
+            return _end_at_once(folder, stop.at_once)
+        if code == EXIT_CODES["failed"] and folder.recorded_status().state == "starting":  # a process said why
+            with contextlib.suppress(OSError):
+                _restore(folder.status, before)
+            return code
+        return _conclude(folder, folder.final_status(), said_why=code == EXIT_CODES["failed"])
+
+
+def is_completed(config: Config) -> bool:
+    """Report it if the run has made all its steps and its last checkpoint is intact: there is nothing to start."""
+    folder, last = RunFolder(config.run.dir), check_resume(config)
+    if last is None or last.step != config.train.steps or verify(last.path):
+        return False
+    try:
+        status = folder.read_status()
+    except UserError:
+        return False
+    if status.state != "completed" or status.step != last.step:
+        return False
+    print(_farewell(folder, status), file=sys.stderr)
+    return True
+
+
+def _begin(folder: RunFolder, total_steps: int) -> None:
+    """Forget what asked an earlier run to stop, and record that this one starts; UserError if neither can be done."""
+    with _status_errors(folder):
+        folder.stop.unlink(missing_ok=True)
+        folder.write_status("starting", _saved_step(folder), total_steps, LIBRARIES, "none")
+
+
+@contextlib.contextmanager
+def _status_errors(folder: RunFolder) -> Iterator[None]:
+    """Turn an OSError into a UserError that says that the run cannot be recorded."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{folder.status} cannot be written ({error.strerror}), so it does not say how the run stands; mend the "
+            "disk, then run the same command again"
+        ) from None
+
+
+def _saved_step(folder: RunFolder) -> int:
+    return max((step for step, _ in committed(folder.checkpoints)), default=0)
+
+
+def _end_at_once(folder: RunFolder, signal_name: str) -> int:
+    """Record that a signal ended the run's processes before they could save; the exit code."""
+    status, saved = folder.recorded_status(), _saved_step(folder)
+    is_starting = status.state == "starting"
+    reason = f"ended by {signal_name} {'before training began' if is_starting else 'at once'}"
+    action = f"run the same command again to {f'resume after step {saved}' if saved else 'start'}"
+    with _status_errors(folder):
+        folder.write_status("stopped", saved, status.total_steps, reason, action, retry=False)
+    print(_farewell(folder, folder.recorded_status()), file=sys.stderr)
+    return EXIT_CODES["stopped"] if is_starting else _INTERRUPTED
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return read_bytes(path, MAX_STATUS_BYTES)
+    except UserError:
+        return None
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    """Undo what was written to a file since it had this content, or was not there."""
+    if content is None:
+        path.unlink(missing_ok=True)
+        return
+    with atomic_writer(path) as file:
+        file.write(content)
+
+
+def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
+    """Start a run's processes on other machines by `run` and wait for their end; the exit code of the run.
+
+    Rank 0 takes the lock of the run folder. The run's status.json is believed, not the exit code that `run` returns.
+    """
+    folder.create()
+    with folder.lock():  # refused while another run holds the folder
+        folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
+    before = folder.status_time()
+    stop = StopSignals(folder, before)
+    code = run(stop)
+    if stop.at_once:
+        print(f"{folder.path}: its processes were told to end by {stop.at_once}", file=sys.stderr)
+        return EXIT_CODES["stopped"]
+    if folder.status_time() == before:
+        if code != EXIT_CODES["failed"]:  # otherwise a process said why
+            print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
+        return EXIT_CODES["failed"]
+    status = _final_status(folder)
+    if not status.is_over:
+        raise UserError(f"{folder.path}: {folder.holder() or 'another process'} is training in this run folder")
+    with contextlib.suppress(OSError):  # a disk that takes no change
+        folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
+    return _conclude(folder, status, said_why=code == EXIT_CODES["failed"])
+
+
+def _final_status(folder: RunFolder) -> Status:
+    """The status when the ranks have ended, which takes those of a killed launcher a moment."""
+    deadline = time.monotonic() + _END_SECONDS
+    while not (status := folder.read_status()).is_over and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return status
+
+
+def _conclude(folder: RunFolder, status: Status, said_why: bool = False) -> int:
+    """Say how a run ended; its exit code. `said_why`: its processes have printed why it failed."""
+    if status.state == "failed":
+        _record_failure(folder, status, said_why)
+    else:
+        print(_farewell(folder, status), file=sys.stderr)
+    return EXIT_CODES[status.state]
+
+
+def _record_failure(folder: RunFolder, status: Status, said_why: bool) -> None:
+    """Have status.json say that a run failed whose processes did not write so.
+
+    Args:
+        said_why: they have printed the reason, which they could not write.
+    """
+    reason = status.reason
+    if said_why:
+        reason = f"its processes ended after step {status.step:,} and could not write here why; see what they printed"
+    try:
+        if folder.fail(reason, status.next_action) and not said_why:
+            print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
+    except OSError as error:
+        if not said_why:
+            print(
+                f"error: {folder.path}: {status.reason}; status.json cannot be written ({error.strerror})",
+                file=sys.stderr,
+            )
+
+
+def _farewell(folder: RunFolder, status: Status) -> str:
+    how = f"{folder.path}: {status.state} after step {status.step:,} of {status.total_steps:,}"
+    if status.state == "stopped":
+        return f"{how}: {status.reason}; {status.next_action}"
+    return f"{how}; `maskwright export {folder.path}` writes the model, `maskwright report {folder.path}` its page"
+
+
+def _devices(processes: int) -> list[int | str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES grants (the launcher writes it anew for the ranks); on CPU, just numbers."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not gpu_count() or visible is None:
+        return list(range(processes))
+    return [int(name) if name.isdigit() else name for name in visible.split(",")][:processes]
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((_ADDRESS, 0))
+        return int(probe.getsockname()[1])
+
+
+def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
+    """The environment of this machine's processes: this one's, and what DeepSpeed and PyTorch should find there."""
+    environment = dict(os.environ)
+    if cpu or not gpu_count():
+        environment["DS_ACCELERATOR"] = "cpu"
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of torch about DeepSpeed: nobody can act on it
+    environment["TOKENIZERS_PARALLELISM"] = "false"
+    return environment
+
+
+def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: StopSignals) -> int:
+    """Run the starter of the processes in a separate session, until all of them have exited; its exit code."""
+    read_end, write_end = os.pipe()  # the standard input of all processes, so that the last end closes it
+    child = subprocess.Popen(
+        command,
+        env=environment | {LOCK_VARIABLE: str(lock.fileno())},
+        stdin=read_end,
+        pass_fds=[lock.fileno()],
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    )
+    os.close(read_end)
+
+    def kill() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.kill()  # which may not have its group yet
+
+    stop.kill, stop.process_ids = kill, lambda: _children(child.pid)
+    if stop.at_once:  # before there was a process
+        kill()
+    code = child.wait()
+    if code < 0:  # it was killed, so it cannot end the others
+        kill()
+    last_end = select.poll()
+    last_end.register(write_end, 0)
+    last_end.poll(1000 * _END_SECONDS)
+    os.close(write_end)
+    return code
+
+
+def _children(parent: int) -> list[int]:
+    """The ids of the processes that a process has started."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return sorted(child.pid for child in psutil.Process(parent).children())
+    return []

@@ -1,0 +1,119 @@
+"""Start the training processes of one machine.
+
+`python -m launchers.local.start_ranks OPTIONS CONFIG [section.key=value ...]`.
+
+This is what `deepspeed.launcher.launch` does on a node, without its import of DeepSpeed, which takes seconds. When one
+process fails, the others are ended. When this process is killed, Linux kills them.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from data_prep.processes import die_with_parent
+from pretrain.run.folder import LOCK_VARIABLE
+
+_SAVE_SECONDS = 30.0
+"""How long processes that were asked to end may write a checkpoint."""
+_POLL_SECONDS = 0.05
+
+
+def command_of(
+    python: str, devices: Sequence[int | str], node: int, nodes: int, address: str, port: int, arguments: Sequence[str]
+) -> list[str]:
+    """The command line that starts the processes of one node.
+
+    Args:
+        devices: the GPUs of each node, one for each process; on CPU as many numbers as processes.
+        node, nodes: which node this is, and how many there are.
+        address, port: where rank 0 listens.
+        arguments: the config's path and the overrides.
+    """
+    command = [python, "-m", "launchers.local.start_ranks", f"--devices={','.join(map(str, devices))}"]
+    command += [f"--node_rank={node}", f"--nodes={nodes}", f"--master_addr={address}", f"--master_port={port}"]
+    return [*command, "--", *arguments]
+
+
+def main(words: Sequence[str]) -> int:
+    """Start the processes and wait for them; 0 if all ended well, else the first exit code that is not 0."""
+    parser = argparse.ArgumentParser(prog="launchers.local.start_ranks", description=__doc__)
+    for name, kind in (
+        ("devices", str),
+        ("node_rank", int),
+        ("nodes", int),
+        ("master_addr", str),
+        ("master_port", str),
+    ):
+        parser.add_argument(f"--{name}", type=kind, required=True)
+    parser.add_argument("arguments", nargs="+")
+    options = parser.parse_args(words)
+    ended: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    processes = len(options.devices.split(","))
+    ranks = []
+    for local_rank in range(processes):
+        variables = rank_variables(
+            local_rank, processes, options.node_rank, options.nodes, options.master_addr, options.master_port
+        )
+        ranks.append(_start(variables | {"CUDA_VISIBLE_DEVICES": options.devices}, options.arguments))
+    while not ended and not any(rank.poll() for rank in ranks) and any(rank.poll() is None for rank in ranks):
+        time.sleep(_POLL_SECONDS)
+    code = next((rank.returncode for rank in ranks if rank.returncode), 1 if ended else 0)
+    if code:
+        _end(ranks)
+    return code
+
+
+def rank_variables(
+    local_rank: int, processes: int, node: int, nodes: int, address: str, port: int | str
+) -> dict[str, str]:
+    """The variables of a process that DeepSpeed and PyTorch read, on one of `nodes` nodes of `processes` each."""
+    return {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+        "RANK": str(node * processes + local_rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(nodes * processes),
+        "LOCAL_SIZE": str(processes),
+        "CROSS_RANK": str(node),
+        "CROSS_SIZE": str(nodes),
+    }
+
+
+def _start(environment: dict[str, str], arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    local_rank = environment["LOCAL_RANK"]
+    lock = os.environ.get(LOCK_VARIABLE)
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", "pretrain.train", f"--local_rank={local_rank}", "--config", *arguments],
+        env=os.environ | environment,
+        preexec_fn=die_with_parent,
+        pass_fds=[int(lock)] if lock else [],
+    )
+
+
+def _end(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
+    """Have the processes save and end, and kill those that do not."""
+    for rank in ranks:
+        if rank.poll() is None:
+            rank.terminate()
+    deadline = time.monotonic() + _SAVE_SECONDS
+    while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    for rank in ranks:
+        if rank.poll() is None:
+            rank.kill()
+            rank.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,115 @@
+"""A study as Slurm jobs: the times of the arms, an array with an element for each run, and the report."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from evaluation.study.arm_run import is_done
+from evaluation.study.step_timing import steps_of
+from evaluation.study.study_file import Study, children
+from evaluation.study.study_runner import needs_timing
+from launchers.slurm import client
+from launchers.slurm.batch_script import batch_script
+from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
+from launchers.slurm.requeue_decision import ending_of
+from launchers.slurm.script_template import log_pattern
+from launchers.slurm.submission import cores_of
+from pretrain.config import Config
+
+PARTS = ("time", "run", "report")
+
+
+def submit_study(folder: Path, study: Study, config: Config) -> str:
+    """Submit what is not done, each run as one element of an array; the words for the user.
+
+    Raises:
+        UserError: if Slurm is not there or refuses a job, jobs of this study wait or run, or a run needs a container.
+    """
+    client.check_available()
+    _check(folder, study, config)
+    numbers = todo(folder, study)
+    made = folder / "slurm"
+    made.mkdir(exist_ok=True)
+    for part in PARTS:
+        with atomic_writer(made / f"{part}.sh") as file:
+            file.write(render(folder, study, config, part).encode())
+    submitted = submit_chain(plan(numbers, needs_timing(folder, study)), made)
+    return _words(folder, numbers, [job_id for ids in submitted.values() for job_id in ids])
+
+
+def todo(folder: Path, study: Study) -> list[int]:
+    """The numbers of the runs that are not done, from 1."""
+    return [
+        number
+        for number, child in enumerate(children(study), 1)
+        if not is_done(folder, study, child, steps_of(folder, study, child))
+    ]
+
+
+def plan(numbers: Sequence[int], timing: bool) -> list[ChainedJob]:
+    """The jobs in order. Runs need the measured times. The report waits for the runs, however they end."""
+    jobs = [ChainedJob("time")] if timing else []
+    if numbers:
+        array = ",".join(map(str, numbers))
+        jobs.append(ChainedJob("run", array, after="time" if timing else None, needs_success=timing))
+    return [*jobs, ChainedJob("report", after=jobs[-1].stage if jobs else None)]
+
+
+def render(folder: Path, study: Study, config: Config, part: str) -> str:
+    """The batch script of a part.
+
+    Raises:
+        UserError: if a value cannot stand in a script, or the time limit is malformed or too short.
+    """
+    cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), folder.absolute()
+    only = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else ""
+    return batch_script(
+        cluster,
+        purpose="A part of a masking study, written by `maskwright study masking --slurm`. Finished runs are skipped.",
+        options={
+            "job-name": f"{cluster.job_name or here.name}-{part}",
+            "output": log_pattern(here / "slurm", "%A_%a.log" if part == "run" else "%j.log"),
+            "nodes": "1",
+            "ntasks": "1",
+            "cpus-per-task": str(study.processes * cores_of(cluster)),
+            "gres": None if cluster.cpu or part == "report" else f"gpu:{study.processes}",
+        },
+        flags=[],
+        python=python,
+        working_dir=Path.cwd(),
+        command=f"{shlex.quote(str(python))} -m launchers.cli study {part} {shlex.quote(str(here))}{only}",
+    )
+
+
+def queue_again() -> None:
+    """Have the job that this process is queued again, if it is one that Slurm has warned before its time limit."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return
+    fields, name = client.own_fields(), client.own_name()
+    if ending_of(fields) == "no" and fields.get("BatchFlag") == fields.get("Requeue") == "1":
+        problem = client.requeue([])
+        print(f"job {name} cannot be queued again: {problem}" if problem else f"job {name} is queued again", flush=True)
+
+
+def _check(folder: Path, study: Study, config: Config) -> None:
+    if config.cluster.container:
+        raise UserError("cluster.container: a study's jobs run in no container yet; use cluster.setup")
+    if len(children(study)) >= (most := client.max_array_size()):
+        raise UserError(f"the study has {len(children(study))} runs, and an array has {most - 1} elements at most here")
+    refuse_while_queued(folder / "slurm", folder)
+
+
+def _words(folder: Path, numbers: Sequence[int], ids: Sequence[str]) -> str:
+    return "\n".join(
+        [
+            f"Submitted jobs {' '.join(ids)}: {len(numbers)} runs, each an element of an array, and the report.",
+            f"  state   squeue --jobs {','.join(ids)}",
+            f"  report  {folder / 'report.html'}, at the end",
+            f"  logs    {folder / 'slurm'}",
+            f"  cancel  scancel {' '.join(ids)}",
+        ]
+    )

@@ -1,0 +1,295 @@
+"""The batch job's own process, on its first node: `python -m launchers.slurm.supervisor JOB_JSON`.
+
+What happens next is decided in `verdict`; here is what is seen, and what is done.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from data_prep.errors import UserError
+from launchers.slurm import client, node_health, srun_step
+from launchers.slurm.attempt_outcome import Witness, host_of
+from launchers.slurm.job_file import Job, read_job
+from launchers.slurm.requeue_decision import (
+    Complete,
+    Decision,
+    Fail,
+    History,
+    Limits,
+    Outcome,
+    Requeue,
+    Restart,
+    Saving,
+    ending_of,
+    first_start,
+    next_after,
+)
+from launchers.slurm.supervisor_record import read_history, write_history
+from pretrain.checkpoint import committed
+from pretrain.run.folder import REFUSAL_VARIABLE, RunFolder, State
+from pretrain.run.journal import last_step
+from pretrain.tracking.model_logger import LAST_SECONDS
+
+_POLL_SECONDS = 0.5
+_HELD_SECONDS = 30.0  # for processes of an earlier start to let go of the run folder
+_SPOKEN_SECONDS = 5.0  # for the last words of this process, before Slurm kills it
+
+
+class Supervisor:
+    """Runs the attempts of a job. Signals from Slurm become one request to save and stop."""
+
+    def __init__(self, job: Job, job_id: int, hosts: Sequence[str]):
+        self.job, self.job_id, self.hosts = job, job_id, tuple(hosts)
+        self.run = RunFolder(job.run_dir)
+        self.limits = Limits(job.nodes, job.max_restarts, job.requeue, job.max_requeues, job.pause_seconds)
+        self.record = job.folder / "supervisor.json"
+        self.unrecorded: OSError | None = None
+        self.warned_at: float | None = None  # when a signal had the run asked to stop for now
+        self.warned_by = 0
+        self.ended = False  # somebody has asked it to stop for good
+        self.terminated_at: float | None = None
+        self.patience = 0.0  # seconds from SIGTERM to the last words
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def supervise(self) -> int:
+        """Train; the exit code of the job: 0 completed, 75 stopped with a checkpoint, 1 failed.
+
+        Raises:
+            UserError: if another job holds the run folder, or this one has other nodes than it asked for.
+        """
+        self._check_hosts()
+        kill_wait = client.kill_wait()
+        self.patience = max(kill_wait - _SPOKEN_SECONDS, kill_wait / 2)
+        start = int(os.environ.get("SLURM_RESTART_COUNT", "0")) + 1
+        self._say(f"start {start} on {' '.join(self.hosts)}")
+        self._take_folder()
+        if self.warned_at is None and not self.run.is_asked_to_end():
+            self.run.stop.unlink(missing_ok=True)  # left by an earlier start, for that alone
+        history = read_history(self.record, self.job_id).seen(self._checkpoint())
+        if start > 1:
+            history = replace(history, requeues=history.requeues + 1)
+        decision, history = first_start(self.hosts, node_health.ask(self.job, self.hosts), history, self.limits)
+        while isinstance(decision, Restart):
+            self._remember(history)
+            outcome = self._wait(decision) or self._train(decision.hosts)
+            history = replace(history, saving=outcome.saving or history.saving)
+            is_over = outcome.state in ("completed", "stopped") or outcome.ending != "no" or outcome.warned
+            problems = {} if is_over or not outcome.retry else self._problems()
+            decision, history = next_after(outcome, self.hosts, problems, history, self.limits)
+        self._remember(history)
+        return self._conclude(decision)
+
+    def _check_hosts(self) -> None:
+        """Raise UserError if Slurm granted another number of nodes, as when the script is submitted with --nodes."""
+        nodes, hosts = self.job.nodes + self.job.spare_nodes, self.hosts
+        if len(hosts) != nodes:
+            raise UserError(
+                f"This job needs {nodes} nodes, and Slurm granted {len(hosts)} ({', '.join(hosts) or 'none'}). Submit "
+                f"it with --nodes={nodes}."
+            )
+
+    def _wait(self, restart: Restart) -> Outcome | None:
+        """Pause before a restart; an outcome if the job is to end instead of starting.
+
+        What Slurm warns of to begin with is left to the ranks: they make a step, so that there is progress.
+        """
+        if restart.pause:
+            self._say(f"{restart.reason}; starts again on {' '.join(restart.hosts)} in {restart.pause:.0f} s")
+            self._tell("failed", restart.reason, f"none: job {self.job_id} starts it again")
+        until = time.monotonic() + restart.pause
+        while time.monotonic() < until and not self.run.stop.exists():
+            time.sleep(_POLL_SECONDS)
+        self._look_for_end()
+        if not (self.ended or (restart.pause and self.run.stop.exists())):
+            return None
+        self.run.stop.unlink(missing_ok=True)
+        if not restart.pause:
+            return self._outcome("stopped", "asked to stop before it had begun", retry=False)
+        return self._outcome(None, f"asked to stop, after it had failed ({restart.reason})", retry=True)
+
+    def _train(self, hosts: tuple[str, ...]) -> Outcome:
+        """One attempt, to the end of its ranks."""
+        self._take_folder()
+        port = srun_step.free_port(self.job_id)
+        refusal = self.job.folder / f"refusal-{self.job_id}.json"
+        witness = Witness(self.run, refusal)
+        self._say(f"trains on {' '.join(hosts)}, rank 0 at {hosts[0]}:{port}")
+        code = srun_step.run(
+            srun_step.train_command(self.job, hosts),
+            {
+                srun_step.HOSTS_VARIABLE: " ".join(hosts),
+                srun_step.PORT_VARIABLE: str(port),
+                REFUSAL_VARIABLE: str(refusal),
+            },
+            is_overdue=lambda: self._is_overdue(witness),
+            is_too_late=self._is_too_late,
+        )
+        status = witness.last_words(wait=not self._is_too_late())
+        if status is None:
+            return replace(self._outcome(None, *witness.why_not(code)), hosts=hosts)
+        said = "srun did not end" if code is None else f"srun exit code {code}"
+        self._say(f"{status.state} at step {status.step}: {status.reason} ({said})")
+        outcome = replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
+        return self._timed(outcome, witness)
+
+    def _is_overdue(self, witness: Witness) -> bool:
+        """Whether processes are still there though the run has long been over; one that completed logs models."""
+        self._look_for_end()  # the ranks take the request away
+        models = LAST_SECONDS if witness.state == "completed" else 0.0
+        return witness.seconds_over() > self.job.leave_seconds + models
+
+    def _look_for_end(self) -> None:
+        self.ended = self.ended or self.run.is_asked_to_end()
+
+    def _timed(self, outcome: Outcome, witness: Witness) -> Outcome:
+        """With how long the checkpoint took since Slurm's warning, which is said.
+
+        Nothing of a run that was over by then, or ended for another reason.
+        """
+        is_saved = outcome.state == "stopped"
+        until = witness.over_since if is_saved and witness.over_since else time.monotonic()
+        is_late = outcome.state != "completed" and outcome.ending == "limit"
+        if self.warned_at is None or until < self.warned_at or not (is_saved or is_late):
+            return outcome
+        lead = self.job.signal_seconds if self.warned_by == signal.SIGUSR1 else None
+        saving = Saving(until - self.warned_at, lead, is_saved)
+        self._say(saving.sentence)
+        return replace(outcome, saving=saving)
+
+    def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
+        ending = ending_of(client.own_fields())
+        at, warned = last_step(self.run.journal), self.warned_at is not None
+        return Outcome(
+            state, reason, retry and not self.ended, at, self._checkpoint(), warned and not self.ended, ending
+        )
+
+    def _problems(self) -> dict[str, str]:
+        """What ails the hosts that are ill, after a failure."""
+        problems = node_health.ask(self.job, self.hosts)
+        host = host_of(self.run.holder(), self.job_id) if self.run.is_held() else None
+        if host in self.hosts:
+            problems.setdefault(host, "has a process that cannot be killed")
+        return problems
+
+    def _conclude(self, decision: Decision) -> int:
+        if isinstance(decision, Complete):
+            self._say("the run is complete")
+            return 0
+        assert not isinstance(decision, Restart)
+        if isinstance(decision, Requeue):
+            return self._requeue(decision)
+        state: State = "failed" if isinstance(decision, Fail) else "stopped"
+        action = "fix the cause, then submit the run again" if state == "failed" else "submit the run again to go on"
+        self._tell(state, decision.reason, action)
+        self._say(f"{state}: {decision.reason}; {action}")
+        return 1 if state == "failed" else 75
+
+    def _requeue(self, decision: Requeue) -> int:
+        if self.unrecorded:  # or it might go round for ever
+            return self._conclude(
+                Fail(f"{decision.reason}; {self.record} cannot be written ({self.unrecorded.strerror})")
+            )
+        without = f" without {', '.join(decision.exclude)}" if decision.exclude else ""
+        self._tell(None, decision.reason, f"none: Slurm starts job {self.job_id} again")
+        for number in (signal.SIGUSR1, signal.SIGTERM):  # which Slurm sends for the requeue itself
+            signal.signal(number, signal.SIG_IGN)
+        self._say(f"{decision.reason}; requeued to go on{without}")
+        problem = client.requeue(decision.exclude)
+        if problem:
+            return self._conclude(Fail(f"{decision.reason}; it could not be requeued ({problem})"))
+        if not self.run.is_asked_to_end():
+            self.run.stop.unlink(missing_ok=True)
+        return 75
+
+    def _take_folder(self) -> None:
+        """See that nobody trains in the run folder.
+
+        Processes of this job's earlier starts are given time to end; one that is still there then was on a machine
+        that is lost, and its lock is broken.
+        """
+        self.run.create()
+        deadline = time.monotonic() + _HELD_SECONDS
+        while True:
+            try:
+                self.run.lock().close()
+                return
+            except UserError:
+                if host_of(self.run.holder(), self.job_id) is None:
+                    raise
+            if time.monotonic() > deadline:
+                self._say(f"the run folder is still held by {self.run.holder()}, which is lost")
+                self.run.break_lock()
+            time.sleep(_POLL_SECONDS)
+
+    def _tell(self, state: State | None, reason: str, action: str) -> None:
+        """Have status.json say how things are, unless the run is complete or the folder another's; None: as it was."""
+        if self.run.is_held() and host_of(self.run.holder(), self.job_id) is None:
+            return
+        was: State = "failed"
+        done, total = max(self._checkpoint(), 0), 0
+        try:
+            old = self.run.recorded_status()
+            was, done, total = old.state if old.is_over else "failed", old.step, old.total_steps
+        except UserError:
+            pass
+        if was == "completed":
+            return
+        try:
+            self.run.write_status(state or was, done, total, reason, action)
+        except OSError as error:
+            self._say(f"{self.run.status} was not written ({error.strerror})")
+
+    def _remember(self, history: History) -> None:
+        try:
+            write_history(self.record, history)
+            self.unrecorded = None
+        except OSError as error:
+            self.unrecorded = error
+
+    def _checkpoint(self) -> int:
+        return max((number for number, _ in committed(self.run.checkpoints)), default=-1)
+
+    def _is_too_late(self) -> bool:
+        """Whether Slurm is about to kill this process."""
+        if self.terminated_at is None or time.monotonic() - self.terminated_at < self.patience:
+            return False
+        if ending_of(client.own_fields()) == "no":
+            self.terminated_at = None  # a signal, and nothing behind it
+        return self.terminated_at is not None
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            self.terminated_at = time.monotonic()
+        if self.warned_at is not None or self.run.stop.exists():  # asked already, maybe by the user
+            return
+        self.warned_at, self.warned_by = time.monotonic(), number
+        self._say(f"received {signal.Signals(number).name}, asks the run to save and stop")
+        try:
+            self.run.ask_to_pause()
+        except OSError as error:
+            self._say(f"{self.run.stop} was not written ({error.strerror})")
+
+    def _say(self, line: str) -> None:
+        print(f"job {self.job_id}: {line}", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Supervise the job; 1 and one sentence when it cannot start."""
+    try:
+        job = read_job(Path(arguments[0]))
+        hosts = client.host_names(os.environ["SLURM_JOB_NODELIST"])
+        return Supervisor(job, int(os.environ["SLURM_JOB_ID"]), hosts).supervise()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""What a job remembers over its restarts and requeues, in RUN/slurm/supervisor.json."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import MissingFile, UserError
+from data_prep.files import write_json
+from data_prep.reading.typed_values import typed
+from data_prep.reading.untrusted_files import read_json, unusable
+from launchers.slurm.requeue_decision import History, Saving
+
+_NEEDED = {"job_id", "checkpoint", "restarts", "requeues", "failure"}
+_MAX_RECORD_BYTES = 1 << 20
+_LONGEST_SAVING = 1e9  # seconds
+
+
+def read_saving(path: Path) -> Saving | None:
+    """How long the last checkpoint on Slurm's warning took, by the record of any job; None if there was none."""
+    try:
+        return _read(path).saving
+    except UserError:
+        return None
+
+
+def read_history(path: Path, job_id: int) -> History:
+    """What the job remembers; nothing if the record is another job's, is missing, or is damaged."""
+    try:
+        history = _read(path)
+    except MissingFile:
+        return History(job_id)
+    except UserError as error:
+        print(f"warning: {error} Counting anew.", flush=True)
+        return History(job_id)
+    return history if history.job_id == job_id else History(job_id)
+
+
+def _read(path: Path) -> History:
+    values: dict[str, Any] = read_json(path, dict[str, Any], _MAX_RECORD_BYTES)
+    try:
+        if missing := sorted(_NEEDED - values.keys()):
+            raise ValueError(f"it has no {missing[0]}")
+        history: History = typed(History, values)
+        if history.saving and not 0 <= history.saving.seconds <= _LONGEST_SAVING:
+            raise ValueError(f"saving.seconds is {history.saving.seconds}")
+    except ValueError as error:
+        raise unusable(path, str(error)) from None
+    return history
+
+
+def write_history(path: Path, history: History) -> None:
+    """Replace the record.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    write_json(path, asdict(history))

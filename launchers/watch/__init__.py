@@ -1,0 +1,1 @@
+"""Find runs, read their logs, and stop them."""

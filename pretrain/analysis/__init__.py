@@ -1,1 +1,0 @@
-"""How the representations of a trained model change from layer to layer."""

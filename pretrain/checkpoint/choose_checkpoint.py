@@ -1,0 +1,50 @@
+"""The checkpoint to go on from: the newest that all ranks find intact."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch.distributed as dist
+
+from data_prep.errors import UserError
+from pretrain.checkpoint.manifest import Checkpoint, read, verify
+from pretrain.checkpoint.retention import committed
+from pretrain.distributed.rank_agreement import all_gather_json, broadcast_json
+
+
+def newest_verified(
+    folder: Path, report: Callable[[str], None], check: Callable[[Checkpoint], str | None] = lambda found: None
+) -> Checkpoint | None:
+    """The newest checkpoint that every rank finds intact; a collective. None if there is no checkpoint at all.
+
+    Args:
+        check: says what is wrong with the state of one whose files are intact, or None.
+        report: is told, on rank 0, of each damaged checkpoint that was passed over.
+
+    Raises:
+        UserError: if there are checkpoints, and all are damaged.
+    """
+    problems: list[str] = []
+    for _, path in committed_on_rank_zero(folder):
+        problem = verify_together(path)
+        if problem is None and (problem := check(found := read(path))) is None:
+            return found
+        problems.append(problem)
+        if dist.get_rank() == 0:
+            report(f"checkpoint {path.name} is damaged and passed over: {problem}")
+    if problems:
+        raise UserError(
+            f"{folder}: no checkpoint is intact ({problems[0]}); restore one, or move the folder away to start again"
+        )
+    return None
+
+
+def committed_on_rank_zero(folder: Path) -> list[tuple[int, Path]]:
+    """`committed` as rank 0 sees the folder; a collective."""
+    found = broadcast_json([(step, path.name) for step, path in committed(folder)])
+    return [(step, folder / name) for step, name in found]
+
+
+def verify_together(path: Path) -> str | None:
+    """`verify` with the files dealt out over the ranks; a collective, with one answer for all."""
+    found = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))
+    return next((problem for problem in found if problem), None)

@@ -1,0 +1,241 @@
+"""Copies of checkpoints behind a URL, for when the run folder is lost.
+
+A copy is a folder of the same name and the same files. Its manifest comes last, by a rename, and is deleted first, so a
+remote folder with a manifest is complete. The run folder is shared by all hosts, so rank 0 copies everything.
+"""
+
+import contextlib
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from data_prep.errors import UserError
+from data_prep.files import fsync_path, fsync_tree
+from data_prep.urls import Remote, open_remote, redact, shown
+from pretrain.checkpoint.manifest import MAX_MANIFEST_BYTES, NAME, Checkpoint, parse, read, verify
+from pretrain.checkpoint.retention import name_of, retained, step_of
+from pretrain.config.run import CheckpointConfig
+
+_PARTIAL = "manifest.partial.json"
+_ASIDE = "manifest.aside.json"
+_CLOSE_SECONDS = 300.0  # how long the end of a run waits for the last copy
+
+
+class RemoteCopies:
+    """Copies checkpoints in a thread of its own, the newest one if the remote place is slower than the run.
+
+    Args:
+        settings: where to, and what to keep there.
+        after_step: the run goes on from this step: copies of later ones no longer count as its checkpoints.
+        start: the checkpoint of that step, if the run folder has it: it is copied now unless it was before, as a kill
+            may have cut that short.
+    """
+
+    def __init__(self, settings: CheckpointConfig, after_step: int, start: Path | None = None):
+        assert settings.remote is not None
+        self._url, self._settings = settings.remote, settings
+        self._aside_after: int | None = after_step
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="remote")
+        self._running: Future[None] | None = None
+        self._lock = threading.Lock()
+        self._waiting: Path | None = None
+        self._copying: Path | None = None
+        self._failures: list[tuple[int, str]] = []
+        if start:
+            self.push(start)
+
+    def push(self, path: Path) -> None:
+        """Copy a committed checkpoint, when the one before has been; at once returns."""
+        with self._lock:
+            self._waiting = path
+        self._running = self._thread.submit(self._work)
+
+    def needed(self) -> set[Path]:
+        """The checkpoints that may not be deleted, since they are being copied."""
+        with self._lock:
+            return {path for path in (self._waiting, self._copying) if path}
+
+    def tell(self, report: Callable[[int, dict[str, float]], None]) -> None:
+        """Warn of copies that have failed since this was called last; the next checkpoint is tried again."""
+        with self._lock:
+            failures, self._failures = self._failures, []
+        for step, problem in failures:
+            print(f"warning: the checkpoint of step {step} was not copied: {problem}", file=sys.stderr, flush=True)
+            report(step, {"checkpoint/remote_failed": 1.0})
+
+    def close(self) -> None:
+        """Wait for the last copy, some minutes at most."""
+        if self._running:
+            wait([self._running], _CLOSE_SECONDS)
+        late = self.needed()
+        self.tell(lambda step, metrics: None)
+        for path in late:
+            print(f"warning: {path.name} is not copied to {_named(self._url)} yet", file=sys.stderr, flush=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self) -> None:
+        with self._lock:
+            path, self._waiting = self._waiting, None
+            self._copying = path
+        if path is None:  # a newer one came, and was copied in its place
+            return
+        step = step_of(path.name) or 0
+        try:
+            with _errors(self._url):
+                remote = open_remote(self._url)
+                if self._aside_after is not None:
+                    _set_aside(remote, self._aside_after)
+                    _remove_partial(remote)
+                    self._aside_after = None
+                if not _is_copied(remote, path):
+                    _upload(remote, path)
+                _prune(remote, self._settings)
+        except UserError as error:
+            with self._lock:
+                self._failures.append((step, str(error)))
+        finally:
+            with self._lock:
+                self._copying = None
+
+
+def copies(url: str) -> list[int]:
+    """The steps of the complete copies, newest first.
+
+    Raises:
+        UserError: if the place cannot be reached.
+    """
+    with _errors(url):
+        return _steps(open_remote(url))
+
+
+def fetch_newest(url: str, folder: Path, tell: Callable[[str], None]) -> Path | None:
+    """Fetch the newest intact copy into RUN/checkpoints; None if there is no copy at all.
+
+    Args:
+        tell: is told what is fetched, and of each copy that was passed over.
+
+    Raises:
+        UserError: if the place cannot be reached, or all copies are damaged.
+    """
+    problems = []
+    with _errors(url):
+        remote = open_remote(url)
+        for step in _steps(remote):
+            tell(f"fetching {name_of(step)} from {_named(url)}")
+            temporary = folder / f"{name_of(step)}.tmp"
+            problem = _download(remote, step, temporary) or verify(temporary)
+            if problem is None:
+                fsync_tree(temporary)
+                final = temporary.rename(folder / name_of(step))
+                fsync_path(folder)
+                return final
+            shutil.rmtree(temporary, ignore_errors=True)
+            problems.append(problem)
+            tell(f"the copy of {name_of(step)} is damaged and passed over: {problem}")
+    if problems:
+        raise UserError(
+            f"{_named(url)}: no copy is intact ({problems[0]}); restore one, or take checkpoint.remote away"
+        )
+    return None
+
+
+def _steps(remote: Remote) -> list[int]:
+    return sorted((step for step, path in _folders(remote) if remote.fs.exists(f"{path}/{NAME}")), reverse=True)
+
+
+def _folders(remote: Remote) -> list[tuple[int, str]]:
+    """Step and path of each copy, complete or not."""
+    remote.fs.invalidate_cache()
+    try:
+        paths = remote.fs.ls(remote.path, detail=False)
+    except FileNotFoundError:
+        return []
+    steps = [(step_of(path.rstrip("/").rpartition("/")[2]), path) for path in paths]
+    return [(step, path) for step, path in steps if step is not None]
+
+
+def _path(remote: Remote, step: int) -> str:
+    return f"{remote.path.rstrip('/')}/{name_of(step)}"
+
+
+def _upload(remote: Remote, path: Path) -> None:
+    checkpoint = read(path)
+    target = _path(remote, checkpoint.step)
+    if remote.fs.exists(target):  # cut short, or of an earlier attempt
+        _remove(remote, target)
+    for name in sorted(checkpoint.files):
+        remote.fs.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)
+        remote.fs.put_file(str(path / name), f"{target}/{name}")
+    remote.fs.put_file(str(path / NAME), f"{target}/{_PARTIAL}")  # half of it must not look like a manifest
+    remote.fs.mv(f"{target}/{_PARTIAL}", f"{target}/{NAME}")
+
+
+def _is_copied(remote: Remote, path: Path) -> bool:
+    manifest = f"{_path(remote, step_of(path.name) or 0)}/{NAME}"
+    return bool(remote.fs.exists(manifest) and remote.fs.cat_file(manifest) == (path / NAME).read_bytes())
+
+
+def _remove_partial(remote: Remote) -> None:
+    """Take away what killed copies have left behind."""
+    for _, target in _folders(remote):
+        if not any(remote.fs.exists(f"{target}/{name}") for name in (NAME, _ASIDE)):
+            remote.fs.rm(target, recursive=True)
+
+
+def _prune(remote: Remote, settings: CheckpointConfig) -> None:
+    steps = _steps(remote)
+    for step in set(steps) - retained(steps, settings.keep, settings.keep_every).keys():
+        _remove(remote, _path(remote, step))
+
+
+def _remove(remote: Remote, target: str) -> None:
+    if remote.fs.exists(f"{target}/{NAME}"):
+        remote.fs.rm_file(f"{target}/{NAME}")
+    remote.fs.rm(target, recursive=True)
+
+
+def _set_aside(remote: Remote, after_step: int) -> None:
+    """Copies of later steps keep their files, but lose the name of their manifest."""
+    for step in _steps(remote):
+        if step > after_step:
+            target = _path(remote, step)
+            remote.fs.mv(f"{target}/{NAME}", f"{target}/{_ASIDE}")
+
+
+def _download(remote: Remote, step: int, temporary: Path) -> str | None:
+    """What is wrong with the copy, or None."""
+    source = _path(remote, step)
+    try:
+        if (remote.fs.size(f"{source}/{NAME}") or 0) > MAX_MANIFEST_BYTES:
+            raise ValueError(f"it has more than {MAX_MANIFEST_BYTES} bytes")
+        content = remote.fs.cat_file(f"{source}/{NAME}")
+        checkpoint: Checkpoint = parse(content, temporary)
+    except ValueError as error:
+        return f"{source}/{NAME} cannot be used: {error}"
+    temporary.mkdir()
+    for name in checkpoint.files:
+        if not remote.fs.exists(f"{source}/{name}"):
+            return f"{source}/{name} is missing"
+        (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+        remote.fs.get_file(f"{source}/{name}", str(temporary / name))
+    (temporary / NAME).write_bytes(content)
+    return None
+
+
+@contextlib.contextmanager
+def _errors(url: str) -> Iterator[None]:
+    """Whatever a file system raises, each its own, as one sentence without secrets."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(redact(str(error))) from None
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise UserError(f"{_named(url)}: {redact(f'{type(error).__name__}: {reason}')}") from None
+
+
+def _named(url: str) -> str:
+    return redact(shown(url))

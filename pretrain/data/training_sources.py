@@ -1,0 +1,221 @@
+"""The data sets of a run: opened, checked against each other, and put together into loaders."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import DamagedData, MissingDataSet, UserError
+from data_prep.format.local_storage import no_data_set
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import TokenizerInfo
+from data_prep.urls import redact
+from pretrain.config import Config, DataConfig, MaskingConfig
+from pretrain.data.loader import Loader
+from pretrain.data.mixture import Mixture
+from pretrain.data.packing import SPECIALS_PER_PIECE
+from pretrain.data.phases import Stage, stages_of
+from pretrain.data.stream import RowStream
+from pretrain.data.token_flags import check_targets, marks_of, word_order
+from pretrain.data.window import BlockReader
+from pretrain.masking.masked_tokens import DeferredMasks, MaskedTokens
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.objectives.choose_objective import objective_of, rate_at
+from pretrain.philox import derive_key
+
+_EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The data sets that a run trains on; `weights` are their shares of the rows, `names` what metrics call them."""
+
+    names: tuple[str, ...]
+    datasets: tuple[Dataset, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def tokenizer(self) -> TokenizerInfo:
+        """The tokenizer that all of them were made with."""
+        return self.datasets[0].manifest.tokenizer
+
+    @property
+    def tokenizer_path(self) -> Path | None:
+        """The folder of that tokenizer; None if the data sets hold ids alone."""
+        return self.datasets[0].tokenizer_path if self.tokenizer.files else None
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprints of the data sets, in order."""
+        return " ".join(dataset.manifest.fingerprint for dataset in self.datasets)
+
+    @property
+    def index_fingerprint(self) -> str | None:
+        """The index fingerprints of the data sets, in order; None if an earlier version of Maskwright made one."""
+        found = [dataset.manifest.index_fingerprint for dataset in self.datasets]
+        return None if None in found else " ".join(map(str, found))
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What each data set is, as JSON values."""
+        return [
+            {
+                "name": name,
+                "location": redact(str(dataset.location)),
+                "fingerprint": dataset.manifest.fingerprint,
+                "documents": dataset.manifest.totals.documents,
+                "tokens": dataset.manifest.totals.tokens,
+            }
+            for name, dataset in zip(self.names, self.datasets, strict=True)
+        ]
+
+
+def open_sources(config: DataConfig) -> Sources:
+    """Open what `data.train` names.
+
+    Raises:
+        UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
+    """
+    keys = ["data.train"] if len(config.train) == 1 else [f"data.train.{n}.path" for n in range(len(config.train))]
+    datasets = tuple(_open(config, source.path, key) for source, key in zip(config.train, keys, strict=True))
+    for source, dataset in zip(config.train[1:], datasets[1:], strict=True):
+        _check_tokenizer(dataset, source.path, datasets[0], config.train[0].path)
+    weights = tuple(
+        source.weight or (source.epochs or 1) * _slots(dataset)
+        for source, dataset in zip(config.train, datasets, strict=True)
+    )
+    return Sources(_names([source.path for source in config.train]), datasets, weights)
+
+
+def open_held_out(config: DataConfig, sources: Sources) -> Dataset | None:
+    """Open what `data.valid` names, if anything.
+
+    Raises:
+        UserError: as open_sources.
+    """
+    if config.valid is None:
+        return None
+    dataset = _open(config, config.valid, "data.valid")
+    _check_tokenizer(dataset, config.valid, sources.datasets[0], config.train[0].path)
+    return dataset
+
+
+def check_files(config: Config, sources: Sources, held_out: Dataset | None) -> None:
+    """Find missing and short files before training does, by their sizes.
+
+    With a budget for damage, missing and short shards are printed as a warning instead.
+
+    Raises:
+        DamagedData: naming the first, and counting the others.
+    """
+    if held_out:
+        held_out.check_files()
+    for dataset in sources.datasets:
+        if not config.data.damage_budget:
+            dataset.check_files()
+            continue
+        dataset.check_files(indexes_alone=True)
+        try:
+            dataset.check_files()
+        except DamagedData as error:
+            print(f"warning: {error}", file=sys.stderr, flush=True)
+
+
+def check_run(config: Config, world_size: int) -> None:
+    """Find what would end a run before it is started: bad data, or a batch that does not divide over the processes.
+
+    Raises:
+        UserError: saying what is wrong.
+    """
+    stages_of(config, world_size)
+    sources = open_sources(config.data)
+    held_out = open_held_out(config.data, sources)
+    for dataset in (*sources.datasets, *([held_out] if held_out else [])):
+        dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
+        if config.objective == "repair":
+            check_targets(dataset)
+    objective_of(config, Vocabulary.of(sources.tokenizer), config.run.seed, "train")
+
+
+def training_loader(
+    config: Config, sources: Sources, stages: Sequence[Stage], rank: int, rate: float | None = None, defer: bool = False
+) -> Loader:
+    """The loader of the training stream.
+
+    Args:
+        rate: the mask rate where it is not the schedule's.
+        defer: leave masking to the device where the configuration says so.
+    """
+    data, seed = config.data, config.run.seed
+    vocabulary = Vocabulary.of(sources.tokenizer)
+    objective = objective_of(config, vocabulary, seed, "train")
+    substitute = derive_key(seed, "substitutes") if data.damage_budget else None
+    streams = []
+    for number, dataset in enumerate(sources.datasets):
+        order = word_order(dataset, data.shuffled_ngrams, seed) if data.shuffled_ngrams else None
+        reader = BlockReader(dataset, substitute, order, marks_of(dataset, objective.marks))
+        streams.append(
+            RowStream(
+                reader, seed, data.window_blocks, data.packing, number, static_epochs=config.masking.static_epochs
+            )
+        )
+    mixture = Mixture(streams, sources.weights, seed)
+
+    def mask_rate_at(steps_done: int) -> float:
+        return rate_at(config, steps_done) if rate is None else rate
+
+    if defer and config.masking.device == "gpu" and isinstance(objective, MaskedTokens):
+        objective = DeferredMasks(objective)
+    return Loader(mixture, stages, vocabulary, objective, mask_rate_at, rank)
+
+
+def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[Stage], rank: int) -> Loader:
+    """The loader of the held-out set: in natural word order, and damage is an error.
+
+    Masked at the last rate, or with `eval.masks: common` as by the defaults of masking: the same for every run. How the
+    rate came there decides nothing, so that the masks are those of a run that always has the last rate.
+    """
+    if config.eval.masks == "common":
+        config = config.model_copy(update={"masking": MaskingConfig()})
+    data, last = config.data, rate_at(config, config.train.steps - 1)
+    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
+    constant = config.model_copy(update={"masking": config.masking.model_copy(update={"rate": last})})
+    objective = objective_of(constant, vocabulary, _EVALUATION_SEED, "valid")
+    reader = BlockReader(dataset, marks=marks_of(dataset, objective.marks))
+    stream = RowStream(reader, _EVALUATION_SEED, data.window_blocks, data.packing, look_ahead=False)
+    mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
+    return Loader(mixture, stages, vocabulary, objective, lambda _: last, rank)
+
+
+def _open(config: DataConfig, location: str, key: str) -> Dataset:
+    try:
+        dataset = Dataset(location, config.cache_dir, int(config.cache_gb * 1e9))
+    except MissingDataSet:
+        raise MissingDataSet(no_data_set(location, key)) from None
+    if not dataset.n_blocks:
+        raise UserError(f"{dataset.location} holds no document; prepare it again from a text that has some")
+    return dataset
+
+
+def _slots(dataset: Dataset) -> int:
+    """Slots that the documents fill where rows are full, but for the specials of documents that are cut."""
+    totals = dataset.manifest.totals
+    return totals.tokens + SPECIALS_PER_PIECE * totals.documents
+
+
+def _check_tokenizer(dataset: Dataset, location: str, other: Dataset, other_location: str) -> None:
+    if dataset.manifest.tokenizer.sha256 != other.manifest.tokenizer.sha256:
+        raise UserError(
+            f"{location} was made with another tokenizer than {other_location}; prepare both with the same --tokenizer"
+        )
+
+
+def _names(locations: Sequence[str]) -> tuple[str, ...]:
+    """The folder of each data set, "train" aside; with a number where two are alike."""
+    names = []
+    for location in locations:
+        parts = [part for part in location.split("/") if part]
+        named = parts[-2] if parts[1:] and parts[-1] == "train" else parts[-1]
+        names.append(re.sub(r"[^\w.-]", "-", named))
+    return tuple(f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names))

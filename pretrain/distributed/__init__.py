@@ -1,0 +1,5 @@
+"""Processes that train together: meet, agree, and share.
+
+Rendezvous and network interfaces, decisions that are alike on all ranks, device-to-host reads that no step waits for,
+memory shared by the ranks of a host, and threads per process.
+"""

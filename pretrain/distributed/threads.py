@@ -1,0 +1,82 @@
+"""How many threads a process computes with, and how they wait for each other."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pretrain.distributed.cpu_quota import cpu_quota
+
+_NUMBER = "OMP_NUM_THREADS"
+_SPINS = "1000"
+"""How often a waiting thread looks before it sleeps: microseconds, and libgomp's own choice for busy cores. By default
+it looks 300,000 times. Where another program runs on a core, this takes the time that the others need."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Cores that the processes of this host may use together, and in words where the number comes from."""
+
+    number: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads of each process, and in words where the number comes from."""
+
+    number: int
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.number} thread{'s' if self.number > 1 else ''} per process ({self.source})"
+
+
+def choose_cores(affinity: int, quota: float | None, job: int | None) -> Cores:
+    """The least of what is granted.
+
+    Args:
+        affinity: cores that Linux allows this process to use.
+        quota: cores' time that the control groups grant, None without a limit.
+        job: cores of this host in the Slurm job, None outside of one.
+    """
+    granted = [(affinity, f"{affinity} core{'s' if affinity > 1 else ''}")]
+    if quota is not None:
+        granted.append((int(quota), f"a CPU quota of {quota:g}"))
+    if job is not None:
+        granted.append((job, f"{job} of Slurm's cores"))
+    number, source = min(granted, key=lambda one: one[0])
+    return Cores(max(1, number), source)
+
+
+def choose_threads(processes: int, cores: Cores, named: str | None) -> Threads:
+    """An equal share of the cores for each of the host's processes; or OMP_NUM_THREADS (`named`), if it is a number."""
+    first = (named or "").partition(",")[0].strip()
+    if first.isdecimal() and int(first) > 0:
+        return Threads(int(first), _NUMBER)
+    return Threads(max(1, cores.number // processes), cores.source)
+
+
+def usable_cores(environment: Mapping[str, str] = os.environ) -> Cores:
+    """The cores of this process."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    job = environment.get("SLURM_CPUS_ON_NODE", "")
+    return choose_cores(affinity, cpu_quota(), int(job) if job.isdecimal() else None)
+
+
+def threads_of(processes: int, environment: Mapping[str, str] = os.environ) -> Threads:
+    """The threads of each of so many processes of this host."""
+    return choose_threads(processes, usable_cores(environment), environment.get(_NUMBER))
+
+
+def settings(processes: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Environment variables for each of so many processes of this host. OpenMP reads them when torch is imported."""
+    threads = threads_of(processes, environment)
+    number = {} if threads.source == _NUMBER else {_NUMBER: str(threads.number)}
+    return number | waiting(environment)
+
+
+def waiting(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Environment variables that keep waiting threads from taking the time of others; none if the user set one."""
+    if "OMP_WAIT_POLICY" in environment or "GOMP_SPINCOUNT" in environment:
+        return {}
+    return {"GOMP_SPINCOUNT": _SPINS}

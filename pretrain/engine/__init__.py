@@ -1,0 +1,5 @@
+"""The only room that imports DeepSpeed.
+
+`Engine` does forward, backward, the sum of gradients over ranks, clipping and the optimizer step. `resharding` loads a
+checkpoint into another number of ranks or another ZeRO stage.
+"""

@@ -1,0 +1,385 @@
+"""The engine: a model, its optimizer and their distributed state, trained by DeepSpeed.
+
+Only this module, deepspeed_config.py, layout.py and lean_imports.py import DeepSpeed.
+"""
+
+import functools
+import gc
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
+from torch import Tensor
+
+from data_prep.errors import UserError
+from pretrain.checkpoint import Checkpoint
+from pretrain.checkpoint.host_copy import HostCopies
+from pretrain.checkpoint.part_writer import Parts, Sink
+from pretrain.config import Config
+from pretrain.data.feed import DeviceBatch
+from pretrain.distributed import rendezvous, tcp_store
+from pretrain.distributed.rank_agreement import together
+from pretrain.engine.deepspeed_config import deepspeed_config, flat_gradients, refusal
+from pretrain.engine.deepspeed_state import all_finite, named_gradients, own_weights, replicated_weights
+from pretrain.engine.flat_gradients import FlatGradients
+from pretrain.engine.gradient_clipping import Clipping
+from pretrain.engine.gradient_norms import GroupNorms
+from pretrain.engine.resharding import (
+    exchange_weights,
+    gather,
+    layout_of,
+    live_pieces,
+    load_file,
+    take_over,
+    take_over_loss_scale,
+    wanted_pieces,
+)
+from pretrain.engine.wait_timer import OwnTime
+from pretrain.model.build import Model
+from pretrain.model.prediction import Choices, Prediction
+from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
+from pretrain.philox import derive_key, draw
+from pretrain.run.phase_marker import Pulse
+
+ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
+_TAG = "deepspeed"
+_COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # of DeepSpeed's engine
+
+
+def init_distributed() -> None:
+    """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU).
+
+    Raises:
+        UserError: if it describes none, or this host has no GPU for this process.
+    """
+    rendezvous.complete(os.environ)
+    # Keep DeepSpeed from compiling its shared-memory all-reduce on a CPU: gloo gives the same sums as fast. DeepSpeed
+    # reads this dictionary for that extension alone, and would run gcc to fill it.
+    deepspeed.ops.__compatible_ops__ = {}
+    accelerator = get_accelerator()
+    if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
+        accelerator.set_device(_own_gpu(accelerator.device_count()))
+    backend = accelerator.communication_backend_name()
+    deepspeed.init_distributed(dist_backend=backend, init_method=tcp_store.INIT_METHOD, verbose=False)
+
+
+def _own_gpu(visible: int) -> int:
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if local_rank >= visible:
+        raise UserError(
+            f"{socket.gethostname()} has {visible} GPUs for process {local_rank + 1} of this host: "
+            "start as many processes on each host as it has GPUs"
+        )
+    return local_rank
+
+
+def make_deterministic() -> None:
+    """Demand of PyTorch operations that give the same bits each time, as on a CPU all do; before the first on a GPU."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def slow_precision(precision: str, device: str) -> str | None:
+    """A warning where 16 bits are far slower than 32: a CPU without instructions for them multiplies one by one."""
+    if device != "cpu" or precision == "fp32" or not torch.backends.mkldnn.is_available():
+        return None
+    if getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")():
+        return None
+    return (
+        f"warning: this processor has no instructions for {precision} and will train many times slower than in fp32: "
+        "set train.precision=fp32"
+    )
+
+
+class Engine:
+    """The model, its optimizer and their distributed state.
+
+    Args:
+        config: the run.
+        model: initialised alike on every rank.
+        pulse: is told what the step is at.
+    """
+
+    def __init__(self, config: Config, model: Model, pulse: Pulse | None = None):
+        optimizer = build_optimizer(model, config.optim)
+        self._config = config
+        self._names = optimizer_order(model)
+        self.n_parameters = sum(p.numel() for p in model.parameters())
+        settings = deepspeed_config(config, self.n_parameters, get_accelerator().device_name())
+        try:
+            self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+        except (AssertionError, NotImplementedError, ValueError) as error:
+            raise refusal(error) from error
+        optimizer.place(live_pieces(self._engine))
+        self._engine.checkpoint_engine = self._states = _States()
+        self._engine._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
+        self.device, self.pulse = self._engine.device, pulse or Pulse()
+        self.own_time = OwnTime(self.device)
+        self._flat: FlatGradients | None = None
+        if flat_gradients(config):
+            self._flat = FlatGradients(self._engine.optimizer)
+            self._engine.enable_backward_allreduce = False
+        self._clipping: Clipping | None = None
+        if config.zero.stage in (1, 2) and config.zero.offload == "none":
+            self._clipping = Clipping(self._engine.optimizer, config.train.precision == "fp16")
+        self._norms = GroupNorms(self._engine, self._names)
+
+    def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
+        """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
+
+        `on_device` is added to this rank's counts: fp64 [counts], of which the host does not know.
+        """
+        sums = torch.tensor(counts, dtype=torch.float64)
+        if self.device.type == "cuda":  # from pinned memory, so that the host does not wait
+            sums = sums.pin_memory().to(self.device, non_blocking=True)
+        if on_device is not None:
+            sums += on_device
+        dist.all_reduce(sums)
+        return sums
+
+    @property
+    def groups(self) -> list[str]:
+        """Parts of the model of which `step` measures gradient norms."""
+        return self._norms.groups
+
+    def step(self, batches: Sequence[DeviceBatch], predictions: Tensor, lr: float, group_norms: bool = False) -> Tensor:
+        """One optimizer step over the global batch.
+
+        The loss is the sum of cross-entropies over all predictions of the global batch divided by their number.
+        DeepSpeed averages gradients over ranks, so each micro-batch's sum is scaled up by the number of ranks, but not
+        where FlatGradients sums them.
+
+        Args:
+            batches: this rank's micro-batches, as many on every rank; their number and shapes may differ from the
+                last step's.
+            predictions: those of the global batch, on the device.
+            lr: learning rate of this step.
+            group_norms: measure the gradient norms of `groups` too; alike on every rank.
+
+        Returns:
+            fp64 [4] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
+            clipping, and whether the step was skipped: where the loss or a gradient of any rank is not finite, weights
+            and optimizer state stay as they are. With `group_norms` [4 + groups]: those norms, before clipping too.
+        """
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        scale = (1 if self._flat else dist.get_world_size()) / predictions.clamp(min=1)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        for number, batch in enumerate(batches, start=1):
+            # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
+            self._engine.set_gradient_accumulation_boundary(number == len(batches))
+            self._seed(number)
+            self.pulse.enter("forward")
+            with self.own_time:
+                prediction: Prediction = self._engine(**batch.inputs)
+            sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
+            self.pulse.enter("backward")
+            self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
+        self.pulse.enter("step")
+        gradients = [gradient for _, gradient in named_gradients(self._engine) if gradient.numel()]
+        sums[2] = ~all_finite(gradients, self.device)
+        if group_norms:
+            sums = torch.cat([sums, self._norms.squares()])
+        dist.all_reduce(sums)
+        skipped = (sums[2] > 0) | ~sums[0].isfinite()
+        norm = self._optimize(skipped.float()).to(self.device, torch.float64)
+        return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1), sums[3:].sqrt()])
+
+    def _optimize(self, skipped: Tensor) -> Tensor:
+        """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1.
+
+        The gradient norm before clipping: [].
+
+        An offloaded optimizer steps on the host, and PyTorch's own copy to there would be read before it has arrived.
+        """
+        self._engine.basic_optimizer.found_inf = skipped if self._config.zero.offload == "none" else skipped.cpu()
+        norm = self._clipping.measure() if self._clipping else self._plain_grad_norm()
+        self._engine.step()
+        self._forget_overflow()
+        return torch.as_tensor(self._engine.get_global_grad_norm() if norm is None else norm)
+
+    def rehearse(self, batch: DeviceBatch) -> None:
+        """Do all that a step does, on one micro-batch, and leave weights, optimizer state and counts as they were."""
+        counts = {name: getattr(self._engine, name) for name in _COUNTS}
+        scaler = getattr(self._engine.optimizer, "loss_scaler", None)  # fp16
+        scale = dict(vars(scaler)) if scaler else {}
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            self._engine.set_gradient_accumulation_boundary(True)
+            prediction = self._engine(**batch.inputs)
+            self._backward(prediction.loss / prediction.predictions.clamp(min=1), last=True)
+            self._optimize(torch.ones((), device=self.device))
+        for name, value in counts.items():
+            setattr(self._engine, name, value)
+        if scaler:
+            scaler.__dict__.update(scale)
+
+    def weights_finite(self) -> bool:
+        """Whether no weight of any rank is infinite or not a number; a collective, for which the host waits."""
+        spoiled = (~all_finite(own_weights(self._engine), self.device)).float()
+        dist.all_reduce(spoiled, dist.ReduceOp.MAX)
+        return not spoiled.item()
+
+    def replicas(self) -> dict[str, Tensor]:
+        """The weights that every rank should hold alike, by name."""
+        return replicated_weights(self._engine)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The model."""
+        return self._engine.module
+
+    def evaluate(self, batches: Iterable[DeviceBatch], averaged: bool = False) -> Tensor:
+        """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions.
+
+        `averaged`: with the averaged weights of optim.ema, after the first step; the others are then as before, bit
+        for bit.
+        """
+        if averaged:
+            exchange_weights(self._engine, AVERAGE)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self._engine.eval()
+        with torch.no_grad():
+            for batch in batches:
+                self.pulse.enter("evaluation")
+                prediction: Prediction = self._engine(**batch.inputs)
+                sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
+        self._engine.train()
+        if averaged:
+            exchange_weights(self._engine, AVERAGE)
+        dist.all_reduce(sums)
+        return sums
+
+    def choices(self, batch: DeviceBatch, top: int) -> Choices:
+        """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank."""
+        self._engine.eval()
+        with torch.no_grad():
+            self.pulse.enter("evaluation")
+            found: Choices = self._engine(**batch.inputs, top=top)
+        self._engine.train()
+        return found
+
+    def snapshot(self, folder: Path, copy: bool) -> Parts:
+        """What this rank has to write of the weights and optimizer state; a collective.
+
+        Args:
+            folder: where it will be written.
+            copy: from a copy in host memory, good until the next snapshot, so that training may go on meanwhile.
+        """
+        self._states.restart(copy)
+        self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
+        states = self._states.take()
+        return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in states.items()}
+
+    def load(self, start: Checkpoint) -> None:
+        """Take up what `save` wrote, under this or another layout; a collective, before the first step.
+
+        The checkpoint must have been verified: loading unpickles it.
+
+        Raises:
+            UserError: on every rank, if its content cannot be used.
+        """
+        if start.state["layout"] == layout_of(self._config):
+            self._load_as_saved(start.path)
+            return
+        wanted = wanted_pieces(self._engine)
+        folder, layout = start.path / _TAG, start.state["layout"]
+        take_over(self._engine, together(lambda: gather(folder, layout, self._names, wanted)))
+        take_over_loss_scale(self._engine, folder, layout)
+        self._engine.global_steps = start.step
+
+    def _load_as_saved(self, folder: Path) -> None:
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self._engine.optimizer.param_groups]
+        path, _ = self._engine.load_checkpoint(str(folder), tag=_TAG)
+        if path is None:
+            raise UserError(f"{folder}: DeepSpeed finds no checkpoint there")
+        for group, configured in zip(self._engine.optimizer.param_groups, groups, strict=True):
+            group.update(configured)  # the configuration decides, not the checkpoint: a change of it was allowed
+
+    def close(self) -> None:
+        """Leave the process group together: launchers kill the ranks that are left when one has gone for a while."""
+        dist.barrier()
+        self._engine.destroy()
+        dist.destroy_process_group()
+
+    def release(self) -> None:
+        """Give up the model and its memory, but stay in the process group; the engine is of no more use."""
+        self._engine.destroy()
+        del (
+            self._engine,
+            self._flat,
+            self._clipping,
+            self._norms,
+            self._states,
+        )  # each holds the optimizer, or copies of its state
+        gc.collect()
+        get_accelerator().empty_cache()
+
+    def _backward(self, loss: Tensor, last: bool) -> None:
+        """Add the gradients of a micro-batch; after the `last`, those of all ranks are there for the step."""
+        self._engine.backward(loss)
+        if self._flat:
+            self._flat.add()
+            if last:
+                self.pulse.enter("reduction")
+                self._flat.reduce()
+
+    def _forget_overflow(self) -> None:
+        """Drop gradients that overflowed in fp16: offloaded ones DeepSpeed (0.19) keeps, and adds the next step's."""
+        optimizer, config = self._engine.optimizer, self._config
+        if config.train.precision == "fp16" and config.zero.stage < 3 and optimizer.overflow:
+            optimizer.averaged_gradients.update(dict.fromkeys(optimizer.averaged_gradients))
+
+    def _seed(self, number: int) -> None:
+        """Key what the model draws, as dropout does, by step, rank and micro-batch: a resumed run draws the same."""
+        model = self._config.model
+        if model.dropout or model.arch == "auto":
+            key = derive_key(self._config.run.seed, "dropout")
+            seed = draw(key, 1, self._engine.global_steps, dist.get_rank(), number)[0]
+            torch.manual_seed(int(seed) >> 1)
+
+    def _plain_grad_norm(self) -> Tensor | None:
+        """The gradient norm where DeepSpeed hands the step to the plain optimizer and computes none (stage 0, fp32)."""
+        if hasattr(self._engine.optimizer, "_global_grad_norm") or self._engine.zero_optimization_stage() > 0:
+            return None
+        gradients = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients)
+
+
+class _States(TorchCheckpointEngine):
+    """What DeepSpeed would write, by path, while it writes nothing itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: dict[str, Any] = {}
+        self._copy, self._host = False, HostCopies()
+
+    def restart(self, copy: bool) -> None:
+        self._copy = copy
+        self._host.restart()
+
+    def take(self) -> dict[str, Any]:
+        """Not kept here: what DeepSpeed has gathered for a checkpoint goes when it is written."""
+        found, self._found = self._found, {}
+        return found
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        pass
+
+    def save(self, state_dict: Any, path: str) -> None:
+        self._found[path] = self._host.copy(state_dict) if self._copy else state_dict
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        return load_file(Path(path))
+
+
+def _save(state: Any, sink: Sink) -> None:
+    torch.save(state, cast(IO[bytes], sink))

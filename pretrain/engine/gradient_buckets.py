@@ -1,0 +1,21 @@
+"""How gradients are summed over ranks: all at once from flat tensors, or bucket by bucket through DeepSpeed."""
+
+from pretrain.config import Config
+
+_LARGEST_BUCKET = 500_000_000  # elements, as in DeepSpeed
+_LEAST_OVERLAPPED = 25_000_000  # smaller buckets cost more to start than their overlap with the backward pass gains
+
+
+def flat_gradients(config: Config) -> bool:
+    """Whether gradients go through pretrain.engine.flat_gradients."""
+    return config.zero.stage == 1 and config.zero.offload == "none"
+
+
+def bucket_size(parameters: int, device: str) -> int:
+    """Elements of a bucket of gradients that is reduced at once.
+
+    A buffer of that size is allocated, so no more than there are parameters. On a GPU four buckets, unless they get too
+    small: all but the last are reduced while the backward pass goes on.
+    """
+    wanted = parameters if device == "cpu" else max(-(-parameters // 4), min(parameters, _LEAST_OVERLAPPED))
+    return min(wanted, _LARGEST_BUCKET)

@@ -1,0 +1,310 @@
+"""A checkpoint under another layout: other processes, another ZeRO stage or precision than it was written with.
+
+DeepSpeed spreads weights and optimizer state over its ranks as flat tensors, each holding parameters or parts of them;
+which parts depends on the layout. Its own converter (`ds_to_universal`) changes the number of ranks alone: it neither
+changes the stage nor knows stage 0. Here every layout, saved or live, is described in the same terms, as flat tensors
+and their pieces, and each rank copies from the saved ones what its own are to hold. Nothing is converted on disk.
+
+This module reads DeepSpeed's checkpoint files and changes the tensors of its optimizers, both as of DeepSpeed 0.19. It
+imports DeepSpeed only to name the classes that those files may hold.
+"""
+
+import contextlib
+import math
+import os
+import pickle
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from data_prep.errors import UserError, one_line
+from data_prep.reading.untrusted_files import open_regular, shown_path
+from pretrain.config import Config
+from pretrain.optim.parameter_fragments import Piece
+
+Layout = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Pieces of parameters back to back: fp32 `weights` [n], and the optimizer's `state` for them.
+
+    Of the state, tensors [n] (Adam's moments) run along with the weights; what is scalar (the step) holds for all.
+    """
+
+    weights: Tensor
+    state: dict[str, Any]
+    pieces: list[Piece]
+
+
+def layout_of(config: Config) -> Layout:
+    """What decides how DeepSpeed spreads a run's state over files, as JSON values."""
+    return {
+        "processes": dist.get_world_size(),
+        "zero.stage": config.zero.stage,
+        "zero.offload": config.zero.offload,
+        "zero.offload_parameters": config.zero.offload_parameters,
+        "train.precision": config.train.precision,
+        "deepspeed": config.deepspeed,
+    }
+
+
+def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[tuple[int, list[Piece]]]) -> list[Flat]:
+    """Flat tensors with the wanted pieces, from a checkpoint of whatever layout.
+
+    Args:
+        folder: DeepSpeed's folder in a verified checkpoint: its files are unpickled. They are mapped, not read: a rank
+            reads the parts that it takes.
+        layout: the checkpoint's.
+        names: the model's parameters in the optimizer's order.
+        wanted: of each tensor its number of elements and its pieces.
+
+    Returns:
+        For each of `wanted` a tensor on the CPU, zero outside its pieces.
+
+    Raises:
+        UserError: if the files are not what that layout writes, or lack some of what is wanted.
+    """
+    with _as_written(folder, layout):
+        saved = _saved(folder, layout, names)
+        places = _places(saved)
+        return [_copied(numel, pieces, places, saved[0]) for numel, pieces in wanted]
+
+
+def whole_weights(
+    folder: Path, layout: Layout, shapes: dict[str, torch.Size], which: str | None = None
+) -> dict[str, Tensor]:
+    """The fp32 weights in a checkpoint of whatever layout, by name.
+
+    Args:
+        shapes: of the model's parameters, in the optimizer's order.
+        which: a tensor of the optimizer's state that runs along with the weights, instead of those.
+
+    Raises:
+        UserError: if the files are not what that layout writes, or lack some of the parameters.
+    """
+    with _as_written(folder, layout):
+        saved = _saved(folder, layout, [*shapes])
+        places, found = _places(saved), {}
+        for name, shape in shapes.items():
+            flat = _copied(shape.numel(), [Piece(name, 0, shape.numel(), 0)], places, saved[0])
+            found[name] = (flat.state[which] if which else flat.weights).view(shape)
+        return found
+
+
+@contextlib.contextmanager
+def _as_written(folder: Path, layout: Layout) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise UserError(
+            f"{folder} cannot be laid out anew, as it is not what {layout['processes']} processes with ZeRO "
+            f"{layout['zero.stage']} write ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _saved(folder: Path, layout: Layout, names: Sequence[str]) -> list[Flat]:
+    """All flat tensors of a checkpoint."""
+    stage, processes = layout["zero.stage"], layout["processes"]
+    if stage == 0:
+        return list(_whole_parameters(folder, names))
+    return list(_flat_groups(folder, processes) if stage < 3 else _partitioned_parameters(folder, processes))
+
+
+def _places(saved: Sequence[Flat]) -> dict[str, list[tuple[Flat, Piece]]]:
+    """Of each parameter, in which flat tensors its pieces are."""
+    places: dict[str, list[tuple[Flat, Piece]]] = defaultdict(list)
+    for flat in saved:
+        for piece in flat.pieces:
+            places[piece.name].append((flat, piece))
+    return places
+
+
+def _copied(numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, Piece]]], example: Flat) -> Flat:
+    """A tensor of padding alone has moments too, with the keys and types of `example`."""
+    example = next((flat for piece in pieces if piece.numel for flat, _ in places[piece.name]), example)
+    weights = torch.zeros(numel)
+    state = {k: torch.zeros(numel, dtype=v.dtype) if _runs_along(v) else v for k, v in example.state.items()}
+    for piece in pieces:
+        missing = piece.numel
+        for flat, source in places[piece.name]:
+            first = max(piece.start, source.start)
+            count = min(piece.start + piece.numel, source.start + source.numel) - first
+            if count <= 0:
+                continue
+            to, at = piece.offset + first - piece.start, source.offset + first - source.start
+            weights[to : to + count] = flat.weights[at : at + count]
+            for key, value in state.items():
+                if _runs_along(value):
+                    value[to : to + count] = flat.state[key][at : at + count]
+            missing -= count
+        if missing:
+            raise ValueError(f"{missing} elements of parameter {piece.name} are nowhere")
+    return Flat(weights, state, pieces)
+
+
+def take_over(engine: Any, gathered: Sequence[Flat]) -> None:
+    """Put what was gathered for `live_pieces(engine)` in place; a collective.
+
+    Args:
+        engine: DeepSpeed's engine, before its first step.
+        gathered: one for each of those tensors.
+    """
+    for (tensor, _), flat in zip(live_pieces(engine), gathered, strict=True):
+        tensor.data.view(-1).copy_(flat.weights)
+        engine.basic_optimizer.state[tensor] = {
+            key: (value.view(tensor.shape) if _runs_along(value) else value).to(tensor.device, copy=True)
+            if torch.is_tensor(value)
+            else value
+            for key, value in flat.state.items()
+        }
+    _follow(engine)
+
+
+def exchange_weights(engine: Any, key: str) -> None:
+    """Exchange the fp32 weights and the tensors `key` of the optimizer's state that are like them; a collective."""
+    for tensor, _ in live_pieces(engine):
+        other = engine.basic_optimizer.state[tensor][key]
+        weights = tensor.detach().clone()
+        tensor.data.copy_(other)
+        other.copy_(weights)
+    _follow(engine)
+
+
+def _follow(engine: Any) -> None:
+    """Bring the weights that the model computes with to the fp32 ones, which they follow."""
+    optimizer, stage = engine.optimizer, engine.zero_optimization_stage()
+    if stage == 3:
+        optimizer._partition_all_parameters()
+        for number in range(len(optimizer.fp16_groups)):
+            optimizer._reassign_or_swap_out_partitioned_parameters(number)
+        if small := optimizer.persistent_parameters:  # those that stay whole on every rank
+            small[0].all_gather(small)
+    elif stage > 0:
+        optimizer.update_lp_params()
+
+
+def take_over_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
+    """Go on with the loss scale of the checkpoint in DeepSpeed's `folder`, where both train in fp16 and lower it."""
+    if engine.fp16_enabled() and layout["train.precision"] == "fp16":
+        saved = load_file(_of_rank(folder, 0, "optim"))["optimizer_state_dict"]["loss_scaler"]
+        if saved.dynamic and engine.optimizer.loss_scaler.dynamic:
+            for name in ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"):
+                setattr(engine.optimizer.loss_scaler, name, getattr(saved, name))
+
+
+def wanted_pieces(engine: Any) -> list[tuple[int, list[Piece]]]:
+    """`live_pieces` for `gather`: of each tensor its number of elements and its pieces."""
+    return [(tensor.numel(), pieces) for tensor, pieces in live_pieces(engine)]
+
+
+def live_pieces(engine: Any) -> list[tuple[Tensor, list[Piece]]]:
+    """The fp32 tensors that this rank's optimizer steps on, and the pieces of parameters that each holds."""
+    optimizer, names, stage = engine.optimizer, engine.param_names, engine.zero_optimization_stage()
+    if stage == 0:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        return [(p, [Piece(names[p], 0, p.numel(), 0)]) for p in parameters]
+    if stage < 3:
+        return [
+            (flat, [_held(names[p], p._hp_mapping) for p in group if p._hp_mapping is not None])
+            for flat, group in zip(optimizer.single_partition_of_fp32_groups, optimizer.bit16_groups, strict=True)
+        ]
+    shapes = [{names[p]: p.ds_numel for p in group} for group in optimizer.fp16_groups]
+    flats = optimizer.fp32_partitioned_groups_flat
+    return [
+        (flat, _even_shares(group, dist.get_rank(), dist.get_world_size()))
+        for flat, group in zip(flats, shapes, strict=True)
+    ]
+
+
+def _held(name: str, mapping: Any) -> Piece:
+    """ZeRO 1 and 2: where a rank's part of a parameter lies in the parameter, and in the rank's flat tensor."""
+    within, place = mapping.lp_fragment_address, mapping.hp_fragment_address
+    return Piece(name, within.start, within.numel, place.start)
+
+
+def _whole_parameters(folder: Path, names: Sequence[str]) -> Iterator[Flat]:
+    """Stage 0: one file, of the model's and the optimizer's state dicts; the latter numbers the parameters."""
+    saved = load_file(folder / "mp_rank_00_model_states.pt", mmap=True)
+    for number, name in enumerate(names):
+        weights = saved["module"][name].flatten()
+        state = saved["optimizer"]["state"][number]
+        flat = {key: value.flatten() if _runs_along(value) else value for key, value in state.items()}
+        yield Flat(weights, flat, [Piece(name, 0, weights.numel(), 0)])
+
+
+def _flat_groups(folder: Path, processes: int) -> Iterator[Flat]:
+    """Stages 1 and 2: the parameters of a group back to back, cut into as many equal parts as there are ranks."""
+    ends: Counter[str] = Counter()
+    for rank in range(processes):
+        saved = load_file(_of_rank(folder, rank, "optim"), mmap=True)["optimizer_state_dict"]
+        weights, mappings = saved["single_partition_of_fp32_groups"], saved["param_slice_mappings"]
+        for group, mapping in enumerate(mappings):
+            pieces = []
+            for name, place in mapping.items():
+                pieces.append(Piece(name, ends[name], place.numel, place.start))
+                ends[name] += place.numel
+            yield Flat(weights[group], saved["base_optimizer_state"]["state"][group], pieces)
+
+
+def _partitioned_parameters(folder: Path, processes: int) -> Iterator[Flat]:
+    """Stage 3: each parameter cut into as many equal parts as there are ranks, the last ones padded."""
+    for rank in range(processes):
+        saved = load_file(_of_rank(folder, rank, "optim"), mmap=True)["optimizer_state_dict"]
+        shapes = load_file(_of_rank(folder, rank, "model"), mmap=True)["param_shapes"]
+        for number, group in enumerate(shapes):
+            numels = {name: math.prod(shape) for name, shape in group.items()}
+            state = saved["optimizer_state_dict"]["state"][number]
+            yield Flat(saved["fp32_flat_groups"][number], state, _even_shares(numels, rank, processes))
+
+
+def _even_shares(numels: dict[str, int], rank: int, processes: int) -> list[Piece]:
+    pieces, offset = [], 0
+    for name, numel in numels.items():
+        share = -(-numel // processes)
+        pieces.append(Piece(name, rank * share, max(0, min(share, numel - rank * share)), offset))
+        offset += share
+    return pieces
+
+
+def _of_rank(folder: Path, rank: int, what: str) -> Path:
+    (path,) = folder.glob(f"*zero_pp_rank_{rank}_mp_rank_00_{what}_states.pt")  # bf16_zero_... in that precision
+    return path
+
+
+def load_file(path: Path, mmap: bool = False) -> Any:
+    """Read a file of DeepSpeed's, to the CPU.
+
+    It is a pickle, read by torch's restricted unpickler: that makes tensors, plain containers and the classes below,
+    and calls nothing else that a file may name.
+
+    Raises:
+        UserError: if it holds anything else.
+    """
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed would warn that it looked for others in vain
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    open_regular(path).close()
+    try:
+        with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]):
+            return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
+    except (OSError, EOFError, RuntimeError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise UserError(f"{shown_path(path)} is not a file of a checkpoint ({type(error).__name__})") from None
+    except pickle.UnpicklingError as error:
+        found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
+        what = f"it asks for {found[1]}, which no checkpoint needs" if found else "it is not a checkpoint's"
+        raise UserError(one_line(f"{shown_path(path)} is not loaded, as it could run code: {what}")) from None
+
+
+def _runs_along(value: Any) -> bool:
+    return torch.is_tensor(value) and value.ndim > 0

@@ -1,0 +1,118 @@
+"""The model card of an export: how the model was trained, and how to use it."""
+
+import json
+
+import torch
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+from pretrain.checkpoint import Checkpoint
+from pretrain.config import Config, MaskingConfig
+from pretrain.export.transformers_folder import needs_version_5
+
+_FILL_MASK = """```python
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model="PATH_OF_THIS_FOLDER")
+print(fill(f"The ship sailed across the {fill.tokenizer.mask_token}."))
+```
+"""
+_GENERATE = """A text begins with [CLS]. No special token was predicted, so a generated text ends only where
+`max_new_tokens` says.
+
+```python
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH_OF_THIS_FOLDER")
+model = AutoModelForCausalLM.from_pretrained("PATH_OF_THIS_FOLDER")
+ids = tokenizer("The ship sailed", add_special_tokens=False)["input_ids"]
+found = model.generate(torch.tensor([[tokenizer.cls_token_id, *ids]]), max_new_tokens=10)
+print(tokenizer.decode(found[0], skip_special_tokens=True))
+```
+
+"""
+_BOTH_SIDES = """
+As an encoder whose tokens see both sides, to fine-tune:
+`AutoModel.from_pretrained("PATH_OF_THIS_FOLDER", is_decoder=False)`.
+"""
+_ADAPTERS = """
+## Fine-tune
+
+A text classifier has layers that pretraining did not train: {}. transformers draws them at random each time it loads
+this folder. Save them together with an adapter. Otherwise the adapter predicts something else after a reload:
+
+```python
+from peft import LoraConfig
+
+LoraConfig(task_type="SEQ_CLS", modules_to_save={})
+```
+"""
+_VERSION_5 = """
+Needs transformers 5. Version 4 cannot have these rotary bases or attention layers, and computes something else.
+"""
+
+
+def model_card(name: str, saved: Checkpoint, averaged: bool, model: PreTrainedModel, longest: int | None) -> str:
+    """The model card of an export, as Markdown.
+
+    Args:
+        name: title of the model.
+        saved: the checkpoint that was exported.
+        averaged: whether the weights are the averages of optim.ema.
+        longest: tokens of the longest text that the model reads; None where its positions have no end.
+    """
+    config, data, step = Config.model_validate(saved.state["config"]), saved.state["data"], saved.step
+    rows = saved.state["position"]["dealt"]
+    lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
+    fingerprint = saved.state["identity"]["data.train (fingerprint)"]
+    task, purpose, use = "fill-mask", "masked-language modelling", _FILL_MASK
+    learned = f"masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, drawn again at each visit"
+    if config.objective == "repair":
+        learned = f"masking | what the wrong text has not (cloze repair), at most {_percent(config.masking)} of tokens"
+    if config.causal:
+        task, purpose, use = "text-generation", "causal language modelling", _GENERATE
+        use += "" if config.model.arch == "modernbert" else _BOTH_SIDES
+        learned = "predicted | every token but special ones, from those before it"
+    weights = f"averaged over the steps (EMA, decay {config.optim.ema})" if averaged else "of the last step"
+    reads = f"{longest:,} tokens" if longest else f"no limit, but none longer than {lengths} tokens in training"
+    return f"""---
+library_name: transformers
+pipeline_tag: {task}
+---
+# {name}
+
+A model pretrained with Maskwright for {purpose}: {config.model.title} (layers x hidden units).
+
+| | |
+|---|---|
+| steps | {step:,} of {config.train.steps:,} |
+| weights | {weights} |
+| rows seen | {rows:,} of {lengths} tokens |
+| longest text | {reads} |
+| {learned} |
+| training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
+| seed | {config.run.seed} |
+
+{use}{"" if config.causal else _fine_tuning(model)}{_VERSION_5 if needs_version_5(model.config) else ""}"""
+
+
+def _fine_tuning(model: PreTrainedModel) -> str:
+    layers = new_layers(model)
+    return _ADAPTERS.format(" and ".join(f"`{name}`" for name in layers), json.dumps(layers)) if layers else ""
+
+
+def new_layers(model: PreTrainedModel) -> list[str]:
+    """The layers that a text classifier has and this pretrained model lacks, by the names that PEFT knows."""
+    if type(model.config) not in AutoModelForSequenceClassification._model_mapping:
+        return []
+    with torch.device("meta"):
+        classifier = AutoModelForSequenceClassification.from_config(model.config)
+    pretrained, encoder = model.state_dict(), f"{classifier.base_model_prefix}."
+    new = [name.removeprefix(encoder) for name in classifier.state_dict() if name not in pretrained]
+    return sorted({name.split(".")[0] for name in new})
+
+
+def _percent(masking: MaskingConfig) -> str:
+    if isinstance(masking.rate, float):
+        return f"{masking.rate:.0%}"
+    return f"{masking.rate.start:.0%} to {masking.rate.end:.0%} ({masking.rate.schedule})"

@@ -1,0 +1,191 @@
+"""A finished model, as people name it: a Hugging Face folder, or a run, which is exported."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer, models
+
+from data_prep.errors import UnusableInput, UserError, one_line
+from data_prep.format.reader import Dataset
+from data_prep.reading.folder_kinds import is_run, not_a
+from data_prep.reading.typed_values import typed
+from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES, read_json, unusable
+from pretrain.export.export_location import chosen_checkpoint
+from pretrain.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_CAUSAL = re.compile("ForCausalLM|LMHeadModel")
+_COPY_AGAIN = "export or copy the model again"
+_MASKED = re.compile("ForMaskedLM|ForPreTraining|WithLMHead")
+
+
+def check_model(path: Path) -> None:
+    """Raise UserError unless `path` looks like a Hugging Face folder, or a run with a checkpoint; reads no weights."""
+    if (path / "config.json").is_file():
+        return
+    if not is_run(path):
+        wanted = "a Hugging Face model folder or a run folder"
+        raise not_a(path, wanted, "Name a run folder, or a folder that `maskwright export` wrote.")
+    chosen_checkpoint(RunFolder(path), None)
+
+
+def model_folder(path: Path) -> Path:
+    """The Hugging Face folder of a model: `path` itself, or of a run's newest checkpoint its export, made if missing.
+
+    Raises:
+        UserError: if it is neither, or the run has no checkpoint that can be exported.
+    """
+    check_model(path)
+    if (path / "config.json").is_file():
+        return path
+    from pretrain import checkpoint
+    from pretrain.export.hugging_face_export import export_run  # imports torch, which takes seconds
+
+    folder = RunFolder(path)
+    newest = max(checkpoint.committed(folder.checkpoints), default=None)
+    exported = folder.exports / newest[1].name if newest else None
+    if exported and (exported / "config.json").is_file():
+        return exported
+    try:
+        return export_run(path, newest[0] if newest else None, None)
+    except UserError:
+        if exported and (exported / "config.json").is_file():  # by another process, meanwhile
+            return exported
+        raise
+
+
+def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options: Any) -> "PreTrainedModel":
+    """A model of transformers in fp32 and evaluation mode, from local safetensors weights; no remote code is run.
+
+    Args:
+        auto_class: AutoModelForMaskedLM or a sibling.
+        new_head: what comes after the encoder, a pooler included, may be missing, and is then drawn at random.
+
+    Raises:
+        UserError: if the folder holds no such model, or not all of it.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "output_loading_info": True}
+    try:
+        model, info = auto_class.from_pretrained(str(folder), **local, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        reason = one_line(str(error), 120)
+        raise UnusableInput(
+            f"{folder}: no model for {auto_class.__name__} can be loaded from it ({reason}). Export or copy it again."
+        ) from error
+    encoder = f"{model.base_model_prefix}."
+    missing = sorted(
+        key
+        for key in info["missing_keys"]
+        if not new_head or (key.startswith(encoder) and not key.startswith(f"{encoder}pooler."))
+    )
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UnusableInput(
+            f"{folder} lacks weights that {type(model).__name__} needs ({missing[0]}{more}); export or copy it anew, "
+            "or give a model that was trained with this head"
+        )
+    return model.float().eval()
+
+
+def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    """The tokenizer in a model's folder; a BPE's dropout, a regularizer of training that makes ids random, is off.
+
+    Raises:
+        UserError: if there is none.
+    """
+    from transformers import AutoTokenizer
+
+    if not (folder / "tokenizer.json").is_file():  # transformers would make an empty one
+        raise UnusableInput(f"{folder} holds no tokenizer.json; export the run anew, or copy its tokenizer there")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the tokenizers library raises no other for a file that it cannot read
+        raise UnusableInput(
+            f"{folder} holds no tokenizer that can be loaded; its files are damaged. Export or copy it again."
+        ) from error
+    if isinstance(tokenizer.backend_tokenizer.model, models.BPE):
+        tokenizer.backend_tokenizer.model.dropout = None
+    return tokenizer
+
+
+def ids_around(tokenizer: "PreTrainedTokenizerBase", folder: Path, causal: bool) -> dict[str, int]:
+    """The ids that a language model's texts are made of beside their own: cls, and of a masked model also sep and mask.
+
+    Of many causal models bos is what cls is of others.
+
+    Raises:
+        UserError: if the tokenizer lacks one.
+    """
+    cls = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
+    ids = {"cls": cls} | ({} if causal else {"sep": tokenizer.sep_token_id, "mask": tokenizer.mask_token_id})
+    if missing := [name for name, id in ids.items() if id is None]:
+        raise UnusableInput(
+            f"{folder}: its tokenizer has no {' and no '.join(missing)} token, which its model's texts need"
+        )
+    return ids
+
+
+def is_causal(folder: Path) -> bool:
+    """Whether the language model in a Hugging Face folder predicts each token from those before it, by its config.json.
+
+    Raises:
+        UserError: if config.json cannot be read, or the model has no language model head.
+    """
+    path = folder / "config.json"
+    config = read_json(path, dict[str, Any], MAX_CONFIG_BYTES, _COPY_AGAIN, nan=True)
+    try:
+        named = " ".join(typed(list[str] | None, config.get("architectures")) or ["?"])
+        is_decoder = typed(bool | None, config.get("is_decoder"))
+    except ValueError as error:
+        raise unusable(path, f"of architectures or is_decoder, {error}", _COPY_AGAIN) from None
+    if is_decoder or _CAUSAL.search(named):
+        return True
+    if not _MASKED.search(named):
+        raise UnusableInput(
+            f"{folder} holds a model without a language model head ({one_line(named, 60)}), which predicts no "
+            "tokens. Name one that `maskwright export` wrote."
+        )
+    return False
+
+
+def load_language_model(folder: Path) -> tuple["PreTrainedModel", bool]:
+    """A masked or a causal language model, whichever the folder holds, as `load_model`; and whether it is causal.
+
+    Raises:
+        UserError: also if it is an encoder with a causal head whose tokens see those that they are to predict.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    causal = is_causal(folder)
+    model = load_model(folder, AutoModelForCausalLM if causal else AutoModelForMaskedLM)
+    if causal and type(model.config) in AutoModelForMaskedLM._model_mapping and not model.config.is_decoder:
+        raise UnusableInput(
+            f"{folder} holds a {type(model).__name__} whose config.json does not say is_decoder: its tokens see those "
+            "that they are to predict; set is_decoder to true if it was trained so"
+        )
+    return model, causal
+
+
+def check_vocabulary(name: str, vocabulary: dict[str, int], dataset: Dataset) -> None:
+    """Raise UserError if a model has another vocabulary than a data set: its ids would mean something else.
+
+    Args:
+        name: the model's.
+        vocabulary: the model's tokens and their ids.
+    """
+    if not dataset.manifest.tokenizer.files:
+        raise UnusableInput(f"{dataset.location} carries no tokenizer, by which to see that it is the models'")
+    dataset.check_tokenizer()
+    ours = Tokenizer.from_file(str(dataset.tokenizer_path / "tokenizer.json"))
+    if ours.get_vocab(with_added_tokens=True) != vocabulary:
+        raise UnusableInput(
+            f"{name} has another vocabulary than {dataset.location}; prepare the text with the model's own tokenizer"
+        )

@@ -1,1 +1,0 @@
-"""Text out of a trained model."""

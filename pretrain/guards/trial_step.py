@@ -1,0 +1,43 @@
+"""A trial step on the largest shapes of a run, before the first one: what does not fit fails at once, not at night."""
+
+import torch
+
+from data_prep.errors import UserError
+from pretrain.data.feed import DeviceFeed, device_masking
+from pretrain.data.loader import Loader
+from pretrain.distributed.rank_agreement import together
+from pretrain.engine.engine import Engine
+from pretrain.guards.resume_state import ResumeState
+
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
+
+
+def explain(error: Exception, rows: int, seq_len: int) -> str | None:
+    """What a user can do about a step that failed; None if that is not known."""
+    size = f"with {rows} rows of {seq_len} slots in a micro-batch"
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(said in str(error) for said in _OUT_OF_MEMORY):
+        return (
+            f"a trial step {size} does not fit into memory; lower train.micro_batch_size (the global batch stays as it "
+            "is), or raise zero.stage"
+        )
+    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        said = str(error).strip().splitlines()[0]
+        return f"a trial step {size} could not be compiled; set train.compile=false ({type(error).__name__}: {said})"
+    return None
+
+
+def dry_run(engine: Engine, loader: Loader, state: ResumeState, longest_row: int) -> None:
+    """Try the step out and leave no trace of it; a collective.
+
+    Raises:
+        UserError: if it does not fit into memory, or cannot be compiled. DamagedData: as the first step would.
+    """
+    batches = together(lambda: list(loader.examples(state.steps_done, state.position)))
+    feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, longest_row))
+    for batch in batches:
+        try:
+            engine.rehearse(feed(batch).wait())
+        except Exception as error:
+            if said := explain(error, len(batch.tokens) // batch.seq_len, batch.seq_len):
+                raise UserError(said) from error
+            raise

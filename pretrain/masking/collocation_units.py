@@ -1,0 +1,94 @@
+"""PMI masking: the collocations of a list are masked as a whole, and so are the words between them.
+
+Levine et al., "PMI-Masking: Principled masking of correlated spans", ICLR 2021, arXiv:2010.01825. Where collocations
+overlap, the one that begins first is taken, and of those that begin together the longest; the paper takes any.
+"""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.errors import UserError
+from data_prep.format.collocation_list import Collocations, Hashes, read_collocations, token_weights
+from pretrain.masking.units import Text, longest_of
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.philox import Key
+
+listed = functools.lru_cache(4)(read_collocations)
+"""The list in a file, read once in a process: what a run goes by does not change under it."""
+
+
+def collocations_of(path: Path, vocabulary: Vocabulary) -> "CollocationUnits":
+    """The strategy of a list.
+
+    Raises:
+        UserError: if there is no such list, or it is of another tokenizer's ids. DamagedData: if it is not sound.
+    """
+    found = listed(path)
+    if found.tokenizer_sha256 != vocabulary.tokenizer_sha256 or found.tokens.max() >= vocabulary.size:
+        raise UserError(
+            f"{path} was made with another tokenizer than the data set; make a list from the data set with "
+            "`maskwright prep collocations`, and set masking.collocations to it"
+        )
+    return CollocationUnits(found, vocabulary)
+
+
+class CollocationUnits:
+    """Each collocation, and each word that is in none."""
+
+    def __init__(self, found: Collocations, vocabulary: Vocabulary):
+        self.longest = longest_of(int(found.n_words.max()))
+        self._weights = token_weights(vocabulary.is_ordinary)
+        ends = np.cumsum(found.word_sizes)
+        starts = ends - found.word_sizes
+        begins = np.zeros(len(found.tokens), np.bool_)
+        begins[starts] = True
+        hashes = Hashes(self._weights[found.tokens] + begins)
+        after = np.cumsum(found.n_words)
+        first = after - found.n_words
+        whole, pairs = hashes(starts[first], ends[after - 1]), hashes(starts[first], ends[first + 1])
+        self._hashes = {int(n): np.sort(whole[found.n_words == n]) for n in np.unique(found.n_words)}
+        # Tables by the upper bits of a hash, which leave little to search for. Bit n - 1 is set if these may be the
+        # first two words, or all, of n words that are listed.
+        bits = (8 * len(whole)).bit_length()
+        self._shift = np.uint64(64 - bits)
+        self._pairs, self._whole = np.zeros(1 << bits, np.uint8), np.zeros(1 << bits, np.uint8)
+        bit = np.left_shift(1, found.n_words - 1).astype(np.uint8)
+        np.bitwise_or.at(self._pairs, pairs >> self._shift, bit)
+        np.bitwise_or.at(self._whole, whole >> self._shift, bit)
+
+    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+        words, count = text.words, len(text.words)
+        if not count:
+            return text.begins_word
+        ends = np.append(words[1:], text.tokens.size)  # specials before the next word weigh nothing
+        hashes = Hashes((self._weights[text.tokens] + text.begins_word).reshape(-1))
+        lengths = self._pairs[hashes(words[:-1], ends[1:]) >> self._shift]
+        hopeful = np.flatnonzero(lengths)
+        lengths = lengths[hopeful]
+        following = np.arange(1, count + 1)
+        for n, known in self._hashes.items():
+            at = hopeful[lengths & (1 << n - 1) != 0]
+            at = at[at + n <= count]
+            at = at[text.first_words[at] == text.first_words[at + n - 1]]
+            found = hashes(words[at], ends[at + n - 1])
+            likely = np.flatnonzero(self._whole[found >> self._shift] & (1 << n - 1))
+            at, found = at[likely], found[likely]
+            at = at[known[np.minimum(np.searchsorted(known, found), len(known) - 1)] == found]
+            following[at] = at + n
+        return text.begins_at(_reached(following))
+
+
+def _reached(following: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The numbers that are reached from 0 by going from each to its `following` [W], which is larger."""
+    furthest = np.maximum.accumulate(following)
+    reached = np.append(True, furthest[:-1] == np.arange(1, len(following)))  # nothing before leads past these
+    now = np.flatnonzero(reached)
+    while len(now):  # once for each collocation of the longest stretch of overlapping ones
+        now = following[now]
+        now = now[now < len(following)]
+        now = now[~reached[now]]
+        reached[now] = True
+    return reached

@@ -1,0 +1,282 @@
+"""Masking on the device that trains: one Triton kernel draws, selects, replaces, labels and compacts.
+
+Its results are those of MaskedTokens (masked_tokens.py), bit for bit. How rows are cut into units stays with the host
+(MaskedTokens.units), which has the text; where units are tokens, as in BERT, the kernel needs nothing but tokens.
+One program masks one row; no shape and no launch depends on data, and nothing waits for the device.
+
+Where a path differs in form from the oracle, it computes the same:
+
+- Draws. Column c of a row is a 16-bit piece of counter c // 8 (pretrain.masking.draws), so a program runs Philox once
+  for each eight columns, and hands the pieces out.
+- Order. The key of a unit is that of its first token; a running maximum of (column, draw) brings it to all of them.
+- Selection. The oracle sorts units and takes those before which fewer tokens stand than are wanted. That number grows
+  with the key, so the same units are those up to the largest key before which fewer stand: it is found bit by bit.
+- The unit across the circle's beginning counts neither way, and is decided by itself.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pretrain.masking.masked_tokens import FATE_BEGINS, UNIT_BEGINS, MaskedTokens
+from pretrain.masking.rows import IGNORED
+
+LONGEST_ROW = 1 << 14  # twice as long, and a program needs 256 KiB of shared memory, which no GPU gives it
+_TOKENS_OF_A_WARP = 256
+_MOST_WARPS = 32
+
+# The kernel reads no globals but these.
+_UNIT_BEGINS = tl.constexpr(UNIT_BEGINS)
+_FATE_BEGINS = tl.constexpr(FATE_BEGINS)
+_IGNORED = tl.constexpr(IGNORED)
+
+
+class DeviceMasked(NamedTuple):
+    """A masked stream on the device; see pretrain.masking.rows.Masked."""
+
+    tokens: Tensor
+    positions: Tensor
+    labels: Tensor
+
+
+class DeviceMasking:
+    """MaskedTokens for tensors on a device.
+
+    A call launches one kernel on the current stream. The first with a new shape compiles it, which takes seconds and
+    must come before a CUDA graph is captured. Under TRITON_INTERPRET=1 all of it runs on a CPU. Rows of up to 8,192
+    slots fit on GPUs with 99 KiB of shared memory a program; those of 16,384 need 128 KiB.
+
+    Args:
+        objective: what is masked, and how.
+        device: where the tensors are: the current CUDA device.
+    """
+
+    def __init__(self, objective: MaskedTokens, device: torch.device):
+        vocabulary = objective.vocabulary
+        self._objective = objective
+        # One table says both whether an id is ordinary and which of those it is.
+        ranks = np.where(vocabulary.is_ordinary, vocabulary.rank, -1).astype(np.int32)
+        self._ranks = torch.from_numpy(ranks).to(device)
+        self._ordinary_ids = torch.from_numpy(vocabulary.ordinary_ids.astype(np.int32)).to(device)
+        self._key = objective.key[0] | objective.key[1] << 32
+
+    def empty(self, n_rows: int, seq_len: int) -> DeviceMasked:
+        """Memory for the result of a call, uninitialised."""
+        slots = self._objective.slots(seq_len)
+        tokens, positions, labels = (
+            torch.empty(size, dtype=torch.int64, device=self._ranks.device)
+            for size in (n_rows * seq_len, n_rows * slots, n_rows * slots)
+        )
+        return DeviceMasked(tokens, positions, labels)
+
+    def __call__(
+        self, tokens: Tensor, units: Tensor | None, places: Tensor, rate: Tensor, out: DeviceMasked | None = None
+    ) -> DeviceMasked:
+        """Mask rows.
+
+        Args:
+            tokens: [R, S] int64, every id within the vocabulary.
+            units: [R, S] uint8, Units.bits of MaskedTokens.units; None where that is None.
+            places: [R, 3] int64, see pretrain.masking.rows.Rows.
+            rate: [1] int64, pretrain.masking.selection.fixed of the rate, at most the objective's. It is a tensor so
+                that a captured CUDA graph masks at another rate when the tensor changes; `fill_` does not wait.
+            out: where to write, as `empty` gives it; new memory by default.
+
+        Raises:
+            ValueError: for tensors of another shape or type, or not contiguous, and for rows that are too long.
+        """
+        n_rows, seq_len = tokens.shape
+        _check("tokens", tokens, (n_rows, seq_len), torch.int64)
+        _check("places", places, (n_rows, 3), torch.int64)
+        _check("rate", rate, (1,), torch.int64)
+        if (units is None) != self._objective.by_token:
+            raise ValueError("units are for every objective but one of single tokens, which takes None")
+        if units is not None:
+            _check("units", units, (n_rows, seq_len), torch.uint8)
+        if seq_len > LONGEST_ROW:
+            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {LONGEST_ROW} at most")
+        slots = self._objective.slots(seq_len)
+        out = out or self.empty(n_rows, seq_len)
+        _check("out.tokens", out.tokens, (n_rows * seq_len,), torch.int64)
+        _check("out.positions", out.positions, (n_rows * slots,), torch.int64)
+        _check("out.labels", out.labels, (n_rows * slots,), torch.int64)
+        to_mask, to_random = self._objective.replacement.bounds
+        _mask_row[(n_rows,)](
+            tokens,
+            units,
+            places,
+            rate,
+            self._ranks,
+            self._ordinary_ids,
+            out.tokens,
+            out.positions,
+            out.labels,
+            self._key,
+            to_mask,
+            to_random,
+            self._objective.vocabulary.mask,
+            len(self._ordinary_ids) - 1,
+            **launch_sizes(seq_len, slots),
+        )
+        return out
+
+
+def launch_sizes(seq_len: int, slots: int) -> dict[str, int]:
+    """The kernel's constants for rows of so many slots with so many places for predictions."""
+    block = max(triton.next_power_of_2(seq_len), 32)
+    return {
+        "SEQ_LEN": seq_len,
+        "SLOTS": slots,
+        "BLOCK": block,
+        "COUNTERS": triton.next_power_of_2(triton.cdiv(seq_len % 8 + 3 * slots + 2, 8)),
+        "PLACES": triton.next_power_of_2(max(slots, 1)),
+        "num_warps": min(max(block // _TOKENS_OF_A_WARP, 1), _MOST_WARPS),
+    }
+
+
+def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous():
+        found = f"{tensor.dtype} {list(tensor.shape)}{'' if tensor.is_contiguous() else ', not contiguous'}"
+        raise ValueError(f"{name} must be contiguous {dtype} {list(shape)}, but is {found}")
+
+
+# No number is specialised on its value: another seed or share compiles nothing, and none becomes a constant.
+@triton.jit(do_not_specialize=["key", "to_mask", "to_random", "mask_id", "n_others"])
+def _mask_row(
+    tokens,  # [R, SEQ_LEN] int64
+    units,  # [R, SEQ_LEN] uint8, or None
+    places,  # [R, 3] int64
+    rate,  # [1] int64
+    ranks,  # [size of the vocabulary] int32: the place among ordinary_ids, -1 for special ids
+    ordinary_ids,  # [n_others + 1] int32
+    seen,  # out: [R, SEQ_LEN] int64
+    positions,  # out: [R, SLOTS] int64
+    labels,  # out: [R, SLOTS] int64
+    key: tl.uint64,
+    to_mask: tl.int32,
+    to_random: tl.int32,
+    mask_id: tl.int32,
+    n_others: tl.int32,
+    SEQ_LEN: tl.constexpr,
+    SLOTS: tl.constexpr,
+    BLOCK: tl.constexpr,  # a power of two, SEQ_LEN at least
+    COUNTERS: tl.constexpr,  # a power of two: counters that hold the draws after those of the SEQ_LEN slots
+    PLACES: tl.constexpr,  # a power of two, SLOTS at least
+):
+    """Mask the row of this program."""
+    row = tl.program_id(0).to(tl.int64)
+    c3 = tl.load(places + 3 * row).to(tl.uint32)
+    c2 = tl.load(places + 3 * row + 1).to(tl.uint32)
+    c1 = tl.load(places + 3 * row + 2).to(tl.uint32)
+    column = tl.arange(0, BLOCK)
+    inside = column < SEQ_LEN
+    token = tl.load(tokens + row * SEQ_LEN + column, mask=inside, other=0)
+    rank = tl.load(ranks + token, mask=inside, other=-1)
+    ordinary = rank >= 0
+    n_ordinary = tl.sum(ordinary.to(tl.int32))
+    count = ((tl.load(rate) * n_ordinary + (1 << 31)) >> 32).to(tl.int32)
+
+    slot_words = _words(key, tl.arange(0, BLOCK // 8), c1, c2, c3)
+    draw = tl.interleave(slot_words & 0xFFFF, slot_words >> 16)
+    flip = _at(draw, 0)
+    # The other draws begin at column SEQ_LEN, which is column SEQ_LEN % 8 of these.
+    words = _words(key, SEQ_LEN // 8 + tl.arange(0, COUNTERS), c1, c2, c3)
+    fates: tl.constexpr = SEQ_LEN % 8
+    picks: tl.constexpr = fates + SLOTS
+    turns: tl.constexpr = picks + 2 * SLOTS
+
+    if units is None:
+        lag = tl.zeros((BLOCK,), tl.int32)
+        selected = _first((draw << 16) | (column.to(tl.uint32) ^ flip), ordinary, count)
+    else:
+        bits = tl.load(units + row * SEQ_LEN + column, mask=inside, other=0)
+        # Units and fates begin anew after special tokens, so what follows is right for all tokens that are ordinary.
+        opens = _last((bits & _UNIT_BEGINS) != 0, (column.to(tl.uint32) << 16) | draw)
+        start = opens >> 16  # the slot of the unit's first token
+        lag = column - _last((bits & _FATE_BEGINS) != 0, column.to(tl.uint32)).to(tl.int32)
+        turn = _half(_at(words, turns // 2), turns % 2) | (
+            _half(_at(words, turns // 2 + turns % 2), 1 - turns % 2) << 16
+        )
+        beginning = tl.umulhi(turn, n_ordinary.to(tl.uint32)).to(tl.int32)  # the circle's: number of a token
+        begins = ordinary & (tl.cumsum(ordinary.to(tl.int32), 0) - 1 == beginning)
+        across = tl.sum(tl.where(begins, start, 0))  # the start of the unit across it
+        offset = tl.sum(tl.where(begins, column - start.to(tl.int32), 0))
+        rest = tl.sum((ordinary & (start == across)).to(tl.int32)) - offset
+        before = tl.where(offset == 0, 0, n_ordinary - offset)  # tokens between the beginning and the unit's start
+        others = _first(((opens & 0xFFFF) << 16) | (start ^ flip), ordinary & (start != across), count - rest)
+        selected = others | (ordinary & (start == across) & (before < count))
+
+    number = tl.cumsum(selected.to(tl.int32), 0) - 1  # a selected token is its row's prediction of this number
+    n_selected = tl.sum(selected.to(tl.int32))
+    # Only a rate above the objective's selects more than there are places: no memory is harmed then, either.
+    selected = selected & (number < SLOTS)
+
+    mine = tl.where(selected, number, 0)
+    fate = _number(words, fates + mine - tl.where(selected, lag, 0)).to(tl.int32)
+    pick = _number(words, picks + 2 * mine) | (_number(words, picks + 2 * mine + 1) << 16)
+    other = tl.umulhi(pick, n_others.to(tl.uint32)).to(tl.int32)
+    other += (other >= rank).to(tl.int32)  # skip the original
+    is_random = selected & (fate >= to_mask) & (fate < to_random)
+    random = tl.load(ordinary_ids + other, mask=is_random, other=0).to(tl.int64)
+    after = tl.where(is_random, random, tl.where(selected & (fate < to_mask), mask_id.to(tl.int64), token))
+    tl.store(seen + row * SEQ_LEN + column, after, mask=inside)
+
+    # Used and unused places are different addresses: these stores need no order.
+    tl.store(positions + row * SLOTS + number, row * SEQ_LEN + column, mask=selected)
+    tl.store(labels + row * SLOTS + number, token, mask=selected)
+    place = tl.arange(0, PLACES)
+    unused = (place >= n_selected) & (place < SLOTS)
+    tl.store(positions + row * SLOTS + place, row * SEQ_LEN + tl.zeros((PLACES,), tl.int64), mask=unused)
+    tl.store(labels + row * SLOTS + place, tl.full((PLACES,), _IGNORED, tl.int64), mask=unused)
+
+
+@triton.jit
+def _words(key, counters, c1, c2, c3):
+    """The four words of each counter [C], one after the other: uint32 [4 * C]."""
+    w0, w1, w2, w3 = tl.philox(key, counters, c1, c2, c3, n_rounds=10)
+    return tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
+
+
+@triton.jit
+def _number(words, columns):
+    """The 16-bit numbers of columns [B], of which each word has two: uint32 [B]."""
+    return _half(tl.gather(words, columns >> 1, 0), (columns & 1).to(tl.uint32))
+
+
+@triton.jit
+def _half(word, which):
+    """The lower (0) or upper (1) half of a word."""
+    return (word >> (which * 16)) & 0xFFFF
+
+
+@triton.jit
+def _at(values, place: tl.constexpr):
+    """One of the values uint32 [B]."""
+    return tl.sum(tl.where(tl.arange(0, values.shape[0]) == place, values, 0))
+
+
+@triton.jit
+def _last(begins, values):
+    """Of values uint32 [B] that increase, the last at or before each place where `begins` is true; 0 before them."""
+    return tl.associative_scan(tl.where(begins, values, 0), 0, _larger)
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def _first(keys, candidates, goal):
+    """The candidates before whose key, uint32 [B], fewer than `goal` candidates have theirs: bool [B]."""
+    last = tl.full((), 0, tl.uint32)  # the largest number for which that holds, from its highest bit on
+    bit = tl.full((), 1 << 31, tl.uint32)
+    for _ in range(32):
+        before = tl.sum((candidates & (keys < (last | bit))).to(tl.int32))
+        last = tl.where(before < goal, last | bit, last)
+        bit = bit >> 1
+    return candidates & (keys <= last) & (goal > 0)

@@ -1,0 +1,152 @@
+"""Masked language modelling: which tokens of a row are predicted, and what the model sees in their place.
+
+A mask is a function of (seed, source and epoch, window, row, slot, rate) and the settings alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pretrain.masking.draws import of_columns, of_rows, wide
+from pretrain.masking.replacement import Replacement, replace
+from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows, ToMask, compact
+from pretrain.masking.selection import count, fixed, select_tokens, select_units
+from pretrain.masking.units import Strategy, Text, Tokens, cut
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.philox import derive_key
+
+UNIT_BEGINS, FATE_BEGINS = 1, 2
+
+
+@dataclass(frozen=True)
+class Units:
+    """How rows fall into what is selected as a whole, and into what shares a fate: where each begins, bool [R, S]."""
+
+    begins: NDArray[np.bool_]
+    fates: NDArray[np.bool_]
+
+    @property
+    def bits(self) -> NDArray[np.uint8]:
+        """Both in one, [R, S]: UNIT_BEGINS and FATE_BEGINS."""
+        return self.begins * np.uint8(UNIT_BEGINS) | self.fates * np.uint8(FATE_BEGINS)
+
+
+class MaskedTokens:
+    """The MLM objective.
+
+    Args:
+        vocabulary: the tokenizer's ids.
+        strategies: how rows are cut into units, each with its weight: every row draws one of them.
+        rate: the largest share of a row's ordinary tokens that is predicted on average: arrays have room for it.
+        replacement: what the model sees instead.
+        seed: keys every draw.
+        purpose: draws of two purposes ("train", "valid") are independent.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        strategies: Sequence[tuple[Strategy, float]],
+        rate: float,
+        replacement: Replacement,
+        seed: int,
+        purpose: str,
+    ):
+        self.vocabulary, self._rate, self.replacement = vocabulary, rate, replacement
+        self._strategies = [strategy for strategy, _ in strategies]
+        shares = np.cumsum([weight for _, weight in strategies])
+        self._bounds = np.array([fixed(share) for share in shares[:-1] / shares[-1]], dtype=np.int64)
+        self._choice_key = derive_key(seed, f"{purpose}-mask-strategy")
+        self._unit_keys = [derive_key(seed, f"{purpose}-mask-units {number}") for number in range(len(strategies))]
+        self.key = derive_key(seed, f"{purpose}-masks")
+
+    @property
+    def by_token(self) -> bool:
+        """Whether all units are single tokens."""
+        return all(isinstance(strategy, Tokens) for strategy in self._strategies)
+
+    @property
+    def marks(self) -> int:
+        return 0 if self.by_token else WORD_START
+
+    def slots(self, seq_len: int) -> int:
+        """What is selected of a full row, [CLS] and [SEP] being all its specials, and room for a longer last unit."""
+        longest = max(strategy.longest for strategy in self._strategies)
+        return min(int(count(self._rate, seq_len - 2)) + longest - 1, seq_len - 2)
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
+        tokens = rows.tokens
+        ordinary = self.vocabulary.is_ordinary[tokens]
+        counts = count(rate, np.count_nonzero(ordinary, axis=1))
+        units = self.units(rows, ordinary)
+        seq_len, slots = tokens.shape[1], self.slots(tokens.shape[1])
+        # One call for all draws of a row: for each slot one, for each prediction three, and two for the row itself.
+        draws = of_columns(self.key, rows.places, seq_len + 3 * slots + 2)
+        order, fates, turns = draws[:, :seq_len], draws[:, seq_len:-2], wide(draws[:, -2:])[:, 0]
+        if units is None:
+            selected = select_tokens(ordinary, counts, order)
+        else:
+            selected = select_units(ordinary, units.begins, counts, order, turns)
+        positions, used = compact(selected, slots)
+        original = tokens.reshape(-1)[positions]
+        lag = None if units is None else _lag(units.fates, positions)
+        replaced = replace(original, used, lag, self.vocabulary, self.replacement, fates)
+        seen = tokens.reshape(-1).copy()
+        seen[positions[used]] = replaced[used]
+        return Masked(seen, positions.reshape(-1), np.where(used, original, IGNORED).reshape(-1))
+
+    def units(self, rows: Rows, ordinary: NDArray[np.bool_]) -> Units | None:
+        """Where units begin, of which a strategy drawn for each row decides; None where each token is one."""
+        if self.by_token:
+            return None
+        text = Text(rows.tokens, rows.places, ordinary, (rows.marks & WORD_START) != 0)
+        begins = self._begins(text)
+        if self.replacement.per == "token":
+            return Units(begins, ordinary)
+        return Units(begins, begins | text.begins_word if self.replacement.per == "word" else begins)
+
+    def _begins(self, text: Text) -> NDArray[np.bool_]:
+        if len(self._strategies) == 1:
+            return _cut_by(self._strategies[0], text, self._unit_keys[0])
+        begins = np.empty_like(text.ordinary)
+        chosen = np.searchsorted(self._bounds, of_rows(self._choice_key, text.places), side="right")
+        for number, (strategy, key) in enumerate(zip(self._strategies, self._unit_keys, strict=True)):
+            here = chosen == number
+            begins[here] = _cut_by(strategy, text[here], key)
+        return begins
+
+
+class DeferredMasks:
+    """The objective `masked` where the device masks (gpu_masking.py): the host only cuts rows into units."""
+
+    def __init__(self, masked: MaskedTokens):
+        self.masked = masked
+
+    @property
+    def marks(self) -> int:
+        return self.masked.marks
+
+    def slots(self, seq_len: int) -> int:
+        return self.masked.slots(seq_len)
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
+        """Return the tokens unchanged, no predictions, and the input of the kernel."""
+        units = self.masked.units(rows, self.masked.vocabulary.is_ordinary[rows.tokens])
+        nothing = np.zeros(0, dtype=np.int64)
+        later = ToMask(None if units is None else units.bits, rows.places, fixed(rate))
+        return Masked(rows.tokens.reshape(-1), nothing, nothing, later)
+
+
+def _cut_by(strategy: Strategy, text: Text, key: tuple[int, int]) -> NDArray[np.bool_]:
+    return cut(strategy.begins(text, key), text.ordinary, strategy.longest)
+
+
+def _lag(fates: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many predictions [R, K] before each is the first that shares its fate.
+
+    What shares a fate [R, S] is selected as a whole, so its first token is among the predictions.
+    """
+    number = np.arange(positions.shape[1])
+    return number - np.maximum.accumulate(np.where(fates.reshape(-1)[positions], number, 0), axis=1)

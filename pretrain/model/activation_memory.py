@@ -1,0 +1,154 @@
+"""Memory of a native encoder, from the formula: its parameters, exactly, and what its passes keep.
+
+What autograd keeps of a layer is counted operation by operation, as pretrain.kernels computes them and
+torch.nn.attention.varlen attends: a layer of BERT keeps 8 N D + 2 N I elements, one of ModernBERT 10 N D + 4 N I, and
+8 N D + 3 N I with the Triton kernels. (Korthikanti et al., "Reducing activation recomputation in large transformer
+models", 2022, count a layer of GPT in the same way.)
+
+Shapes: N slots of a micro-batch, K predictions, D hidden, I width of the MLP, H heads, V padded vocabulary.
+"""
+
+from dataclasses import dataclass
+
+from pretrain.model.encoder_shape import EncoderShape
+
+KINDS = (
+    "matrix",
+    "embedding",
+    "vector",
+)  # the groups of pretrain.optim.parameter_groups that a native encoder has, in order
+_LOGIT_BYTES = 1 << 30  # of pretrain.model.head
+_STATISTICS = 8  # bytes a row: center and scale of a norm, fp32
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Elements of each parameter, in the order of pretrain.optim.parameter_groups, kind by kind."""
+
+    by_kind: dict[str, tuple[int, ...]]
+
+    @property
+    def total(self) -> int:
+        """All parameters."""
+        return sum(sum(numels) for numels in self.by_kind.values())
+
+    @property
+    def groups(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The kinds that there are."""
+        return [(kind, numels) for kind, numels in self.by_kind.items() if numels]
+
+    @property
+    def largest(self) -> int:
+        """Elements of the largest parameter."""
+        return max(max(numels) for _, numels in self.groups)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """A micro-batch, and how it is computed.
+
+    Attributes:
+        slots: N. predictions: K. seq_len: slots of a row.
+        element: bytes of an activation.
+        fused: whether the Triton kernels do what lies between matrix products.
+        checkpointing: whether layers are computed again in the backward pass.
+        masked: whether attention runs over rows under a mask (sdpa), rather than over documents (varlen).
+    """
+
+    slots: int
+    predictions: int
+    seq_len: int
+    element: int
+    fused: bool = False
+    checkpointing: bool = False
+    masked: bool = False
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes of a pass.
+
+    Attributes:
+        kept: between the forward and the backward pass, with the gradient of the vocabulary matrix.
+        head: for the logits and their loss, beside what is kept of the layers.
+        layer: of one layer's backward pass, and of its forward pass where that is repeated.
+    """
+
+    kept: int
+    head: int
+    layer: int
+
+    @property
+    def peak(self) -> int:
+        """The most at once."""
+        return self.kept + max(self.head, self.layer)
+
+
+def parameter_sizes(shape: EncoderShape) -> Sizes:
+    """Elements of an encoder's parameters."""
+    d, wide, modern = shape.hidden, shape.intermediate, shape.rotary
+    matrices = (3 * d * d, d * d, (2 if modern else 1) * d * wide, d * wide) * shape.layers + (d * d,)
+    tables = [shape.padded_vocab_size * d]
+    if not modern:
+        tables += [(shape.first_position + shape.max_positions) * d, shape.type_rows * d]
+    norms = 3 + 2 * shape.layers - 1 if modern else 2 * (2 + 2 * shape.layers)
+    biases = [] if modern else [3 * d, d, wide, d] * shape.layers + [d]
+    vectors = [d] * norms + biases + [shape.padded_vocab_size]
+    return Sizes(dict(zip(KINDS, (matrices, tuple(tables), tuple(vectors)), strict=True)))
+
+
+def activations(shape: EncoderShape, of: Streams) -> Activations:
+    """What the passes of a micro-batch take."""
+    layers = [_layer(shape, of, number) for number in range(shape.layers)]
+    inputs = of.slots * shape.hidden * of.element
+    head_kept, head = _head(shape, of)
+    kept = inputs + _STATISTICS * of.slots + _rotations(shape, of) + _dropped(shape, of, of.slots) + head_kept
+    working = of.slots * of.element * (shape.hidden + (2 if shape.rotary else 1) * shape.intermediate)
+    if not of.checkpointing:
+        return Activations(kept + sum(layers), head, working)
+    return Activations(kept + shape.layers * inputs, head, max(layers) - inputs + working)
+
+
+def _layer(shape: EncoderShape, of: Streams, number: int) -> int:
+    """Bytes that a layer keeps, its input included; the last one's MLP runs at predicted slots alone."""
+    n, d, wide, b = of.slots, shape.hidden, shape.intermediate, of.element
+    places = of.predictions if number == shape.layers - 1 else n
+    attention = n * (4 * d * b + 4 * shape.heads)  # query, key, value, output; fp32 log-sum-exp of each head
+    if of.masked:
+        attention += n * of.seq_len * b
+    picked = 0 if places == n else places * d * b
+    if not shape.rotary:
+        mlp = places * (3 * d + 2 * wide) * b + 2 * _STATISTICS * places
+        return n * d * b + attention + picked + mlp + _dropped(shape, of, 2 * places)
+    turned = 0 if of.fused else 2 * n * d * b
+    before = n * d * b + ((n * d * b + _STATISTICS * n) if number else 0)
+    mlp = places * (2 * d + (3 if of.fused else 4) * wide) * b + _STATISTICS * places
+    return before + attention + turned + picked + mlp + _dropped(shape, of, places, wide)
+
+
+def _dropped(shape: EncoderShape, of: Streams, rows: int, wide: int = 0) -> int:
+    """Masks of dropout over [rows, D], and [rows, I] with what is left of them."""
+    return rows * (shape.hidden + wide * (1 + of.element)) if shape.dropout else 0
+
+
+def _rotations(shape: EncoderShape, of: Streams) -> int:
+    """Cosines and sines [N, E / 2] of each kind of layer."""
+    if not shape.rotary:
+        return 0
+    kinds = len({shape.reach(number) for number in range(shape.layers)})
+    return kinds * of.slots * (shape.hidden // shape.heads) * of.element
+
+
+def _head(shape: EncoderShape, of: Streams) -> tuple[int, int]:
+    """(kept, beside it while the loss is taken).
+
+    Kept are the inputs of its two norms, the linear layer and the GELU, and the gradients that the loss has made. The
+    loss takes fp32 copies of the logits twice, in plain torch on a GPU.
+    """
+    k, d, v, b = of.predictions, shape.hidden, shape.padded_vocab_size, of.element
+    rows = min(k, max(1, _LOGIT_BYTES // (v * b)))
+    logits = rows * v * (b if of.fused else b + 8 if b < 4 else 8)
+    gradients = (k * d + v * d) * b + 4 * v
+    kept = (3 + shape.rotary) * k * d * b + (1 + shape.rotary) * _STATISTICS * k + gradients
+    again = v * d * b if k > rows else 0  # the gradient of a part, on its way to that of all
+    return kept, max(0, logits + again - (v * d * b + 4 * v))

@@ -1,0 +1,170 @@
+"""Any other masked language model of transformers, through padded batches: slower than the native encoder, complete.
+
+Each document of a stream becomes a row of its own, padded to the longest; so documents do not see each other, and
+positions begin anew with each.
+"""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
+
+from data_prep.errors import UserError, one_line
+from data_prep.format.shard_format import TokenizerInfo
+from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES, read_json
+from pretrain.masking.rows import IGNORED
+from pretrain.model.head import LossOptions, cross_entropy_sums
+from pretrain.model.prediction import Choices, Prediction, choices_of
+
+_FOREIGN_CODE = ("auto_map", "trust_remote_code")
+
+
+class PaddedModel(nn.Module):
+    """Wraps a model of transformers in the surface of pretrain.model.encoder.Encoder."""
+
+    def __init__(self, config: PretrainedConfig, options: LossOptions):
+        super().__init__()
+        self.options, self.pad_id = options, int(config.pad_token_id)
+        self.model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+
+    def check_length(self, seq_len: int) -> None:
+        """Raise UserError if the model does not take texts as long as a row."""
+        if (longest := longest_text(self.model) or seq_len) < seq_len:
+            raise UserError(
+                f"model.config: the model takes texts of {longest} tokens, less than the longest row ({seq_len}); "
+                f"raise max_position_embeddings by {seq_len - longest}"
+            )
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cu_seqlens: Tensor,
+        masked_positions: Tensor,
+        labels: Tensor,
+        seq_len: int,
+        n_documents: int,
+        top: int = 0,
+    ) -> Prediction | Choices:
+        """As Encoder.forward. The host waits for the device: lengths vary, and shapes with them."""
+        logits = padded_logits(self.model, self.pad_id, tokens, cu_seqlens, n_documents, masked_positions)
+        if top:
+            return choices_of(logits, labels, top)
+        sums = cross_entropy_sums(logits, labels, self.options)
+        return Prediction(*sums, (labels != IGNORED).sum(dtype=torch.float32))
+
+
+def padded_logits(
+    model: PreTrainedModel, pad_id: int, tokens: Tensor, cu_seqlens: Tensor, n_documents: int, places: Tensor
+) -> Tensor:
+    """Vocabulary logits [K, V] of a model of transformers at places [K] of a stream, each document being a row.
+
+    Args:
+        tokens, cu_seqlens, n_documents, places: see pretrain.model.encoder.Encoder.forward.
+    """
+    starts, ends = cu_seqlens[:n_documents], cu_seqlens[1 : n_documents + 1]
+    real = tokens[starts.long()] != pad_id
+    if bool(real.any()):  # documents of padding are left out, unless there are no others
+        starts, ends = starts[real], ends[real]
+    return document_logits(model, pad_id, tokens, starts, ends, places)
+
+
+def document_logits(
+    model: PreTrainedModel, pad_id: int, tokens: Tensor, starts: Tensor, ends: Tensor, places: Tensor
+) -> Tensor:
+    """As padded_logits, of the documents of a stream that go from starts [D] to before ends [D], in their order."""
+    starts = starts.long()
+    lengths = ends - starts
+    columns = torch.arange(int(lengths.max()), device=tokens.device)
+    inside = columns < lengths[:, None]
+    slots = (starts[:, None] + columns).clamp(max=len(tokens) - 1)
+    ids = torch.where(inside, tokens[slots], pad_id)
+    logits: Tensor = model(input_ids=ids, attention_mask=inside.long()).logits
+    row = (torch.searchsorted(starts, places, right=True) - 1).clamp(min=0)
+    column = (places - starts[row]).clamp(0, len(columns) - 1)
+    return logits[row, column]
+
+
+def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: TokenizerInfo) -> dict[str, Any]:
+    """A configuration of transformers as JSON values, for the vocabulary of a data set.
+
+    Args:
+        given: what `model.config` says: a folder with a config.json, such a file, or its content.
+
+    Raises:
+        UserError: if transformers has no masked language model of that kind, or it is too short.
+    """
+    values = dict(given if isinstance(given, dict) else _read(Path(given)))
+    kind = values.pop("model_type", None)
+    if foreign := next((key for key in _FOREIGN_CODE if values.get(key)), None):
+        raise UserError(f"model.config: {kind!r} brings code of its own ({foreign}), which Maskwright does not run")
+    values |= {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.special_ids["pad"]}
+    if kind in CONFIG_MAPPING:
+        values |= named_ids(CONFIG_MAPPING[kind], tokenizer.special_ids)
+    values.pop("transformers_version", None)
+    config = _config(kind, values)
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise UserError(f"model.config: transformers has no masked language model of the kind {kind!r}")
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest and longest < seq_len:
+        raise UserError(f"model.config: max_position_embeddings ({longest}) is less than the longest row ({seq_len})")
+    found = config.to_diff_dict()
+    found.pop("transformers_version", None)
+    return found
+
+
+def named_ids(kind: Any, special_ids: Mapping[str, int]) -> dict[str, int]:
+    """Special ids by the names that a configuration, or a kind of them, has: a text begins with cls and ends with sep.
+
+    The ids that a family has by default are those of its own vocabulary.
+    """
+    names = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep", "mask": "mask"}
+    return {f"{name}_token_id": special_ids[ours] for name, ours in names.items() if hasattr(kind, f"{name}_token_id")}
+
+
+def longest_text(model: PreTrainedModel) -> int | None:
+    """Tokens of the longest text that a model takes; None where there is no limit.
+
+    RoBERTa and its kin have positions from the padding token's id + 1 on: that id is then marked in their table.
+    """
+    longest: int | None = getattr(model.config, "max_position_embeddings", None)
+    tables = [part for name, part in model.named_modules() if name.endswith("position_embeddings")]
+    before = max(
+        (1 + table.padding_idx for table in tables if getattr(table, "padding_idx", None) is not None), default=0
+    )
+    return longest - before if longest else None
+
+
+def padded_model(config: dict[str, Any], options: LossOptions, seed: int) -> PaddedModel:
+    """The model of `padded_config`, with the family's own initialisation, the same on every rank."""
+    values = dict(config)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return PaddedModel(_config(values.pop("model_type"), values), options)
+
+
+def _config(kind: Any, values: dict[str, Any]) -> PretrainedConfig:
+    if kind not in CONFIG_MAPPING:
+        raise UserError(
+            f"model.config: transformers has no masked language model of the kind {kind!r} (its model_type)"
+        )
+    try:
+        return AutoConfig.for_model(kind, **values)
+    except Exception as error:  # a validator of any kind: transformers has several
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"model.config: these are no settings of the kind {kind!r} ({reason})") from None
+
+
+@functools.lru_cache(4)
+def _read(path: Path) -> dict[str, Any]:
+    """What a file says, read once in a process: what a run goes by does not change under it."""
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        values: dict[str, Any] = read_json(file, dict[str, Any], MAX_CONFIG_BYTES)
+    except UserError as error:
+        raise UserError(one_line(f"model.config: {error}")) from None
+    return values

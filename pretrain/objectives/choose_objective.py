@@ -1,0 +1,50 @@
+"""What a configuration has the model predict."""
+
+from pretrain.config import Config, MaskingConfig, StrategyName
+from pretrain.masking.collocation_units import collocations_of
+from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
+from pretrain.masking.masked_tokens import MaskedTokens
+from pretrain.masking.replacement import Replacement
+from pretrain.masking.rows import Objective
+from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.objectives.causal import CausalTokens
+from pretrain.objectives.repair import Repair
+
+
+def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
+    """The objective that a configuration describes; see MaskedTokens for seed and purpose.
+
+    Raises:
+        UserError: if a file that it needs is missing, damaged, or of another tokenizer.
+    """
+    if config.causal:
+        return CausalTokens(vocabulary)
+    masking = config.masking
+    if config.objective == "repair":
+        return Repair(vocabulary, largest_mask_rate(masking), seed, purpose)
+    strategies = [(strategy_of(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
+    shares = masking.replacement
+    replacement = Replacement(shares.mask, shares.random, shares.per)
+    return MaskedTokens(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
+
+
+def rate_at(config: Config, steps_done: int) -> float:
+    """The share of a row's ordinary tokens that is predicted by the step that follows `steps_done` steps."""
+    if config.causal:
+        return 1.0
+    return mask_rate(config.masking, steps_done, config.train.steps)
+
+
+def strategy_of(masking: MaskingConfig, name: StrategyName, vocabulary: Vocabulary) -> Strategy:
+    """A strategy, with its settings."""
+    if name == "whole_word":
+        return WholeWords()
+    if name == "span":
+        return Spans(masking.span.p, masking.span.max_words)
+    if name == "ngram":
+        return NGrams(masking.ngram)
+    if name == "collocation":
+        assert masking.collocations is not None  # the configuration was checked
+        return collocations_of(masking.collocations, vocabulary)
+    return Tokens()

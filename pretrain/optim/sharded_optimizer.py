@@ -1,0 +1,174 @@
+"""What all optimizers share: state for tensors that hold pieces of parameters, skipped steps, averaged weights.
+
+ZeRO gives an optimizer flat fp32 tensors that hold parameters cut anywhere, and calls it once for each group of them.
+The optimizers here learn from `place` which pieces these are, so that norms and matrices are those of whole parameters,
+the same on any number of ranks. Whatever writes to weights or state is one of PyTorch's fused kernels, which do nothing
+where `found_inf` is 1: a step is skipped on the device, bit for bit, and the host does not wait to know it.
+"""
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
+
+from pretrain.config import OptimConfig
+from pretrain.optim.parameter_fragments import Piece, Segments, Share, shares_of
+from pretrain.optim.parameter_groups import Described, parameter_groups
+
+AVERAGE: Final = "ema"  # the averaged weights in a tensor's state
+
+
+class ShardedOptimizer(torch.optim.Optimizer):
+    """An optimizer over whole parameters, or over what `place` says.
+
+    Attributes:
+        found_inf: None, or fp32 [] where the tensors lie: 1.0 to leave weights and state, step counts too, as they are.
+    """
+
+    found_inf: Tensor | None = None
+
+    # PyTorch's, without its wrapper that imports the compiler: 1.5 s of every start.
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+    def __init__(self, parameters: list[Described], config: OptimConfig):
+        self._ema = config.ema
+        self._shapes = {p.name: p.shape for p in parameters}
+        self._shares: dict[Tensor, Share] = {
+            p.parameter: Share([[Piece(p.name, 0, p.parameter.numel(), 0)]]) for p in parameters
+        }
+        self._segments: dict[tuple[Tensor, ...], Segments] = {}
+        # By `fused`, PyTorch knows that step counts lie on the device, also when it loads them.
+        defaults = {"lr": config.lr, "betas": config.betas, "eps": config.eps, "fused": True}
+        super().__init__(parameter_groups(parameters, config), defaults)
+
+    def place(self, tensors: Sequence[tuple[Tensor, list[Piece]]]) -> None:
+        """Say which pieces of parameters the tensors hold that are stepped on from now on; a collective."""
+        shares = shares_of([pieces for _, pieces in tensors])
+        self._shares = {tensor: share for (tensor, _), share in zip(tensors, shares, strict=True)}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update the tensors that have gradients, and begin the state of all; a collective where parameters are cut."""
+        assert closure is None, "gradients come from DeepSpeed"
+        for group in self.param_groups:
+            self._prepare(group)
+            tensors = [tensor for tensor in group["params"] if tensor.grad is not None]
+            if tensors:
+                self.update(group, tensors)
+                if self._ema is not None:
+                    self._average(tensors, self._ema)
+
+    @abstractmethod
+    def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
+        """Update tensors of a group by their gradients."""
+
+    def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """Names of the state beside averaged weights: "step", and tensors like the weights, zero at first."""
+        return "step", "exp_avg", "exp_avg_sq"
+
+    def _prepare(self, group: dict[str, Any]) -> None:
+        """Begin what is missing, and drop what another optimizer, or a setting that has changed, has left behind."""
+        wanted = (*self.state_names(group), *([AVERAGE] if self._ema is not None else []))
+        for tensor in group["params"]:
+            state = self.state[tensor]
+            for name in state.keys() - set(wanted):
+                del state[name]
+            for name in wanted:
+                if name in state:
+                    continue
+                if name == AVERAGE:
+                    state[name] = tensor.detach().clone()
+                else:
+                    state[name] = tensor.new_zeros(()) if name == "step" else torch.zeros_like(tensor)
+
+    def _state(self, tensors: list[Tensor], name: str) -> list[Tensor]:
+        return [self.state[tensor][name] for tensor in tensors]
+
+    def segments(self, tensors: list[Tensor]) -> Segments:
+        """The pieces of parameters in these tensors."""
+        key = tuple(tensors)
+        if key not in self._segments:
+            numels = {name: shape.numel() for name, shape in self._shapes.items()}
+            self._segments[key] = Segments([self._shares[t] for t in tensors], numels, tensors[0].device)
+        return self._segments[key]
+
+    def adam(self, group: dict[str, Any], tensors: list[Tensor], to: list[Tensor], lr: float, decay: float) -> None:
+        """AdamW (Loshchilov and Hutter, 2019) by the gradients of `tensors`, on `to`."""
+        adamw(
+            to,
+            gradients(tensors),
+            self._state(tensors, "exp_avg"),
+            self._state(tensors, "exp_avg_sq"),
+            [],
+            self._state(tensors, "step"),
+            fused=True,
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=lr,
+            weight_decay=decay,
+            eps=group["eps"],
+            maximize=False,
+        )
+
+    def adam_directions(self, group: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
+        """Adam's step without a learning rate: m / (sqrt(v) + eps), both corrected for their bias; 0 if skipped."""
+        directions = [torch.zeros_like(tensor) for tensor in tensors]
+        self.adam(group, tensors, directions, lr=-1.0, decay=0.0)
+        return directions
+
+    def descend(self, tensors: list[Tensor], directions: list[Tensor], lr: float, decay: float = 0.0) -> None:
+        """w - lr * (direction + decay * w)."""
+        self._sgd(tensors, directions, lr=lr, weight_decay=decay)
+
+    def momentum_directions(self, tensors: list[Tensor], momentum: float) -> list[Tensor]:
+        """Nesterov's momentum: g + momentum * m, where m is momentum * m + g; 0 if skipped."""
+        directions = [torch.zeros_like(tensor) for tensor in tensors]
+        buffers = self._state(tensors, "momentum_buffer")
+        self._sgd(directions, gradients(tensors), buffers, lr=-1.0, momentum=momentum, nesterov=True)
+        return directions
+
+    def _average(self, tensors: list[Tensor], decay: float) -> None:
+        """Polyak averaging: average - (1 - decay) * (average - w), which is what this kernel computes of -w."""
+        averages = self._state(tensors, AVERAGE)
+        self._sgd(averages, tensors, lr=1 - decay, weight_decay=1.0, maximize=True)
+
+    def _sgd(
+        self,
+        to: list[Tensor],
+        by: list[Tensor],
+        buffers: list[Tensor] | None = None,
+        *,
+        lr: float,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        sgd(
+            to,
+            by,
+            buffers or [None] * len(to),  # type: ignore[arg-type]
+            fused=True,
+            found_inf=self.found_inf,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            lr=lr,
+            dampening=0.0,
+            nesterov=nesterov,
+            maximize=maximize,
+        )
+
+
+def gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Those of tensors that have one."""
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]

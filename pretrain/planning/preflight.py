@@ -1,0 +1,124 @@
+"""Preflight checks of a run: fail before any process starts and before a job waits in a queue.
+
+CHECKS is the one list of them: `train`, `launch`, `study` and `doctor` use it. The checks of a node are in
+pretrain.planning.node_checks.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_prep.errors import UserError, working_directory
+from pretrain.checkpoint import Checkpoint, committed, read, verify
+from pretrain.config import Config
+from pretrain.config.mlflow_address import address_problem, missing_driver
+from pretrain.config.run import TrackConfig
+from pretrain.data.training_sources import check_run, open_sources
+from pretrain.guards.resume_rules import check_fits
+from pretrain.guards.saved_state import state_problem
+from pretrain.run.folder import RunFolder
+from pretrain.tracking.tracking_target import resolve_target
+
+
+class PreflightCheck(NamedTuple):
+    """A check of a config. run: raises UserError with what is wrong and what to do. sound: the result otherwise."""
+
+    name: str
+    run: Callable[[Config, int], Any]
+    sound: str
+
+
+def check_start(config: Config, world_size: int) -> None:
+    """Make all checks for a run of this many processes.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    for check in CHECKS:
+        check.run(config, world_size)
+
+
+def check_resume(config: Config) -> Checkpoint | None:
+    """The checkpoint of the run folder from which the run resumes, unless run.resume is never or names one.
+
+    Raises:
+        UserError: if the run cannot resume from it.
+    """
+    if config.run.resume not in ("auto", "required"):
+        return None
+    for _, path in committed(RunFolder(config.run.dir).checkpoints):
+        if verify(path, sizes_only=True) or state_problem(read(path)):
+            continue  # the run reports it, and resumes from an older one
+        try:
+            check_fits(config, found := read(path), open_sources(config.data))
+            return found
+        except UserError:
+            if verify(path) is None:  # a damaged one decides nothing
+                raise
+    return None
+
+
+def _check_named_checkpoint(config: Config) -> None:
+    """Find a run.resume that names no folder. A run that already has checkpoints does not need it."""
+    resume = config.run.resume
+    is_named = resume not in ("auto", "required", "never")
+    if is_named and not Path(resume).is_dir() and not _has_checkpoints(config):
+        where = f"{resume}{working_directory(resume)}"
+        raise UserError(f"run.resume: no checkpoint folder {where}. Name RUN/checkpoints/step-N, or write auto.")
+
+
+def check_tracking(track: TrackConfig) -> None:
+    """Check the address of MLflow; the config or MLFLOW_TRACKING_URI gives it. A server that is down is no error.
+
+    Raises:
+        UserError: if MLflow can never be reached there.
+    """
+    address, _ = resolve_target(track.uri, track.experiment)
+    problem = address_problem(address) or missing_driver(address)
+    if problem and os.environ.get("MLFLOW_TRACKING_URI"):
+        raise UserError(f"MLFLOW_TRACKING_URI: {problem}")
+    if problem:
+        raise UserError(f"track.uri: {problem}")
+
+
+def check_model(config: Config) -> None:
+    """Find what is wrong with model.config, or with the folder model.init where the run still has to begin with it.
+
+    Weights are not read: the run itself finds damage within them.
+
+    Raises:
+        UserError: saying what is wrong.
+    """
+    begins_with_weights = config.model.init is not None and not _has_begun(config)
+    if config.model.arch != "auto" and not begins_with_weights:
+        return
+    from pretrain.model.encoder_shape import EncoderShape
+    from pretrain.model.model_description import describe
+    from pretrain.model.pretrained_init import check_folder  # imports torch, which takes seconds
+
+    data = open_sources(config.data)
+    description = describe(config, data.tokenizer)
+    if config.model.init is not None:
+        check_folder(config.model.init, EncoderShape(**description), data.tokenizer_path)
+
+
+def _has_begun(config: Config) -> bool:
+    """Whether the run, or one of its seeds, goes on from a checkpoint, or may from a copy elsewhere."""
+    goes_on = config.run.resume not in ("auto", "never") or config.checkpoint.remote is not None
+    return goes_on or _has_checkpoints(config)
+
+
+def _has_checkpoints(config: Config) -> bool:
+    """Whether the run folder, or that of one of its seeds, has a checkpoint."""
+    return any(committed(RunFolder(run).checkpoints) for run in (config.run.dir, *config.run.dir.glob("seed-*")))
+
+
+CHECKS = (
+    PreflightCheck("address", lambda config, _: check_tracking(config.track), "MLflow can use it"),
+    PreflightCheck("run.resume", lambda config, _: _check_named_checkpoint(config), "no checkpoint is missing"),
+    PreflightCheck("batch and data", check_run, "the data sets go together, and the batch fits them"),
+    PreflightCheck("checkpoint", lambda config, _: check_resume(config), "nothing prevents a start or a resume"),
+    PreflightCheck("model", lambda config, _: check_model(config), "it can be built, and its first weights fit"),
+)
+"""All checks, in the order in which they are made."""

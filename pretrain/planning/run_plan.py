@@ -1,0 +1,273 @@
+"""What a run will need and do, before it is started: memory of a GPU, tokens, operations, and how large a micro-batch
+fits."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.format.shard_format import TokenizerInfo
+from pretrain.config import Config
+from pretrain.data.batch import max_documents
+from pretrain.data.packing import SPECIALS_PER_PIECE
+from pretrain.data.phases import Stage, stages_of
+from pretrain.data.row_filling import Filling, fillings
+from pretrain.data.training_sources import Sources
+from pretrain.masking.rows import Objective
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.model.activation_memory import Sizes, Streams, activations, parameter_sizes
+from pretrain.model.encoder_shape import EncoderShape, encoder_shape
+from pretrain.model.flops import step_flops
+from pretrain.objectives.choose_objective import objective_of, rate_at
+from pretrain.planning.training_memory import Item, batch_bytes, element_size, pass_items, peak, states
+
+_RATES = 101  # steps at which a mask rate that changes is looked at
+_SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A stage of the run.
+
+    Attributes:
+        steps: of this stage. tokens: real ones, specials included, padding left out.
+        flops: operations that the model needs for them; None if not known.
+        micro_batch_size: rows of a process and pass. accumulation: passes a step.
+        memory: of one process.
+    """
+
+    steps: int
+    seq_len: int
+    global_batch_size: int
+    micro_batch_size: int
+    accumulation: int
+    tokens: float
+    flops: float | None
+    memory: tuple[Item, ...]
+
+    @property
+    def device_bytes(self) -> int:
+        """The most on a GPU at once."""
+        return peak(self.memory)
+
+    @property
+    def host_bytes(self) -> int:
+        """In the host's memory, for each process."""
+        return sum(item.host for item in self.memory)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run on so many processes; `epochs` by data set, None where there are no data.
+
+    activations_known: whether activations are part of the memory; they are not for `arch: auto`.
+    """
+
+    processes: int
+    parameters: int
+    stages: tuple[StagePlan, ...]
+    epochs: dict[str, float] | None
+    activations_known: bool
+
+    @property
+    def largest(self) -> StagePlan:
+        """The stage that needs the most memory."""
+        return max(self.stages, key=lambda stage: stage.device_bytes)
+
+    def fits(self, capacity: int | None) -> bool | None:
+        """Whether it fits into so many bytes of a GPU; None if that is not known."""
+        if capacity is None or (not self.activations_known and self.largest.device_bytes <= capacity):
+            return None
+        return self.largest.device_bytes <= capacity
+
+    @property
+    def tokens(self) -> float:
+        return sum(stage.tokens for stage in self.stages)
+
+    @property
+    def flops(self) -> float | None:
+        known = [stage.flops for stage in self.stages if stage.flops is not None]
+        return sum(known) if known else None
+
+
+class Planner:
+    """Plans a configuration, and changed ones, for the same vocabulary and data.
+
+    Args:
+        sources: the data, or None where there are none: rows are then full, with a document each.
+        vocab_size: of the tokenizer, where there are no data.
+
+    Raises:
+        UserError: for a model or an objective that cannot be.
+    """
+
+    def __init__(self, config: Config, sources: Sources | None, vocab_size: int | None = None):
+        self._sources = sources
+        self._tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
+        self._config = config
+        self._shape: EncoderShape | None = None
+        if config.model.arch == "auto":
+            self._sizes = _sizes_of_auto(config, self._tokenizer)
+        else:
+            self._shape = encoder_shape(config, self._tokenizer)
+            self._sizes = parameter_sizes(self._shape)
+        self._objective: Objective = objective_of(config, Vocabulary.of(self._tokenizer), config.run.seed, "train")
+        self._filled: dict[int, list[Filling]] = {}
+
+    def plan(self, processes: int, config: Config | None = None) -> Plan:
+        """The run on so many processes; `config` differs from the planner's in how it is computed alone.
+
+        Raises:
+            UserError: if a batch does not divide over the processes.
+        """
+        config = config or self._config
+        stages = stages_of(config, processes)
+        ends = [*(stage.after_step for stage in stages[1:]), config.train.steps]
+        counts = [max(0, min(end, config.train.steps) - s.after_step) for s, end in zip(stages, ends, strict=True)]
+        planned = [self._stage(config, s, n, processes) for s, n in zip(stages, counts, strict=True) if n]
+        epochs = self._epochs(stages, counts) if self._sources else None
+        return Plan(processes, self._sizes.total, tuple(planned), epochs, self._shape is not None)
+
+    def device_bytes(self, config: Config, processes: int) -> int:
+        """The most that a GPU needs in any stage."""
+        return max(peak(self.memory(config, stage, processes)) for stage in stages_of(config, processes))
+
+    def memory(self, config: Config, stage: Stage, processes: int) -> tuple[Item, ...]:
+        """Of one process in a stage."""
+        rows, seq_len = stage.shape.micro, stage.seq_len
+        slots, predictions = rows * seq_len, rows * self._objective.slots(seq_len)
+        data = stage.shape.accumulation * batch_bytes(slots, predictions, max_documents(rows, seq_len))
+        found = states(config, self._sizes, processes)
+        if self._shape is None:
+            return (*found, Item("batches", data))
+        train = config.train
+        half = train.precision != "fp32"
+        streams = Streams(
+            slots,
+            predictions,
+            seq_len,
+            element_size(train.precision),
+            fused=train.fused_kernels,
+            checkpointing=train.activation_checkpointing,
+            masked=not half or bool(self._shape.dropout) or self._shape.hidden // self._shape.heads % 8 != 0,
+        )
+        return (*found, *pass_items(activations(self._shape, streams), self._sizes, config, data))
+
+    def _stage(self, config: Config, stage: Stage, steps: int, processes: int) -> StagePlan:
+        tokens, flops = self._of_row(config, stage)
+        rows = steps * stage.shape.rows
+        shape = stage.shape
+        return StagePlan(
+            steps,
+            stage.seq_len,
+            shape.rows,
+            shape.micro,
+            shape.accumulation,
+            rows * tokens,
+            None if flops is None else rows * flops,
+            self.memory(config, stage, processes),
+        )
+
+    def _of_row(self, config: Config, stage: Stage) -> tuple[float, float | None]:
+        """(tokens, operations) of a row, on average."""
+        rate = float(np.mean([rate_at(config, int(s)) for s in np.linspace(0, config.train.steps - 1, _RATES)]))
+        tokens, flops = 0.0, 0.0
+        for share, lengths, rows in self._rows(stage.seq_len):
+            tokens += share * float(lengths.sum()) / rows
+            if self._shape:
+                predictions = round(rate * float((lengths - SPECIALS_PER_PIECE).sum()))
+                flops += share * step_flops(self._shape, lengths, predictions) / rows
+        return tokens, flops if self._shape else None
+
+    def _rows(self, seq_len: int) -> list[tuple[float, NDArray[np.int64], int]]:
+        """(share of the rows, lengths of documents, rows that these fill) of each source."""
+        if self._sources is None:
+            return [(1.0, np.array([seq_len]), 1)]
+        return [(found.share, found.lengths, found.rows) for found in self._fillings(seq_len)]
+
+    def _fillings(self, seq_len: int) -> list[Filling]:
+        assert self._sources is not None
+        if seq_len not in self._filled:
+            self._filled[seq_len] = fillings(self._config.data, self._sources, seq_len)
+        return self._filled[seq_len]
+
+    def _epochs(self, stages: Sequence[Stage], counts: Sequence[int]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for stage, steps in zip(stages, counts, strict=True):
+            for source in self._fillings(stage.seq_len):
+                read = steps * stage.shape.rows * source.share / source.epoch_rows
+                found[source.name] = found.get(source.name, 0.0) + read
+        return found
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A change of the configuration, in its own words, with the largest micro-batch that fits; None if none does."""
+
+    change: str
+    micro_batch_size: int | None
+    device_bytes: int
+
+
+def choices(planner: Planner, config: Config, processes: int, room: int) -> list[Choice]:
+    """What fits into `room` bytes: with the configuration as it is, and with each of what saves memory."""
+    return [_choice(planner, changed, change, processes, room) for change, changed in _changes(config)]
+
+
+def _choice(planner: Planner, config: Config, change: str, processes: int, room: int) -> Choice:
+    needed = 0
+    for micro in _micro_batch_sizes(config, processes):
+        needed = planner.device_bytes(_with(config, train={"micro_batch_size": micro}), processes)
+        if needed <= room:
+            return Choice(change, micro, needed)
+    return Choice(change, None, needed)
+
+
+def _micro_batch_sizes(config: Config, processes: int) -> list[int]:
+    """Those that every stage can have, largest first."""
+    if any(stage.micro_batch_size for stage in config.curriculum):  # each stage has its own: only the first changes
+        rows = [config.train.global_batch_size // processes]
+    else:
+        rows = [stage.global_batch_size // processes for stage in config.stages]
+    return [micro for micro in range(min(rows), 0, -1) if all(count % micro == 0 for count in rows)]
+
+
+def _changes(config: Config) -> Iterator[tuple[str, Config]]:
+    yield "as it is", config
+    native = config.model.arch != "auto"
+    if native and not config.train.activation_checkpointing:
+        yield "train.activation_checkpointing=true", _with(config, train={"activation_checkpointing": True})
+    for stage in (1, 2, 3):
+        if config.zero.stage < stage and not (stage == 3 and config.train.compile):
+            yield f"zero.stage={stage}", _with(config, zero={"stage": stage})
+            if native:
+                both = _with(config, zero={"stage": stage}, train={"activation_checkpointing": True})
+                yield f"zero.stage={stage} train.activation_checkpointing=true", both
+    if config.zero.stage and config.zero.offload == "none":
+        yield "zero.offload=cpu", _with(config, zero={"offload": "cpu"})
+
+
+def _with(config: Config, **sections: dict[str, Any]) -> Config:
+    values = config.model_dump(mode="json", exclude_unset=True)
+    return Config.model_validate(values | {name: values.get(name, {}) | new for name, new in sections.items()})
+
+
+def _unknown(vocab_size: int) -> TokenizerInfo:
+    """A tokenizer of which the size alone is known."""
+    return TokenizerInfo("", {}, vocab_size, _SPECIAL_IDS, sorted(_SPECIAL_IDS.values()), "##")
+
+
+def _sizes_of_auto(config: Config, tokenizer: TokenizerInfo) -> Sizes:
+    """Of any model of transformers, which is made without weights for it."""
+    import torch
+
+    from pretrain.model.build import build
+    from pretrain.model.model_description import describe
+    from pretrain.optim.parameter_groups import described
+
+    with torch.device("meta"):
+        found = described(build(describe(config, tokenizer), seed=0))
+    kinds = ("matrix", "filter", "embedding", "vector")
+    return Sizes({kind: tuple(p.parameter.numel() for p in found if p.kind == kind) for kind in kinds})

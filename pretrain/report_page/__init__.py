@@ -1,1 +1,0 @@
-"""`maskwright report`: a run as one HTML page."""

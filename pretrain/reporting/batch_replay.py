@@ -1,0 +1,186 @@
+"""The batch that a run trained on at a step, made again from its journal, its config and the shards alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import UserError
+from data_prep.reading.folder_kinds import require_run
+from data_prep.reading.typed_values import typed
+from data_prep.reading.untrusted_files import cannot_read, read_json, unusable
+from pretrain.checkpoint.identity import batch_settings, differences, identity_of, of_batches
+from pretrain.config import Config, load_config
+from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data.batch_view import RowArrays, rows_of
+from pretrain.data.mixture import MixturePosition
+from pretrain.data.phases import Stage, stage_at, stages_of
+from pretrain.data.training_sources import Sources, open_sources, training_loader
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.run.environment_file import read_environment
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Entry, read_step
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A global batch, or one rank's share of it.
+
+    step, metrics: as the journal has them.
+    position, names: where the global batch begins in the stream of each data set, and what they are called.
+    first_row: number of the first of `rows` in the global batch.
+    checksum: of the whole global batch, see pretrain.data.batch_checksum.
+    checksum_matches: whether the journal has the same.
+    replaced: tokens that stood in for damaged ones, when it was trained on and now.
+    tokenizer: the folder with the run's tokenizer.
+    """
+
+    step: int
+    metrics: dict[str, float]
+    position: MixturePosition
+    names: tuple[str, ...]
+    rows: RowArrays
+    first_row: int
+    checksum: int
+    checksum_matches: bool
+    replaced: tuple[int, int]
+    vocabulary: Vocabulary
+    tokenizer: Path
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The journal's record of a training step's batch."""
+
+    position: dict[str, Any]
+    seq_len: int
+    rows: int
+    mask_rate: float
+    checksum: int
+    replaced: int
+    settings: str
+
+
+def replay(run: Path, step: int, rank: int | None = None) -> Replayed:
+    """The batch of a step: of the whole run, or of one of the processes that it last ran on.
+
+    Raises:
+        UserError: if there is no such run, step or rank, or the data set is gone or another.
+    """
+    folder = RunFolder(run)
+    require_run(run)
+    config = load_config(folder.config)
+    entry = _entry(folder, step)
+    batch = _checked(folder, entry.batch or {})
+    data = _open_data(config, folder, batch["settings"])
+    position = MixturePosition.from_json(batch["position"])
+    stages = stages_of(config, world_size=1)  # how a run is spread does not change its batches
+    _check_stage(folder, step, stages, batch)
+    loader = training_loader(config, data, stages, rank=0, rate=batch["mask_rate"])
+    try:
+        batches = loader.step(step - 1, position).batches
+    finally:
+        loader.close()
+    checksum = sum(batch_checksum(batch) for batch in batches)
+    rows = rows_of(batches, config.causal)
+    share = _share(len(rows), folder, rank)
+    return Replayed(
+        step=step,
+        metrics=entry.metrics,
+        position=position,
+        names=data.names,
+        rows=rows.rows(share.start, share.stop),
+        first_row=share.start,
+        checksum=checksum,
+        checksum_matches=checksum == batch["checksum"],
+        replaced=(batch["replaced"], sum(made.n_replaced for made in batches)),
+        vocabulary=Vocabulary.of(data.tokenizer),
+        tokenizer=folder.tokenizer,
+    )
+
+
+def _entry(folder: RunFolder, step: int) -> Entry:
+    try:
+        entry, steps = read_step(folder.journal, step)
+    except FileNotFoundError:
+        raise UserError(f"{folder.path} has no journal.jsonl; the run has not done a step yet") from None
+    except OSError as error:
+        raise cannot_read(folder.journal, error) from None
+    if entry is None:
+        raise UserError(f"{folder.journal} has no step {step}; it has {_ranges(steps)}")
+    return entry
+
+
+def _checked(folder: RunFolder, batch: dict[str, Any]) -> dict[str, Any]:
+    """The journal's record of a batch; raises UserError if training does not write such a record."""
+    try:
+        typed(_Batch, batch)
+        MixturePosition.from_json(batch["position"])
+    except ValueError as error:
+        raise unusable(folder.journal, f"of the step's batch, {error}") from None
+    return batch
+
+
+def _check_stage(folder: RunFolder, step: int, stages: Sequence[Stage], batch: dict[str, Any]) -> None:
+    stage, _ = stage_at(stages, step - 1)
+    then, now = (batch["rows"], batch["seq_len"]), (stage.shape.rows, stage.seq_len)
+    if then != now:
+        raise UserError(
+            f"{folder.path} cannot be replayed: step {step} had {then[0]} rows of {then[1]} slots, and by config.yaml "
+            f"it has {now[0]} of {now[1]}; restore data.seq_len, train.global_batch_size or curriculum"
+        )
+
+
+def _ranges(steps: list[int]) -> str:
+    """Increasing numbers in words: "steps 1 to 4, 7"."""
+    ranges: list[list[int]] = []
+    for step in steps:
+        if ranges and step == ranges[-1][1] + 1:
+            ranges[-1][1] = step
+        else:
+            ranges.append([step, step])
+    parts = [f"{first} to {last}" if last > first else f"{first}" for first, last in ranges]
+    return f"{'steps' if len(steps) > 1 else 'step'} {', '.join(parts)}" if parts else "none"
+
+
+def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
+    """The run's data sets.
+
+    Raises:
+        UserError: if they are not there, or they or the settings are not those of the step.
+    """
+    data = open_sources(config.data)
+    if batch_settings(config, data) != settings:
+        then, now = of_batches(_newest_identity(folder)), of_batches(identity_of(config, data, 0))
+        changed = "; ".join(differences(then, now).values()) if then else ""
+        raise UserError(
+            f"{folder.path} cannot be replayed: {changed or 'its settings were others at that step'}; "
+            "restore the data set, the settings or the version of Maskwright that it was trained with"
+        )
+    return data
+
+
+def _newest_identity(folder: RunFolder) -> dict[str, Any]:
+    """What the newest readable checkpoint says that the run's batches depend on; nothing if there is none."""
+    for manifest in sorted(folder.checkpoints.glob("step-????????/manifest.json"), reverse=True):
+        try:
+            state = read_json(manifest, dict[str, Any], nan=True).get("state")
+        except UserError:
+            continue
+        if isinstance(state, dict) and isinstance(identity := state.get("identity"), dict):
+            return identity
+    return {}
+
+
+def _share(rows: int, folder: RunFolder, rank: int | None) -> range:
+    """A rank's rows of the global batch; all without a rank."""
+    if rank is None:
+        return range(rows)
+    processes = (read_environment(folder.environment) or {}).get("processes")
+    if processes is None:
+        raise UserError(f"{folder.environment} does not tell the number of processes; omit --rank")
+    if not 0 <= rank < processes:
+        ranks = "rank 0" if processes == 1 else f"ranks 0 to {processes - 1}"
+        raise UserError(f"{folder.path} was trained with {ranks}; there is no rank {rank}")
+    mine = rows // processes
+    return range(rank * mine, (rank + 1) * mine)

@@ -1,0 +1,119 @@
+"""The curves of the page: few enough points for any browser, whatever the length of the run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pretrain.run.journal_table import Floats, Measured, Series, smooth, thinned
+
+BUCKETS = 800
+_SHORTEST_WINDOW = 9  # steps: a single batch says little
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart: a metric, and how it is drawn: "raw" faint, "smooth" strong, "points" with dots."""
+
+    metric: str
+    label: str
+    style: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of lines that share an axis; `unit` says how values are written, `log` whether that suits it best."""
+
+    title: str
+    unit: str
+    lines: tuple[Line, ...]
+    log: bool = False
+
+
+def _averaged(title: str, unit: str, metric: str, log: bool = False) -> Chart:
+    return Chart(title, unit, (Line(metric, "each step", "raw"), Line(metric, "average", "smooth")), log)
+
+
+CHARTS = (
+    Chart(
+        "Loss",
+        "nats",
+        (
+            Line("train/loss", "training, each step", "raw"),
+            Line("train/loss", "training, average", "smooth"),
+            Line("eval/loss", "held-out", "points"),
+            Line("eval/ema_loss", "held-out, averaged weights", "points"),
+        ),
+    ),
+    Chart(
+        "Masked accuracy",
+        "share",
+        (
+            Line("train/masked_accuracy", "training, each step", "raw"),
+            Line("train/masked_accuracy", "training, average", "smooth"),
+            Line("eval/masked_accuracy", "held-out", "points"),
+        ),
+    ),
+    Chart("Learning rate", "number", (Line("train/learning_rate", "learning rate", "line"),)),
+    _averaged("Gradient norm", "number", "train/grad_norm", log=True),
+    _averaged("Real tokens a second", "count", "speed/tokens_per_second"),
+    _averaged("Model FLOPs utilization", "share", "speed/mfu"),
+    _averaged("Waiting for data", "share", "speed/data_wait"),
+    Chart("Mask rate", "share", (Line("train/mask_rate", "mask rate", "line"),)),
+    Chart("Sequence length", "count", (Line("data/seq_len", "slots of a row", "line"),)),
+)
+_ONLY_IF_IT_CHANGES = ("train/mask_rate", "data/seq_len")
+
+
+def charts_of(measured: Measured) -> list[dict[str, Any]]:
+    """The charts of what was measured, as JSON values."""
+    found = []
+    for chart in CHARTS:
+        lines = [made for line in chart.lines if (made := _line(measured, line))]
+        if lines:
+            found.append({"title": chart.title, "unit": chart.unit, "log": chart.log, "lines": lines})
+    return found
+
+
+def _line(measured: Measured, line: Line) -> dict[str, Any] | None:
+    series = measured.series(line.metric)
+    if not np.isfinite(series.values).any():
+        return None
+    if line.metric in _ONLY_IF_IT_CHANGES and np.ptp(series.values[np.isfinite(series.values)]) == 0:
+        return None
+    if line.style == "smooth":
+        if len(series.steps) < 20:
+            return None
+        series = Series(series.steps, averaged(series.values))
+    return line_of(line.label, line.style, thinned(*series, BUCKETS))
+
+
+def line_of(label: str, style: str, points: Series, **more: Any) -> dict[str, Any]:
+    """A line of a chart. `more`: what chart.js knows beside that, such as low and high of a band."""
+    return {"label": label, "style": style, "x": points.steps.tolist(), "y": rounded(points.values)} | more
+
+
+def averaged(values: Floats) -> Floats:
+    """The average that the page shows of a noisy metric, in curves and in numbers: over a fiftieth of all steps."""
+    return smooth(values, max(_SHORTEST_WINDOW, len(values) // 50))
+
+
+def axes_of(measured: Measured) -> dict[str, list[float]]:
+    """At some steps, from 0 on, the real tokens and the hours of training up to them, what was done again left out."""
+    kept = measured.kept
+    steps = measured.steps[kept]
+    tokens, seconds = np.cumsum(measured.tokens[kept]), np.cumsum(measured.seconds[kept])
+    if not len(kept) or not tokens[-1] or not seconds[-1]:
+        return {}
+    some = np.unique(np.linspace(0, len(kept) - 1, BUCKETS).astype(int))
+    begin = max(0, int(steps[0]) - 1)
+    return {
+        "step": [begin, *steps[some].tolist()],
+        "tokens": [0, *np.round(tokens[some]).tolist()],
+        "hours": [0, *rounded(seconds[some] / 3600)],
+    }
+
+
+def rounded(values: Floats) -> list[float]:
+    """To five digits: more than a screen shows."""
+    return [float(f"{value:.5g}") for value in values.tolist()]

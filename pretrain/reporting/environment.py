@@ -1,0 +1,132 @@
+"""What a run ran on, for environment.json; no environment variables but Slurm's job, as others may hold secrets."""
+
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from data_prep.errors import UserError
+from data_prep.files import write_json
+from data_prep.reading.typed_values import typed
+from data_prep.reading.untrusted_files import read_json
+from data_prep.urls import redact
+from pretrain.distributed.rank_agreement import all_gather_json
+from pretrain.planning.node_checks import ask
+from pretrain.run.environment_file import MAX_ENVIRONMENT_BYTES
+
+_PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
+_SLURM = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_NODELIST",
+    "SLURM_RESTART_COUNT",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+)
+_EARLIER_STARTS = 20
+
+
+def gather_environment() -> dict[str, Any]:
+    """Packages, command, devices and topology of all processes, as JSON values; a collective."""
+    own = describe_host(first=os.environ.get("LOCAL_RANK", "0") == "0")
+    everyone = all_gather_json(own)
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "git_commit": git_commit(),
+        "git_changes": bool(_output("git", "status", "--porcelain")),
+        "command": redact(shlex.join(sys.orig_argv)),
+        "slurm": {name: os.environ[name] for name in _SLURM if name in os.environ},
+        "processes": len(everyone),
+        "threads": torch.get_num_threads(),
+        "backend": dist.get_backend(),
+        "cuda": _cuda(),
+        "hosts": by_host(everyone),
+    }
+
+
+def describe_host(first: bool) -> dict[str, Any]:
+    """The machine of this process; its GPUs and how they are connected are asked for by the `first` process alone."""
+    found: dict[str, Any] = {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": psutil.cpu_count(logical=False),
+        "threads": psutil.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+    }
+    if first and torch.cuda.is_available():
+        properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        found["gpus"] = [{"name": p.name, "memory_gb": round(p.total_memory / 1e9, 1)} for p in properties]
+        drivers = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+        found["driver"] = drivers.splitlines()[0] if drivers else None
+        found["topology"] = _output("nvidia-smi", "topo", "-m")
+    return found
+
+
+def by_host(everyone: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What each rank found out, put together: one entry for each host, with its ranks."""
+    hosts: dict[str, dict[str, Any]] = {}
+    for rank, found in enumerate(everyone):
+        host = hosts.setdefault(found["host"], {"host": found["host"], "ranks": []})
+        host["ranks"].append(rank)
+        host.update(found)
+    return list(hosts.values())
+
+
+def record_environment(path: Path, now: dict[str, Any], steps_done: int) -> None:
+    """Write environment.json: this start of the run, and in `earlier_starts` the ones before it, the newest first."""
+    try:
+        before = read_json(path, dict[str, Any], MAX_ENVIRONMENT_BYTES)
+        earlier = [before, *typed(list[dict[str, Any]], before.pop("earlier_starts", []))][:_EARLIER_STARTS]
+    except (UserError, ValueError):  # none yet, or damaged, which is no reason not to train
+        earlier = []
+    write_json(path, {"after_step": steps_done, **now, "earlier_starts": earlier})
+
+
+def git_commit() -> str | None:
+    """The commit of the working folder, if it is in a git checkout."""
+    return _output("git", "rev-parse", "HEAD")
+
+
+def _cuda() -> dict[str, Any]:
+    if not torch.cuda.is_available():
+        return {}
+    nccl = torch.cuda.nccl.version() if dist.is_nccl_available() else ()
+    return {
+        "runtime": torch.version.cuda,
+        "nccl": ".".join(map(str, nccl)),
+        "cudnn": torch.backends.cudnn.version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _output(*command: str) -> str | None:
+    """The output of a program; None if it is not installed, or fails."""
+    answer = ask(*command)
+    return answer.text if answer and answer.works else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

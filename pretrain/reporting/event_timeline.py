@@ -1,0 +1,153 @@
+"""What happened to a run, and what its time went to, by its journal and its starts."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from pretrain.run.journal_table import Floats, Ints, Measured, evenly, last_of_each
+
+MOST_MARKS = 500  # of a kind on the page; more could not be told apart
+_MARKS = {
+    "skipped": "train/skipped",
+    "spike": "train/spike",
+    "checkpoint": "checkpoint/seconds",
+    "failed save": "checkpoint/failed",
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start of the run: the steps done before it, and when it was (Unix seconds; None if not known)."""
+
+    after_step: int
+    time: float | None
+
+
+@dataclass(frozen=True)
+class Break:
+    """Where training went back, or on after a pause.
+
+    kind: "restart", or "rollback" for one within a process, because of a spike.
+    after_step: the step from which it went on; reached: the last one before.
+    time: of its first step, Unix seconds; pause: seconds without a step before that.
+    repeated: seconds that had gone into steps which were done again.
+    """
+
+    kind: str
+    after_step: int
+    reached: int
+    time: float
+    pause: float
+    repeated: float
+
+
+def breaks_of(measured: Measured, starts: Sequence[Start]) -> list[Break]:
+    """Restarts and rollbacks, in order.
+
+    A step number that does not grow gives one away; a restart where no step was lost is known from `starts` alone, of
+    which all but the first are restarts.
+    """
+    lines = measured.trained
+    steps, times = measured.steps[lines], measured.times[lines]
+    seconds = measured.seconds[lines]
+    gone = np.ones(len(lines), dtype=bool)
+    gone[last_of_each(steps)] = False
+    at = {*(np.flatnonzero(np.diff(steps) <= 0) + 1).tolist(), *_clean_restarts(steps, times, starts)}
+    rollbacks = measured.columns.get("train/rollback_to", (np.zeros(0, np.int64), np.zeros(0)))[0]
+    found = []
+    for first in sorted(at):
+        inside = (lines[first - 1] < rollbacks) & (rollbacks < lines[first])
+        lost = np.flatnonzero(gone[:first] & (steps[:first] >= steps[first]))
+        gone[lost] = False  # they are this break's, and no later one's
+        found.append(
+            Break(
+                kind="rollback" if inside.any() else "restart",
+                after_step=int(steps[first]) - 1,
+                reached=int(steps[first - 1]),
+                time=float(times[first]),
+                pause=max(0.0, float(times[first] - times[first - 1] - seconds[first])),
+                repeated=float(seconds[lost].sum()),
+            )
+        )
+    return found
+
+
+def _clean_restarts(steps: Ints, times: Floats, starts: Sequence[Start]) -> set[int]:
+    """Where a start took up the run at the step at which it had been left."""
+    found = set()
+    for start in starts:
+        candidates = np.flatnonzero(steps == start.after_step + 1)
+        candidates = candidates[candidates > 0]
+        if start.after_step and start.time and len(candidates):
+            found.add(int(candidates[np.abs(times[candidates] - start.time).argmin()]))
+    return found
+
+
+def marks_of(measured: Measured, breaks: Sequence[Break]) -> dict[str, list[dict[str, Any]]]:
+    """What is marked in the curves, by kind: the step, and for breaks all that is known."""
+    found = {kind: [{"step": step} for step in _nonzero(measured, name)] for kind, name in _MARKS.items()}
+    for kind in ("restart", "rollback"):
+        found[kind] = [asdict(one) | {"step": one.after_step} for one in breaks if one.kind == kind]
+    return {kind: evenly(marks, MOST_MARKS) for kind, marks in found.items()}
+
+
+def _nonzero(measured: Measured, name: str) -> list[int]:
+    steps, values = measured.series(name)
+    return steps[(values != 0) | (name == "checkpoint/seconds")].tolist()
+
+
+def time_spent(measured: Measured, breaks: Sequence[Break], starts: Sequence[Start]) -> dict[str, float]:
+    """Seconds by what they went to; together, those from the run's first start, or else step, to the last line.
+
+    "training" is what steps that count took beside waiting for data. "elsewhere" is what nothing accounts for, such as
+    starting; a clock that was set back makes it 0.
+    """
+    lines = measured.trained
+    if not len(lines):
+        return {}
+    seconds, kept = measured.seconds, measured.kept
+    waits = np.nan_to_num(measured.on_lines("speed/data_wait"))[kept] * seconds[kept]
+    spent = {
+        "training": float((seconds[kept] - waits).sum()),
+        "waiting for data": float(waits.sum()),
+        "evaluation": _total(measured, "eval/seconds"),
+        "checkpoints": _total(measured, "checkpoint/seconds"),
+        "steps done again": float(seconds[lines].sum() - seconds[kept].sum()),
+        "between starts": sum(one.pause for one in breaks),
+    }
+    begin = float(measured.times[lines[0]] - seconds[lines[0]])
+    spent["before the first step"] = max(0.0, begin - started) if (started := _first_start(starts)) else 0.0
+    wall = float(measured.times.max()) - begin + spent["before the first step"]
+    return spent | {"elsewhere": max(0.0, wall - sum(spent.values()))}
+
+
+def _first_start(starts: Sequence[Start]) -> float | None:
+    return starts[0].time if starts and not starts[0].after_step else None
+
+
+def _total(measured: Measured, name: str) -> float:
+    return float(np.nansum(measured.on_lines(name)))
+
+
+def speeds(measured: Measured, spent: dict[str, float]) -> dict[str, float]:
+    """Real tokens in all, real tokens a second while steps ran and over all time, and the share of padding.
+
+    "goodput" is the share of all time since the run's first start that went into steps which count.
+    """
+    kept, wall = measured.kept, sum(spent.values())
+    seconds, tokens = measured.seconds[kept], measured.tokens[kept]
+    if not len(kept) or not seconds.sum() or not tokens.sum():
+        return {}
+    found = {
+        "tokens": float(tokens.sum()),
+        "tokens_per_second": float(tokens.sum() / seconds.sum()),
+        "tokens_per_second_overall": float(tokens.sum() / wall),
+        "padding": float(1 - tokens.sum() / measured.slots[kept].sum()),
+        "goodput": (spent["training"] + spent["waiting for data"]) / wall,
+        "data_wait": spent["waiting for data"] / float(seconds.sum()),
+    }
+    mfu = measured.on_lines("speed/mfu")[kept]
+    known = np.isfinite(mfu)
+    return found | ({"mfu": float(np.average(mfu[known], weights=seconds[known] + 1e-9))} if known.any() else {})

@@ -1,0 +1,181 @@
+"""All charts written as PNG files: a run, a data set, panels of lines. Only this module uses matplotlib."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from data_prep.files import atomic_writer
+from pretrain.run.journal_table import Measured, smooth, thinned
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Numbers = Sequence[float] | NDArray[Any]
+COLOURS = ("#1f6fb4", "#d9660d", "#2a8a4a", "#8a4fa8", "#b8323c", "#6b5b2a", "#12808a", "#b27700")
+_BLUE, _ORANGE, _GREEN, *_ = COLOURS
+_INK, _GREY, _GRID = "#222222", "#777777", "#e5e5e5"
+_BUCKETS = 1000  # of a line: more points do not show
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points, and the band from `low` to `high` around it. Style and marker are those of matplotlib."""
+
+    x: Numbers
+    y: Numbers
+    colour: str
+    label: str = ""
+    style: Any = "-"
+    marker: str = ""
+    width: float = 1.4
+    alpha: float = 0.9
+    band: tuple[Numbers, Numbers] | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines that share two axes. `axes`: keywords of matplotlib's `Axes.set`, such as xlabel or ylim."""
+
+    lines: Sequence[Line]
+    title: str = ""
+    axes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def draw_panels(
+    panels: Sequence[Sequence[Panel]], path: Path, size: tuple[float, float], legend_columns: int = 3, **layout: Any
+) -> None:
+    """Write rows of panels, with one legend below them.
+
+    Args:
+        size: inches of width and height, without the legend.
+        layout: keywords of matplotlib's `Figure.subplots`, such as sharey.
+    """
+    labels = {line.label for row in panels for panel in row for line in panel.lines if line.label}
+    figure = new_figure(size[0], size[1] + 0.22 * -(-len(labels) // legend_columns))
+    every = figure.subplots(len(panels), len(panels[0]), squeeze=False, **layout)
+    for axes, panel in zip(every.flatten(), (panel for row in panels for panel in row), strict=True):
+        _draw_panel(axes, panel)
+    known: dict[str, Any] = {}
+    for axes in figure.axes:
+        known |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if known:
+        figure.legend(
+            known.values(), known, loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=8
+        )
+    save_png(figure, path)
+
+
+def draw_run(measured: Measured, path: Path, title: str) -> None:
+    """Write the curves of a run: training loss, held-out loss if there is one, learning rate and tokens a second."""
+    steps, losses = measured.series("train/loss")
+    average = thinned(steps, smooth(losses, len(losses) // 50), _BUCKETS)
+    held_out, of_average = measured.series("eval/loss"), measured.series("eval/ema_loss")
+    rate, speed = measured.series("train/learning_rate"), measured.series("speed/tokens_per_second")
+    lines = [
+        Line(*thinned(steps, losses, _BUCKETS), _BLUE, width=0.8, alpha=0.25),
+        Line(*average, _BLUE, "training loss", width=1.8),
+    ]
+    if len(held_out.steps):
+        lines.append(Line(*held_out, _ORANGE, f"held-out loss (last: {held_out.values[-1]:.3f})", marker="o"))
+    if len(of_average.steps):
+        lines.append(Line(*of_average, _GREEN, "held-out loss of averaged weights"))
+    panels = [
+        Panel(lines, title, {"ylabel": "cross-entropy of\nmasked tokens (nats)"}),
+        Panel([Line(*thinned(*rate, _BUCKETS), _GREEN)], axes={"ylabel": "learning rate", "ylim": (0, None)}),
+        Panel(
+            [Line(*thinned(speed.steps, speed.values / 1000, _BUCKETS), _GREY)],
+            axes={"ylabel": "thousand\ntokens/s", "ylim": (0, None), "xlabel": "step"},
+        ),
+    ]
+    draw_panels([[panel] for panel in panels], path, (9, 7), sharex=True, height_ratios=[3, 1, 1])
+
+
+def draw_data_set(facts: Mapping[str, Any], path: Path, title: str) -> None:
+    """Draw a summary of `data_prep.inspection`: document lengths, token frequencies and fill by row length."""
+    figure = new_figure(15.6, 3.8)
+    counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
+    figure.suptitle(_plain(f"{title}: {counts}"), x=0.01, ha="left", color=_INK, fontweight="bold")
+    for draw, axes in zip((_draw_lengths, _draw_frequencies, _draw_fill), figure.subplots(1, 3), strict=True):
+        draw(axes, facts)
+        axes.spines[["top", "right"]].set_visible(False)
+    save_png(figure, path)
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Create an empty figure, in inches. It needs neither a display nor matplotlib's global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_png(figure: "Figure", path: Path) -> None:
+    """Write the figure, whole or not at all."""
+    with atomic_writer(path) as file:
+        figure.savefig(file, format="png")
+
+
+def _draw_panel(axes: "Axes", panel: Panel) -> None:
+    for line in panel.lines:
+        if line.band:
+            axes.fill_between(line.x, *line.band, color=line.colour, alpha=0.15, linewidth=0)
+        axes.plot(
+            line.x,
+            line.y,
+            color=line.colour,
+            label=_plain(line.label),
+            linestyle=line.style,
+            marker=line.marker,
+            markersize=4.5,
+            linewidth=line.width,
+            alpha=line.alpha,
+        )
+    axes.set_title(_plain(panel.title), loc="left", color=_INK, fontsize=10, fontweight="bold")
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set(**panel.axes)
+
+
+def _draw_lengths(axes: "Axes", facts: Mapping[str, Any]) -> None:
+    bins = facts["length_histogram"]
+    edges = [bins[0]["from"], *(bin["to"] + 1 for bin in bins)]
+    for name, colour, fill in (("documents", _BLUE, True), ("tokens", _ORANGE, False)):
+        shares = [100 * bin[name] / facts[name] for bin in bins]
+        axes.stairs(shares, edges, color=colour, fill=fill, alpha=0.75, linewidth=2, label=f"% of {name}")
+    axes.set_xscale("log", base=2)
+    axes.set(title="Document lengths", xlabel="tokens in the document", ylabel="%")
+    axes.legend(frameon=False)
+
+
+def _draw_frequencies(axes: "Axes", facts: Mapping[str, Any]) -> None:
+    points = facts["rank_frequency"]
+    axes.loglog([point["rank"] for point in points], [point["count"] for point in points], ".-", color=_BLUE)
+    used, size = facts["vocabulary_used"], facts["tokenizer"]["vocab_size"]
+    title = f"Token frequencies ({used:,} of {size:,} ids occur)"
+    axes.set(title=title, xlabel="rank of the token", ylabel="occurrences")
+
+
+def _draw_fill(axes: "Axes", facts: Mapping[str, Any]) -> None:
+    labels = {"alone": "a document a row", "packed": "packed as for training"}
+    names = [name for name in labels if all(name in row for row in facts["fill"])]
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        places = [place + (number - (len(names) - 1) / 2) * width for place in range(len(facts["fill"]))]
+        shares = [100 * row[name] for row in facts["fill"]]
+        bars = axes.bar(places, shares, width, color=(_GREY, _BLUE)[number], label=labels[name])
+        axes.bar_label(bars, fmt="%.0f", fontsize=8)
+    axes.set_xticks(range(len(facts["fill"])), [f"{row['seq_len']:,}" for row in facts["fill"]])
+    axes.set(title="Slots that are not padding", xlabel="seq_len", ylabel="%", ylim=(0, 125))
+    axes.legend(frameon=False, loc="upper right", ncols=2, fontsize=8)
+
+
+def _plain(text: str) -> str:
+    """Text in which matplotlib sees no formula."""
+    return text.replace("$", r"\$")

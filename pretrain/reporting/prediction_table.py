@@ -1,0 +1,156 @@
+"""RUN/predictions.jsonl for the page: passages as text, and what the model said in them at each evaluation."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import UserError
+from data_prep.files import open_plain
+from data_prep.reading.typed_values import UnixTime
+from data_prep.reading.untrusted_files import parse_json
+from data_prep.tokenizer.token_text import Spelling, open_spelling, printable
+from pretrain.data.batch_view import Document
+from pretrain.run.journal_table import evenly
+
+MOST_ANSWERS = 12_000  # on a page: evaluations times predictions
+_MAX_LINE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A line that says what is asked."""
+
+    key: str
+    passages: list[list[Document]]
+
+    @property
+    def count(self) -> int:
+        """The number of predictions."""
+        return sum(len(document.predictions) for passage in self.passages for document in passage)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A line that answers; a probability that is not finite is null."""
+
+    key: str
+    step: int
+    time: UnixTime
+    ids: list[list[int]]
+    probabilities: list[list[float | None]]
+    right: list[float | None]
+
+
+def predictions_of(path: Path, tokenizer: Path) -> dict[str, Any] | None:
+    """The passages that were asked last, and the answers in order of step; None if there are none.
+
+    {"passages": [[segment, ...], ...], "asked": [{"label": text, "seen": text, "kind": ...}], "steps": [...],
+    "answers": [[[[text, ...], [probability, ...], right], ...], ...]}: a segment is text, or the number of a
+    prediction; `answers` has for each step those of each prediction, `right` being the probability of the label.
+    """
+    asked, answers = _read(path)
+    if asked is None or not answers:
+        return None
+    spelling = _spelling(tokenizer)
+    steps = evenly(sorted(answers), max(2, MOST_ANSWERS // max(1, asked.count)))
+    return {
+        **_passages(asked.passages, spelling),
+        "steps": steps,
+        "answers": [_answers(answers[step], spelling) for step in steps],
+    }
+
+
+def _read(path: Path) -> tuple[Asked | None, dict[int, Answers]]:
+    """What was asked last, and the answers to it by step, the later line of a step being the valid one."""
+    asked: Asked | None = None
+    answers: dict[int, Answers] = {}
+    for record in _records(path):
+        if isinstance(record, Asked):
+            if asked is None or asked.key != record.key:
+                asked, answers = record, {}
+        elif asked is not None and record.key == asked.key and len(record.right) == asked.count:
+            answers[record.step] = record
+    return asked, answers
+
+
+def _records(path: Path) -> Iterator[Asked | Answers]:
+    """The lines that are whole and of the right types."""
+    try:
+        file = open_plain(path)
+    except (OSError, ValueError):
+        return
+    with file:
+        while line := file.readline(_MAX_LINE_BYTES):
+            try:
+                record: Asked | Answers = parse_json(line, Asked if b'"passages"' in line else Answers)
+            except ValueError:
+                continue
+            if _agrees(record):
+                yield record
+
+
+def _agrees(record: Asked | Answers) -> bool:
+    """Whether the lists of a line are as long as they say to each other."""
+    if isinstance(record, Answers):
+        rows = zip(record.ids, record.probabilities, strict=False)
+        same = len(record.ids) == len(record.probabilities) == len(record.right)
+        return same and all(len(ids) == len(probabilities) for ids, probabilities in rows)
+    return all(_is_whole(document) for passage in record.passages for document in passage)
+
+
+def _is_whole(document: Document) -> bool:
+    places = {prediction.place for prediction in document.predictions}
+    length = len(document.original)
+    return len(places) == len(document.predictions) and max(places, default=-1) < length == len(document.seen)
+
+
+def _spelling(tokenizer: Path) -> Spelling:
+    """Ids stand for themselves where a run has no tokenizer to decode with."""
+    try:
+        return open_spelling(tokenizer)
+    except UserError:
+        return Spelling({}, {})
+
+
+def _passages(passages: list[list[Document]], spelling: Spelling) -> dict[str, Any]:
+    asked: list[dict[str, str]] = []
+    found = []
+    for passage in passages:
+        segments: list[str | int] = []
+        for document in passage:
+            first, *others = _segments(document, spelling, asked)
+            segments += [first.lstrip(" ") if isinstance(first, str) else first, *others, "\n"]
+        found.append(segments[:-1])
+    return {"passages": found, "asked": asked}
+
+
+def _segments(document: Document, spelling: Spelling, asked: list[dict[str, str]]) -> Iterator[str | int]:
+    """A document as text, in the order of its tokens; what is predicted is added to `asked`."""
+    original, seen = document.original, document.seen
+    kinds = {prediction.place: prediction.kind for prediction in document.predictions}
+    text: list[int] = []
+    for place, id in enumerate(original):
+        if place not in kinds:
+            if 0 < place < len(original) - 1:  # but for the two that packing adds
+                text.append(id)
+            continue
+        yield shown(spelling.text(text)) + (" " if spelling.text([id]).startswith(" ") else "")
+        text = []
+        yield len(asked)
+        asked.append({"label": _word(id, spelling), "seen": _word(seen[place], spelling), "kind": kinds[place]})
+    yield shown(spelling.text(text))
+
+
+def _answers(record: Answers, spelling: Spelling) -> list[list[Any]]:
+    rows = zip(record.ids, record.probabilities, record.right, strict=True)
+    return [[[_word(id, spelling) for id in ids], probabilities, right] for ids, probabilities, right in rows]
+
+
+def _word(id: int, spelling: Spelling) -> str:
+    return shown(spelling.name(id).strip(" "))
+
+
+def shown(text: str) -> str:
+    """Text without control characters."""
+    return printable(text, keep="\n\t")

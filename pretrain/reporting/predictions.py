@@ -1,0 +1,106 @@
+"""What the model says in a few held-out passages, the same at each evaluation, for people to watch it learn.
+
+RUN/predictions.jsonl has two kinds of lines. One says what is asked, once for each process that trains: passages of
+documents (pretrain.data.batch_view.Document as JSON values), in token ids.
+
+    {"key": "0f...", "passages": [[{"slot": 0, "original": [...], "seen": [...], "predictions": [...]}]]}
+
+The others answer, prediction after prediction: the likeliest ids, their probabilities, and that of the right one.
+
+    {"key": "0f...", "step": 200, "time": 1730000000.25, "ids": [[...]], "probabilities": [[...]], "right": [...]}
+"""
+
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from pretrain.config import Config
+from pretrain.data.batch import Batch
+from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data.batch_view import documents_of, rows_of
+from pretrain.data.feed import DeviceBatch, DeviceFeed
+from pretrain.data.loader import Loader
+from pretrain.distributed.rank_agreement import together
+from pretrain.engine.engine import Engine
+from pretrain.masking.rows import IGNORED
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.run.append_log import LineFile
+
+SLOTS = 64  # of a passage, at most: what one reads at a glance
+TOP = 3
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The passages: their key, the batch, and which of its places for predictions are used, bool [K]."""
+
+    key: str
+    batch: DeviceBatch
+    used: np.ndarray
+
+
+class Samples:
+    """Passages of the held-out set, and the file of what the model says in them.
+
+    Args:
+        valid: the held-out set.
+        path: of the file; None on ranks that do not write it.
+    """
+
+    def __init__(self, config: Config, valid: Loader, feed: DeviceFeed, path: Path | None):
+        self._config, self._valid, self._feed, self._path = config, valid, feed, path
+        self._asked: _Asked | None = None
+        self._file: LineFile | None = None
+
+    def record(self, engine: Engine, step: int) -> None:
+        """Ask the model, and append what it says; a collective. A disk that is full is no reason to end a run."""
+        asked = self._asked = self._asked or self._ask()
+        if not asked.used.any():
+            return
+        ids, probabilities, right = (part.cpu().numpy()[asked.used] for part in engine.choices(asked.batch, TOP))
+        answer = {
+            "key": asked.key,
+            "step": step,
+            "time": time.time(),
+            "ids": ids.tolist(),
+            "probabilities": _rounded(probabilities),
+            "right": _rounded(right),
+        }
+        self._append(answer)
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+    def _ask(self) -> _Asked:
+        slots = min(SLOTS, *(stage.seq_len for stage in self._config.stages))
+        batch = together(lambda: self._valid.samples(self._config.eval.samples, slots))
+        asked = _Asked(f"{batch_checksum(batch):016x}", self._feed(batch).wait(), batch.labels != IGNORED)
+        if asked.used.any():
+            passages = passages_of(batch, self._valid.vocabulary, self._config.causal)
+            self._append({"key": asked.key, "passages": passages})
+        return asked
+
+    def _append(self, record: dict[str, Any]) -> None:
+        if self._path is None:
+            return
+        try:
+            self._file = self._file or LineFile(self._path)
+            self._file.append(orjson.dumps(record) + b"\n")
+        except OSError as error:
+            print(f"warning: {self._path} was not written ({error.strerror})", file=sys.stderr, flush=True)
+
+
+def passages_of(batch: Batch, vocabulary: Vocabulary, causal: bool) -> list[list[dict[str, Any]]]:
+    """The documents of each row, as JSON values; rows of padding alone are left out."""
+    rows = documents_of(rows_of([batch], causal), vocabulary)
+    return [[asdict(document) for document in row] for row in rows if row]
+
+
+def _rounded(values: np.ndarray) -> Any:
+    return np.round(values.astype(np.float64), 4).tolist()

@@ -1,0 +1,157 @@
+"""What rank 0 tells people: journal, progress line, MLflow, loss curve, status."""
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import UserError
+from data_prep.format.reader import Dataset
+from pretrain.config import Config
+from pretrain.data.training_sources import Sources
+from pretrain.reporting.node_metrics import SystemMetrics
+from pretrain.reporting.png_charts import draw_run
+from pretrain.reporting.progress_line import Progress
+from pretrain.run.folder import RunFolder, State
+from pretrain.run.journal import Journal
+from pretrain.run.journal_table import read_measured
+from pretrain.tracking import RunRecord, Tracker, resolve_target
+from pretrain.tracking.model_logger import ModelLogger
+from pretrain.tracking.run_description import describe_input, run_tags
+
+_MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+_COMMITTED = "checkpoint/write_seconds"  # in the metrics of a checkpoint that is there
+_TRACKER_SECONDS = 20.0  # how long the end of a run waits for MLflow
+
+
+class Reporting:
+    """Journal first, the rest after: the journal is the truth.
+
+    Args:
+        data, valid: the training and the held-out data: dataset inputs of the MLflow run.
+        steps_done: steps of earlier parts of this run.
+        environment: as pretrain.reporting.environment.gather_environment gives it.
+        system: what the nodes do meanwhile.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        data: Sources,
+        valid: Dataset | None,
+        steps_done: int,
+        environment: dict[str, Any],
+        system: SystemMetrics,
+    ):
+        self._config, self._folder, self._last_step, self._system = config, folder, steps_done, system
+        self._journal = Journal(folder.journal)
+        self._progress = Progress(config.train.steps, steps_done)
+        if steps_done:
+            self._progress.message(f"resumed after step {steps_done}")
+        self._tracker = Tracker(
+            folder.path,
+            RunRecord(
+                uri=config.track.uri,
+                experiment=config.track.experiment,
+                run_name=folder.title,
+                params={
+                    "model": config.model.title,
+                    "objective": config.objective,
+                    "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
+                    "seq_len": _by_stage(stage.seq_len for stage in config.stages),
+                    "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
+                    "steps": str(config.train.steps),
+                    "optimizer": config.optim.name,
+                    "lr": str(config.optim.lr),
+                    "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
+                    "precision": config.train.precision,
+                    "parameters": str(environment["parameters"]),
+                    "seed": str(config.run.seed),
+                },
+                tags=run_tags(data.fingerprint, environment),
+                artifacts=[folder.config.name, folder.environment.name],
+                parent=config.track.parent,
+                inputs=[
+                    *(describe_input(dataset, "training") for dataset in data.datasets),
+                    *([describe_input(valid, "eval")] if valid else []),
+                ],
+            ),
+            on_page=lambda page: self._progress.message(f"MLflow: {page}"),
+        )
+        target = resolve_target(config.track.uri, config.track.experiment)
+        self._models = ModelLogger(folder, config.track.models, target)
+        self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
+
+    def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
+        """Record the metrics of a step, and of a training step its batch."""
+        if batch:  # of checkpoints and rollbacks it is told later, and after a rollback steps are lower again
+            self._last_step = step
+            metrics = metrics | self._system.latest()
+        self._progress.update(self._last_step, metrics)
+        self._journal.append(step, metrics, batch)
+        self._tracker.start()  # not before: its imports would delay the first step
+        if _COMMITTED in metrics:
+            self._models.committed()
+
+    def close(self, state: State, reason: str | None, retry: bool) -> None:
+        """Write what remains of a run that ended in `state`; `retry` says of one that stopped what status.json does."""
+        action = {"completed": "export the model", "stopped": "run the same command again to resume"}.get(state)
+        if action:  # first of all: what follows can be cut short, and training is over
+            why = "all steps are done" if state == "completed" else reason or "asked to stop"
+            self._end = (state, self._last_step, self._config.train.steps, why, action, retry or state == "completed")
+            with contextlib.suppress(OSError):  # it is tried again in `check_recorded`
+                self._record_end()
+        self._progress.close()
+        self._journal.close()
+        self._write(self._folder.curve, _draw_curve)
+        if state != "failed":  # of a failed run, status.json follows later
+            self._write(self._folder.report, _write_page)
+        self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
+        self._models.close(completed=state == "completed")
+
+    def check_recorded(self) -> None:
+        """Write how the run ended, if `close` could not.
+
+        Raises:
+            UserError: if it still cannot be written.
+        """
+        try:
+            self._record_end()
+        except OSError as error:
+            raise UserError(
+                f"{self._folder.status} cannot be written ({error.strerror}), so it does not say how the run ended "
+                f"after step {self._last_step}; repair the disk, then run the same command again"
+            ) from None
+
+    def _record_end(self) -> None:
+        if self._end:
+            self._folder.write_status(*self._end)
+            self._end = None
+
+    def _write(self, path: Path, write: Callable[[RunFolder], None]) -> None:
+        """Write a picture or a page, and give it to MLflow. A failure is no reason to fail a run."""
+        try:
+            write(self._folder)
+        except Exception as error:
+            print(f"warning: {path} was not written: {error}", file=sys.stderr, flush=True)
+        else:
+            self._tracker.log_artifact(path)
+
+
+def _draw_curve(folder: RunFolder) -> None:
+    draw_run(read_measured(folder.journal), folder.curve, title=folder.path.name)
+
+
+def _write_page(folder: RunFolder) -> None:
+    from pretrain.reporting.html_page import write_report  # not before: no step needs it
+
+    write_report(folder.path, folder.report)
+
+
+def _by_stage(values: Iterable[int]) -> str:
+    """One value, or those of the stages in turn: "128, 512"; of many the first and the last."""
+    found = [str(value) for value, _ in itertools.groupby(values)]
+    return ", ".join(found if len(found) <= 8 else [*found[:2], "...", found[-1]])

@@ -1,0 +1,186 @@
+"""The summary of a run, from its folder alone: state, step, speed, time left, last checkpoint and problems.
+
+`status`, `launch list` and the report show it.
+"""
+
+import itertools
+import math
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import UserError
+from data_prep.reading.folder_kinds import is_run
+from pretrain import checkpoint
+from pretrain.run.environment_file import read_environment
+from pretrain.run.folder import RunFolder, Status
+from pretrain.run.journal import Entry, read_latest
+from pretrain.tracking import load_record, run_page
+
+_AVERAGED = 100  # steps
+
+
+@dataclass(frozen=True)
+class LastCheckpoint:
+    """The newest committed checkpoint. problem: what is wrong by its manifest and the files' sizes, None if nothing."""
+
+    step: int
+    age_seconds: float | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run folder says about its run. Values that are not known are None.
+
+    Attributes:
+        status: the content of status.json. problem: why it is not known.
+        loss, masked_accuracy, tokens_per_second: of the last step that was measured.
+        loss_average: of the last 100 steps that were measured.
+        eval_loss: the last one.
+        seconds_left: of a run that trains, by the median time between its last steps.
+        starts: how often processes have begun to train it. skipped_steps: by the last checkpoint and
+            the last steps.
+        slurm_job: the last job that trained it.
+        mlflow_page: where MLflow shows it.
+    """
+
+    run: Path
+    status: Status | None = None
+    problem: str | None = None
+    loss: float | None = None
+    loss_average: float | None = None
+    masked_accuracy: float | None = None
+    eval_loss: float | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+    starts: int | None = None
+    skipped_steps: int = 0
+    slurm_job: str | None = None
+    last_checkpoint: LastCheckpoint | None = None
+    mlflow_page: str | None = None
+
+    @property
+    def state(self) -> str:
+        """As in status.json; "unknown" without one."""
+        return self.status.state if self.status else "unknown"
+
+    @property
+    def reason(self) -> str:
+        """Why the run is in its state, or why the state is not known."""
+        return self.status.reason if self.status else self.problem or ""
+
+    @property
+    def next_action(self) -> str:
+        """What to do next."""
+        return self.status.next_action if self.status else "none"
+
+    @property
+    def percent(self) -> float | None:
+        """The part of the steps that is done."""
+        return 100 * self.status.step / self.status.total_steps if self.status and self.status.total_steps else None
+
+    def as_values(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        values = asdict(self)
+        status, _ = values.pop("status"), values.pop("problem")
+        said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
+        return (status or {}) | said | values | {"run": str(self.run), "percent": self.percent}
+
+
+def summarize(run: Path) -> RunSummary:
+    """The summary of a run. A file that is missing or damaged only leaves its values out."""
+    folder = RunFolder(run)
+    try:
+        status = folder.read_status()
+    except UserError as error:
+        return RunSummary(run, problem=str(error))
+    entries = _latest(folder)
+    last = {name: value for entry in entries for name, value in entry.metrics.items()}
+    losses = [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    environment = read_environment(folder.environment)
+    newest, skipped = _newest_checkpoint(folder)
+    after = newest.step if newest and skipped is not None else 0
+    later = {entry.step for entry in entries if entry.step > after and "train/skipped" in entry.metrics}
+    return RunSummary(
+        run,
+        status,
+        loss=last.get("train/loss"),
+        loss_average=statistics.fmean(finite) if finite else None,
+        masked_accuracy=last.get("train/masked_accuracy"),
+        eval_loss=last.get("eval/loss"),
+        tokens_per_second=last.get("speed/tokens_per_second"),
+        seconds_left=_seconds_left(entries, status),
+        starts=None if environment is None else 1 + len(environment.get("earlier_starts", [])),
+        skipped_steps=(skipped or 0) + len(later),
+        slurm_job=(environment or {}).get("slurm", {}).get("SLURM_JOB_ID"),
+        last_checkpoint=newest,
+        mlflow_page=page_of(run),
+    )
+
+
+def page_of(run: Path) -> str | None:
+    """Where to see the run in MLflow; None if that is not known."""
+    try:
+        record = load_record(run)
+    except (OSError, UserError):
+        return None
+    return run_page(record) if record else None
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """The run folders in a folder and in its folders, in order of name; the folder itself if it is one."""
+    if is_run(folder):
+        return [folder]
+    found = sorted(path for path in _folders(folder) if is_run(path))
+    return found + sorted(path for inner in _folders(folder) if inner not in found for path in _runs_in(inner))
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    return [path for path in _folders(folder) if is_run(path)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _latest(folder: RunFolder) -> list[Entry]:
+    try:
+        return read_latest(folder.journal)
+    except OSError:
+        return []
+
+
+def _seconds_left(entries: list[Entry], status: Status) -> float | None:
+    if status.state != "running":
+        return None
+    steps = [entry for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
+    pairs = [(one, two) for one, two in itertools.pairwise(steps) if two.step == one.step + 1]
+    if not pairs:
+        return None
+    each = statistics.median(two.time - one.time for one, two in pairs)
+    return max(0.0, each) * max(0, status.total_steps - steps[-1].step)
+
+
+def _newest_checkpoint(folder: RunFolder) -> tuple[LastCheckpoint | None, int | None]:
+    """The newest checkpoint, and the steps skipped until then."""
+    try:
+        found = checkpoint.committed(folder.checkpoints)
+    except OSError:
+        return None, None
+    if not found:
+        return None, None
+    step, path = found[0]
+    if problem := checkpoint.verify(path, sizes_only=True):
+        return LastCheckpoint(step, None, problem), None
+    newest = checkpoint.read(path)
+    guards = newest.state.get("guards")
+    skipped = guards.get("skipped") if isinstance(guards, dict) else None
+    age = max(0.0, time.time() - newest.time)
+    return LastCheckpoint(step, age, None), skipped if type(skipped) is int else None

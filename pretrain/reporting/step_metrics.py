@@ -1,0 +1,87 @@
+"""The metrics of a training step, for journal and progress line. Pure functions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pretrain.data.batch import Batch
+from pretrain.data.mixture import MixturePosition
+from pretrain.engine.step_sums import StepOutput, StepSums
+
+CountFlops = Callable[[NDArray[np.int64], int], float]
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What the host knows of a step while its sums are still on the device.
+
+    before: the position of its batch in the stream. rows, seq_len: the shape of the batch.
+    seconds: what it took. waited: how much of that this rank waited for data.
+    """
+
+    step: int
+    lr: float
+    before: MixturePosition
+    rows: int
+    seq_len: int
+    mask_rate: float
+    seconds: float
+    waited: float
+
+    def batch(self, sums: StepSums, settings: str) -> dict[str, Any]:
+        """What the journal stores to make the batch again; `settings` is the digest of what else decides it."""
+        return {
+            "position": self.before.to_json(),
+            "seq_len": self.seq_len,
+            "rows": self.rows,
+            "mask_rate": self.mask_rate,
+            "checksum": int(sums.checksum),
+            "replaced": int(sums.replaced),
+            "settings": settings,
+        }
+
+
+@dataclass(frozen=True)
+class FlopsCounter:
+    """Operations of a model.
+
+    count: of a micro-batch, by the lengths of its documents and its predictions; None if not known (`arch: auto`).
+    pad: the id that fills rows up.
+    peak: TFLOP/s that a device can do; None if not known.
+    """
+
+    count: CountFlops | None
+    pad: int
+    peak: int | None
+
+    def of_batch(self, batch: Batch) -> float:
+        """Operations of a micro-batch, except for those of its predictions."""
+        return self.count(batch.document_lengths(self.pad), 0) if self.count else 0.0
+
+    def metrics(self, flops: float, predictions: float, seconds: float, devices: int) -> dict[str, float]:
+        """TFLOP/s of each device, and their share of the peak: model FLOPs utilization."""
+        if self.count is None:
+            return {}
+        flops += self.count(np.zeros(0, np.int64), int(predictions))
+        tflops = flops / seconds / devices / 1e12
+        return {"speed/tflops": tflops} | ({"speed/mfu": tflops / self.peak} if self.peak else {})
+
+
+def step_metrics(info: StepInfo, output: StepOutput, sums: StepSums, groups: Sequence[str]) -> dict[str, float]:
+    """The metrics of a step; `groups` names the parts of the model whose gradient norms may be in the output."""
+    metrics = {
+        "train/loss": output.cross_entropy / max(sums.predictions, 1),
+        "train/masked_accuracy": output.correct / max(sums.predictions, 1),
+        "train/learning_rate": info.lr,
+        "train/mask_rate": info.mask_rate,
+        "train/grad_norm": output.grad_norm,
+        "data/seq_len": info.seq_len,
+        "speed/tokens_per_second": sums.tokens / info.seconds,
+        "speed/data_wait": info.waited / info.seconds,
+        "speed/step_seconds": info.seconds,
+    }
+    norms = zip(groups, output.group_norms, strict=True) if output.group_norms else ()
+    return metrics | {f"grad_norm/{group}": norm for group, norm in norms}

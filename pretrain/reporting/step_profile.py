@@ -1,0 +1,107 @@
+"""Profile of chosen steps by torch.profiler: a trace of each rank for https://ui.perfetto.dev, and a table of times."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from pretrain.config.training import ProfileConfig
+from pretrain.run.phase_marker import Phase, Pulse
+
+_NAMES: dict[Phase, str] = {"collective": "counts", "step": "optimizer"}  # where a part is not called as its phase
+_ROWS = 30  # of the table
+_NAME_WIDTH = 40
+_NOTE = (
+    "Parts of a step: data (waiting for the batch), counts (the first collective, in which fast ranks wait for slow\n"
+    "ones), forward, backward, reduction (gradients over all ranks; with zero.stage 0, 2, 3 and offloading it is\n"
+    "in backward), optimizer, journal (reading values back, on a GPU waiting for it). Profiling itself takes time."
+)
+
+
+class Profile:
+    """Records the wanted steps, and listens to the pulse meanwhile; outside of them it does nothing.
+
+    Args:
+        wanted: which steps; None: no profile.
+        folder: where to write.
+        pulse: says where training is.
+        device: of this rank.
+        steps_done: training goes on after them; rank 0 says so if the wanted steps are among them.
+    """
+
+    def __init__(
+        self, wanted: ProfileConfig | None, folder: Path, pulse: Pulse, device: torch.device, steps_done: int
+    ) -> None:
+        self._first, self._last = wanted.steps if wanted else (0, 0)
+        self._folder, self._pulse, self._cuda = folder, pulse, device.type == "cuda"
+        self._profiler: torch.profiler.profile | None = None
+        self._range: torch.profiler.record_function | None = None
+        self._steps: list[int] = []
+        if wanted and steps_done >= self._last:
+            _say(f"train.profile: steps {self._first} to {self._last} are past, so that nothing is profiled")
+
+    def before(self, step: int) -> bool:
+        """Begin if the step is wanted; whether that took time."""
+        if self._profiler or not self._first <= step <= self._last:
+            return False
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self._cuda:
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or PyTorch prints its own beginning and end to the terminal
+        self._steps = []
+        self._profiler = torch.profiler.profile(activities=activities)
+        self._profiler.start()
+        self._pulse.listener = self._enter
+        return True
+
+    def after(self, step: int) -> bool:
+        """End after the last one of the wanted steps; whether that took time."""
+        if not self._profiler:
+            return False
+        self._steps.append(step)
+        if step < self._last:
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Write what there is of a profile that is going on."""
+        if not self._profiler:
+            return
+        self._leave()
+        self._pulse.listener = None
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        if not self._steps:
+            return
+        try:
+            self._write(profiler)
+        except (OSError, RuntimeError) as error:  # a missing profile is no reason to fail a run
+            print(f"warning: {self._folder} was not written: {error}", file=sys.stderr, flush=True)
+
+    def _enter(self, phase: Phase) -> None:
+        self._leave()
+        self._range = torch.profiler.record_function(_NAMES.get(phase, phase))
+        self._range.__enter__()
+
+    def _leave(self) -> None:
+        if self._range:
+            self._range.__exit__(None, None, None)
+            self._range = None
+
+    def _write(self, profiler: torch.profiler.profile) -> None:
+        self._folder.mkdir(exist_ok=True)
+        name, rank = f"steps-{self._steps[0]}-{self._steps[-1]}", dist.get_rank()
+        profiler.export_chrome_trace(str(self._folder / f"{name}-rank-{rank:05d}.json.gz"))
+        if rank == 0:
+            head = f"steps {self._steps[0]} to {self._steps[-1]} on rank 0"
+            times = profiler.key_averages().table("cpu_time_total", _ROWS, max_name_column_width=_NAME_WIDTH)
+            (self._folder / f"{name}.txt").write_text(f"{head}\n{times}{_NOTE}\n")
+            _say(f"{head}\n{times}{_NOTE}")
+
+
+def _say(text: str) -> None:
+    if dist.get_rank() == 0:
+        print(text, file=sys.stderr, flush=True)

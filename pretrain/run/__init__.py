@@ -1,0 +1,5 @@
+"""The run folder: every file name, and how each file is written.
+
+Status, lock, journal and stop request. `folder` names all files. `stop_request` turns SIGTERM into a request that the
+step loop sees, so that it saves a checkpoint.
+"""

@@ -1,0 +1,60 @@
+"""Read RUN/environment.json for commands that show it: what is missing or of a wrong type is left out."""
+
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import UserError
+from data_prep.reading.typed_values import typed
+from data_prep.reading.untrusted_files import read_json
+
+MAX_ENVIRONMENT_BYTES = 64 << 20
+_GPU = {"name": str, "memory_gb": float}
+_HOST = {"host": str, "ranks": list[int], "system": str, "processor": str, "cores": int, "gpus": [_GPU], "driver": str}
+_DATA = {"name": str, "location": str, "fingerprint": str, "documents": int, "tokens": int}
+_START: dict[str, Any] = {
+    "time": str,
+    "after_step": int,
+    "python": str,
+    "packages": dict[str, str | None],
+    "git_commit": str,
+    "git_changes": bool,
+    "command": str,
+    "slurm": dict[str, str],
+    "processes": int,
+    "threads": int,
+    "backend": str,
+    "hosts": [_HOST],
+    "parameters": int,
+    "data": [_DATA],
+}
+_FILE = _START | {"earlier_starts": [_START]}
+
+
+def read_environment(path: Path) -> dict[str, Any] | None:
+    """The recorded environment of a run's starts, with the types above; None if the file is missing or damaged."""
+    try:
+        values = read_json(path, dict[str, Any], MAX_ENVIRONMENT_BYTES)
+    except UserError:
+        return None
+    return _sound(_FILE, values)
+
+
+def _sound(kinds: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The values of the right kinds; a list in `kinds` means a list of objects."""
+    found: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        value = values.get(name)
+        if isinstance(kind, list):
+            if isinstance(value, list):
+                found[name] = [_sound(kind[0], one) for one in value if isinstance(one, dict)]
+        elif value is not None and _is(kind, value):
+            found[name] = value
+    return found
+
+
+def _is(kind: Any, value: Any) -> bool:
+    try:
+        typed(kind, value)
+    except ValueError:
+        return False
+    return True

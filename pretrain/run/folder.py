@@ -1,0 +1,308 @@
+"""The run folder: where everything is, what state the run is in, and who holds it."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Literal
+
+from data_prep.errors import NO_ROOM, MissingFile, UserError
+from data_prep.files import atomic_writer, file_lock, make_folder, no_link, write_json
+from data_prep.reading.folder_kinds import require_run
+from data_prep.reading.untrusted_files import read_json
+
+State = Literal["starting", "running", "completed", "stopped", "failed"]
+REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
+MAX_STATUS_BYTES = 1 << 20
+_NEW_STATUS = "delete it: the next start of the run writes a new one"
+LOCK_VARIABLE = "MASKWRIGHT_LOCK"
+"""Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
+_FOR_NOW = "asked by Slurm, to go on later"
+EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "starting": 1, "running": 1}
+
+
+@dataclass(frozen=True)
+class Status:
+    """What status.json says: the truth about a run, where a launcher's exit code may not be."""
+
+    state: State
+    step: int
+    total_steps: int
+    reason: str
+    next_action: str
+    time: float
+    retry: bool = True
+    """Of a run that failed or stopped: may a supervisor start it again of its own accord? Not after a user's request,
+    nor after an error that would only come again."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is over."""
+        return self.state not in ("starting", "running")
+
+
+def refuse(reason: str, retry: bool) -> None:
+    """Tell a supervisor, in the file that it has named, why a run ends before it holds its folder.
+
+    status.json is then not this run's to write.
+    """
+    if path := os.environ.get(REFUSAL_VARIABLE):
+        with contextlib.suppress(OSError):
+            write_json(Path(path), {"reason": reason, "retry": retry})
+
+
+class RunFolder:
+    """Paths of one run. `claimed` says that this process's run holds it, and so may speak for it in status.json."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.claimed = False
+        self.config = path / "config.yaml"
+        self.environment = path / "environment.json"
+        self.journal = path / "journal.jsonl"
+        self.predictions = path / "predictions.jsonl"
+        self.status = path / "status.json"
+        self.stop = path / "STOP"
+        self.checkpoints = path / "checkpoints"
+        self.exports = path / "exports"
+        self.models_log = path / "models.log"
+        self.tokenizer = path / "tokenizer"
+        self.curve = path / "curve.png"
+        self.report = path / "report.html"
+        self.heartbeats = path / "heartbeats"
+        self.stacks = path / "stacks"
+        self.system = path / "system"
+        self.profile = path / "profile"
+
+    def heartbeat_of(self, rank: int) -> Path:
+        """The heartbeat file of a rank."""
+        return self.heartbeats / f"rank-{rank:05d}.json"
+
+    def stacks_of(self, rank: int) -> Path:
+        """The file for a rank's stacks when the run hangs."""
+        return self.stacks / f"rank-{rank:05d}.txt"
+
+    @property
+    def title(self) -> str:
+        """Its name; of one of several seeds, as a job array trains them, with the name of the folder of all."""
+        path = self.path.absolute()
+        return f"{path.parent.name}/{path.name}" if re.fullmatch(r"seed-\d+", path.name) else path.name
+
+    def create(self) -> None:
+        """Make the folders.
+
+        Raises:
+            UserError: if the place cannot be written, or a file in it is a symbolic link: training would change the
+                file that it leads to, and the folder may come from somebody else.
+        """
+        try:
+            make_folder(self.checkpoints)
+        except OSError as error:
+            reason = "it is a file" if self.path.is_file() else error.strerror
+            raise UserError(f"{self.path}: the run folder cannot be made ({reason}). Choose another run.dir.") from None
+        for path in self.path.iterdir():
+            if path.is_symlink() and not path.is_dir():
+                raise UserError(f"{path} is a symbolic link, and training would change the file behind it. Remove it.")
+
+    def lock(self) -> IO[str]:
+        """Hold the folder while the returned file is open, here or in a process that inherits it.
+
+        That the processes of the run inherit the lock is why this is flock itself: the lock of the filelock package
+        belongs to one process, and ends with it.
+
+        Raises:
+            UserError: naming the holder, if another process holds it.
+        """
+        if inherited := self._inherited_lock():
+            return inherited
+        try:
+            file = open(self.path / ".lock", "a+", opener=no_link)  # noqa: SIM115 (held open as long as the run)
+        except OSError as error:
+            raise UserError(f"{self.path}: the run folder cannot be written ({error.strerror})") from None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            file.close()
+            raise UserError(
+                f"{self.path}: {holder} is training in this run folder; wait, stop it, or choose another run.dir"
+            ) from None
+        except OSError as error:  # some network file systems have no locks
+            print(f"warning: {self.path} cannot be locked ({error.strerror}); nothing keeps a second run out of it")
+        file.truncate(0)
+        job = f", Slurm job {os.environ['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in os.environ else ""
+        file.write(f"process {os.getpid()} on {socket.gethostname()}{job}")
+        file.flush()
+        return file
+
+    def _inherited_lock(self) -> IO[str] | None:
+        """The lock of this folder that the command which started this process holds."""
+        descriptor = int(os.environ.get(LOCK_VARIABLE, -1))
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.stat(self.path / ".lock")):
+                return os.fdopen(descriptor, "a+")
+        except OSError:  # this process has not inherited it
+            pass
+        return None
+
+    def is_held(self) -> bool:
+        """Whether a run, on this host or on another that shares the file system's locks, holds the folder."""
+        try:
+            file = open(self.path / ".lock")  # noqa: SIM115 (closed below)
+        except OSError:
+            return False
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:  # held, or a file system without locks, where status.json must be believed
+                return True
+        return False
+
+    def holder(self) -> str:
+        """Who held the folder last: `process P on HOST`, and `, Slurm job J`; nothing if nobody did."""
+        try:
+            return (self.path / ".lock").read_text()
+        except OSError:
+            return ""
+
+    def break_lock(self) -> None:
+        """Forget a holder that the caller knows to be lost: on a machine out of reach, it may hold for ever."""
+        (self.path / ".lock").unlink(missing_ok=True)
+
+    def ask_to_stop(self, reason: str = "") -> None:
+        """Have the run stop after a checkpoint, and say why.
+
+        Raises:
+            OSError: if the folder cannot be written.
+        """
+        with atomic_writer(self.stop) as file:
+            file.write(reason.encode())
+
+    def ask_to_pause(self) -> None:
+        """Have the run stop after a checkpoint because Slurm wants it to, and go on later; `ask_to_stop`, which
+        `touch RUN/STOP` is too, has the last word.
+
+        Raises:
+            OSError: if the folder cannot be written.
+        """
+        self.ask_to_stop(_FOR_NOW)
+
+    def is_asked_to_end(self) -> bool:
+        """Whether somebody has asked the run to stop, and not just for now."""
+        try:
+            return self.stop.read_bytes() != _FOR_NOW.encode()
+        except OSError:
+            return False
+
+    def status_time(self) -> int | None:
+        """When status.json was last written, in nanoseconds; None if there is none."""
+        try:
+            return self.status.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def write_status(
+        self, state: State, step: int, total_steps: int, reason: str, next_action: str, retry: bool = True
+    ) -> None:
+        """Replace status.json, or where the disk has no room for a second file, what is in it.
+
+        Raises:
+            OSError: if neither can be done.
+        """
+        status = asdict(Status(state, step, total_steps, reason, next_action, time.time(), retry))
+        try:
+            write_json(self.status, status)
+            return
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self.status.exists():
+                raise
+        with open(self.status, "r+b", opener=no_link) as file:
+            file.write(json.dumps(status).encode())
+            file.truncate()
+
+    def enter(self, phase: str) -> None:
+        """Record what a starting run is doing; a disk that takes nothing is for later phases to report."""
+        with contextlib.suppress(UserError, OSError):
+            status = self.recorded_status()
+            if status.state == "starting":
+                self.write_status("starting", status.step, status.total_steps, phase, "none")
+
+    def progress(self, step: int, total_steps: int, reason: str, next_action: str) -> None:
+        """Record how far a run is that goes on, unless a rank has failed and said why.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        with self._turn():
+            with contextlib.suppress(UserError):  # what cannot be read is written anew
+                if self.recorded_status().state == "failed":
+                    return
+            self.write_status("running", step, total_steps, reason, next_action)
+
+    def fail(self, reason: str, next_action: str, retry: bool = True) -> bool:
+        """Record a failure, unless another rank has, or the run is over; whether this was done.
+
+        Raises:
+            UserError: if there is no readable status.json.
+        """
+        with self._turn():
+            status = self.recorded_status()
+            if status.is_over:
+                return False
+            self.write_status("failed", status.step, status.total_steps, reason, next_action, retry)
+            return True
+
+    def read_status(self) -> Status:
+        """What status.json says, but for a run whose processes are gone without a word: that one has failed.
+
+        A completed run whose last step is exported has no next action.
+
+        Raises:
+            UserError: if there is none, or it cannot be read.
+        """
+        status = self.recorded_status()
+        if not status.is_over and not self.is_held():
+            return _ended_silently(status)
+        exported = any((self.exports / f"step-{status.step:08d}{kind}").is_dir() for kind in ("", "-ema"))
+        return replace(status, next_action="none") if status.state == "completed" and exported else status
+
+    def final_status(self) -> Status:
+        """The status when the caller, who holds the folder, knows that the run's processes have ended.
+
+        Raises:
+            UserError: if there is none, or it cannot be read.
+        """
+        status = self.recorded_status()
+        return status if status.is_over else _ended_silently(status)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One rank after the other: they often fail in the same instant."""
+        with file_lock(self.path / ".failure", needed=False):
+            yield
+
+    def recorded_status(self) -> Status:
+        """What status.json says, also of a run whose processes are gone.
+
+        Raises:
+            UserError: if there is none, or it cannot be read.
+        """
+        try:
+            status: Status = read_json(self.status, Status, MAX_STATUS_BYTES, hint=_NEW_STATUS)
+            return status
+        except MissingFile:
+            require_run(self.path)
+            raise UserError(f"{self.path} has no status.json: its run has not started. Start it.") from None
+
+
+def _ended_silently(status: Status) -> Status:
+    """The status of a run whose processes ended without recording why."""
+    reason = f"its processes ended without a word after step {status.step} (killed, or out of memory?)"
+    return replace(status, state="failed", reason=reason, next_action="run the same command again to resume")

@@ -1,0 +1,150 @@
+"""The journal of a run: one JSON object a line, appended as training goes, and the truth about what was measured.
+
+`{"step": 12, "time": 1730000000.25, "metrics": {"train/loss": 6.25, ...}}`; `time` is Unix seconds, floats keep full
+precision. A training step's line also has `"batch"`: what was trained on, for `maskwright replay`. JSON has no word for
+NaN and the infinities: they are the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_prep.files import open_plain
+from data_prep.reading.typed_values import MAX_NUMBER, YEAR_9999
+from pretrain.run.append_log import LineFile
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was measured at one optimizer step; `time` is in Unix seconds.
+
+    batch: of a training step, JSON values: the `position` of the stream before it; `seq_len`, `rows` and `mask_rate` of
+    its global batch, and the `checksum` of that; how many tokens were `replaced` because of
+    damage; and `settings`, a digest of what else decides its rows and masks.
+    """
+
+    step: int
+    time: float
+    metrics: dict[str, float]
+    batch: dict[str, Any] | None = None
+
+
+def format_entry(entry: Entry) -> bytes:
+    """One journal line with its newline."""
+    metrics = {name: _to_json(float(value)) for name, value in entry.metrics.items()}
+    record = {"step": entry.step, "time": entry.time, "metrics": metrics}
+    return orjson.dumps(record | ({"batch": entry.batch} if entry.batch else {})) + b"\n"
+
+
+def parse_entry(line: bytes) -> Entry | None:
+    """The entry of one line; None where the line is torn or is not a journal entry."""
+    try:
+        record = orjson.loads(line)
+        metrics = {name: _number(value) for name, value in record["metrics"].items()}
+        step, seconds, batch = record["step"], _number(record["time"]), record.get("batch")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    is_sound = type(step) is int and 0 <= step < MAX_NUMBER and 0 <= seconds < YEAR_9999
+    return Entry(step, seconds, metrics, batch) if is_sound and (batch is None or type(batch) is dict) else None
+
+
+def _number(value: Any) -> float:
+    """A number as the journal has it; raises KeyError or TypeError for anything else."""
+    if type(value) is str:
+        return _NOT_FINITE[value]
+    if type(value) not in (int, float):
+        raise TypeError
+    return float(value)
+
+
+def read_journal(path: Path, batches: bool = False) -> list[Entry]:
+    """The entries in order of step, one a step; their `batch` only if asked for, since it takes much memory.
+
+    A step written again after a resume replaces, metric by metric, what stood there; steps of the earlier attempt that
+    were not reached again still count. Torn lines are ignored. Raises OSError.
+    """
+    entries: dict[int, Entry] = {}
+    for entry in _entries(path):
+        entries[entry.step] = _joined(entries.get(entry.step), entry if batches else replace(entry, batch=None))
+    return [entries[step] for step in sorted(entries)]
+
+
+def read_step(path: Path, step: int) -> tuple[Entry | None, list[int]]:
+    """The entry of a training step, with its `batch`, and the steps that have one; raises OSError."""
+    found: Entry | None = None
+    steps = set()
+    for entry in _entries(path):
+        if entry.batch:
+            steps.add(entry.step)
+        if entry.step == step:
+            found = _joined(found, entry)
+    return found if step in steps else None, sorted(steps)
+
+
+def read_latest(path: Path, size: int = 1 << 18) -> list[Entry]:
+    """The entries in the last `size` bytes, unchanged, without their `batch`; raises OSError."""
+    with open_plain(path) as file:
+        start = max(0, file.seek(0, os.SEEK_END) - size)
+        file.seek(start)
+        lines = file.read().splitlines()[1 if start else 0 :]
+    return [replace(entry, batch=None) for line in lines if (entry := parse_entry(line))]
+
+
+def last_step(path: Path) -> int:
+    """The step of the last line, by a look at the end of the file; -1 where there is none to be read."""
+    try:
+        found = read_latest(path, 1 << 16)
+    except OSError:
+        return -1
+    return found[-1].step if found else -1
+
+
+def read_lines(path: Path, start: int = 0, stop: float = math.inf) -> Iterator[tuple[int, Entry | None]]:
+    """(end, entry) of the whole lines that begin between two byte offsets; None for a damaged line. Raises OSError.
+
+    A last line without a newline is still being written, or was cut short by a kill.
+    """
+    with open_plain(path) as file:
+        end = file.seek(start)
+        while end < stop and (line := file.readline()).endswith(b"\n"):
+            end += len(line)
+            yield end, parse_entry(line)
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    return (entry for _, entry in read_lines(path) if entry)
+
+
+def _joined(earlier: Entry | None, later: Entry) -> Entry:
+    if earlier is None:
+        return later
+    return replace(later, metrics={**earlier.metrics, **later.metrics}, batch=later.batch or earlier.batch)
+
+
+class Journal:
+    """Appends entries to the file at `path`; one process writes, any number may read meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        """Open for appending. What follows the last newline was cut short by a kill, and is dropped."""
+        self._lines = LineFile(path)
+
+    def append(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
+        """Write one line; raises OSError as LineFile.append, and like that keeps the line for later."""
+        self._lines.append(format_entry(Entry(step, time.time(), metrics, batch)))
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def _to_json(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

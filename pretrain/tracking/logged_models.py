@@ -1,0 +1,230 @@
+"""Checkpoints as MLflow logged models: Hugging Face folders with their evaluations linked, so that MLflow ranks them.
+
+The tag `maskwright.model`, made from the run and the checkpoint, identifies a model. So a pass that was killed resumes
+where it stopped: a model counts as logged when MLflow calls it READY.
+"""
+
+import contextlib
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from data_prep.errors import UserError
+from data_prep.files import file_lock
+from data_prep.format.reader import Dataset
+from pretrain import checkpoint
+from pretrain.config import Config, load_config
+from pretrain.export.hugging_face_export import export_run
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal_table import Measured, read_measured
+from pretrain.tracking.journal_points import Point
+from pretrain.tracking.mlflow_runs import MlflowRun, short_errors
+from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package
+from pretrain.tracking.run_description import describe_input
+
+if TYPE_CHECKING:
+    from mlflow.entities import LoggedModel
+
+_KEY = "maskwright.model"
+_AVERAGED = "-ema"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The weights of the checkpoint at `path`, or their averages, with what an evaluation at its step found, by metric.
+
+    `saved` is when the checkpoint was written, in Unix seconds.
+    """
+
+    step: int
+    averaged: bool
+    path: Path
+    saved: float
+    metrics: dict[str, Point]
+
+    @property
+    def name(self) -> str:
+        return f"step-{self.step:08d}{_AVERAGED if self.averaged else ''}"
+
+    @property
+    def loss(self) -> float:
+        """The held-out loss, nats a prediction; infinity if there was no evaluation at this step."""
+        found = self.metrics.get(_loss_name(self.averaged))
+        return found.value if found else math.inf
+
+
+def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
+    """The weights of the committed checkpoints, in order of step; with `averaged`, also the averages of each step.
+
+    Raises:
+        UserError: if the manifest of a checkpoint is damaged.
+    """
+    measured = read_measured(folder.journal)
+    found = []
+    for step, path in reversed(checkpoint.committed(folder.checkpoints)):
+        saved, metrics = checkpoint.read(path).time, evaluation(measured, step)
+        for of_ema in (False, True) if averaged else (False,):
+            own = {name: point for name, point in metrics.items() if (name == _loss_name(averaged=True)) is of_ema}
+            found.append(Candidate(step, of_ema, path, saved, own))
+    return found
+
+
+def evaluation(measured: Measured, step: int) -> dict[str, Point]:
+    """The points of the evaluation at a step; if it was evaluated twice, the later values are valid.
+
+    An equal value of the first time has the time of that line, with which MLflow has it.
+    """
+    found = {}
+    for name, (lines, values) in measured.columns.items():
+        here = np.flatnonzero(measured.steps[lines] == step)
+        if name.startswith("eval/") and name != "eval/seconds" and len(here):
+            value = values[here[-1]]
+            line = lines[here[0] if values[here[0]] == value else here[-1]]
+            found[name] = Point(name, float(value), float(measured.times[line]), step)
+    return found
+
+
+def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Candidate]:
+    """The candidates that `track.models` asks for.
+
+    Args:
+        which: all; last, of the newest step; best, each whose held-out loss is below those of all before it.
+        logged: losses of the models that MLflow has already.
+    """
+    if which == "last" and offered:
+        return [one for one in offered if one.step == offered[-1].step]
+    if which == "all":
+        return offered
+    lowest = min(logged, default=math.inf)
+    found: list[Candidate] = []
+    for one in offered:
+        if one.loss < lowest:
+            lowest = one.loss
+            found.append(one)
+    return found
+
+
+def log_models(run: Path, which: str, step: int | None = None, uri: str | None = None) -> list[str]:
+    """Log the checkpoints of a run as models of its MLflow run, those that are not there yet.
+
+    Args:
+        which: all, best or last.
+        step: this checkpoint alone, whatever `which` says.
+        uri: as in run_target.
+
+    Returns:
+        The names of the models logged now.
+
+    Raises:
+        UserError: if the run is not in MLflow, MLflow does not answer, or a checkpoint cannot be exported.
+    """
+    folder = RunFolder(run)
+    config = load_config(folder.config)
+    if config.causal:
+        raise UserError(
+            "a model of objective clm is not logged in MLflow, whose pipeline would end each text with [SEP]; "
+            "use `maskwright export`"
+        )
+    offered = candidates(folder, averaged=config.optim.ema is not None)
+    if step is not None and not (offered := [one for one in offered if one.step == step]):
+        raise UserError(f"{run}: there is no checkpoint of step {step}")
+    with short_errors(f"logging the models of {run} in MLflow"):
+        folder.exports.mkdir(exist_ok=True)
+        # The training's own pass and a command would log the same model twice.
+        with file_lock(folder.exports / ".lock", needed=False):
+            return _log_missing(folder, config, offered, "all" if step is not None else which, uri)
+
+
+def _log_missing(folder: RunFolder, config: Config, offered: list[Candidate], which: str, uri: str | None) -> list[str]:
+    tracked = MlflowRun.of_folder(folder.path, uri)
+    known = {model.tags[_KEY]: model for model in models_of(tracked)}
+    ready = {key for key, model in known.items() if is_ready(model)}
+    done = []
+    for one in chosen(offered, which, [loss_of(known[key]) for key in ready]):
+        key = f"{tracked.key}/{one.name}/{one.saved}"
+        if key not in ready and _log(folder, config, tracked, one, key, known.get(key)):
+            done.append(one.name)
+    return done
+
+
+def models_of(tracked: MlflowRun) -> list["LoggedModel"]:
+    """The logged models of a run that Maskwright made, also those whose files have not all arrived."""
+    import mlflow
+
+    mlflow.set_tracking_uri(tracked.client.tracking_uri)
+    found = mlflow.search_logged_models(
+        [tracked.experiment_id], f"source_run_id = '{tracked.id}'", output_format="list"
+    )
+    return [model for model in found if _KEY in model.tags]
+
+
+def is_ready(model: "LoggedModel") -> bool:
+    """Whether a logged model is whole."""
+    return str(model.status) == "READY"
+
+
+def loss_of(model: "LoggedModel") -> float:
+    """The held-out loss that is linked to a logged model; infinity if there is none."""
+    name = _loss_name(model.name.endswith(_AVERAGED))
+    values = [metric.value for metric in model.metrics or [] if metric.key == name]
+    return values[-1] if values else math.inf
+
+
+def _loss_name(averaged: bool) -> str:
+    return "eval/ema_loss" if averaged else "eval/loss"
+
+
+def _log(
+    folder: RunFolder, config: Config, tracked: MlflowRun, one: Candidate, key: str, begun: "LoggedModel | None"
+) -> bool:
+    """Whether the model was logged: a checkpoint that training removed meanwhile cannot be."""
+    from mlflow.entities import LoggedModelOutput
+
+    work = folder.exports / ".logged-model.tmp"
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        try:
+            exported = export_run(folder.path, one.step, work / one.name, averaged=one.averaged)
+        except (UserError, OSError):
+            if one.path.exists():
+                raise
+            return False
+        model = begun or tracked.client.create_logged_model(
+            tracked.experiment_id,
+            name=one.name,
+            source_run_id=tracked.id,
+            tags={_KEY: key, "step": str(one.step)},
+            params=tracked.run.data.params | {"step": str(one.step)},
+            model_type="masked language model",
+        )
+        tracked.client.set_logged_model_tags(model.model_id, {MLFLOW_NOTE: card_text(exported)})
+        write_package(exported, work / "package", model, tracked.id, f"{folder.title}/{one.name}")
+        tracked.client.log_model_artifacts(model.model_id, str(work / "package"))
+        if model.model_id not in _outputs(tracked):
+            tracked.client.log_outputs(tracked.id, [LoggedModelOutput(model.model_id, step=one.step)])
+        _link(tracked, config, one, model.model_id)
+        tracked.client.finalize_logged_model(model.model_id, "READY")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return True
+
+
+def _outputs(tracked: MlflowRun) -> set[str]:
+    """The ids of the logged models that are the run's output."""
+    outputs = tracked.client.get_run(tracked.id).outputs
+    return {model.model_id for model in outputs.model_outputs} if outputs else set()
+
+
+def _link(tracked: MlflowRun, config: Config, one: Candidate, model_id: str) -> None:
+    """Say which evaluation is this model's; the run keeps one row, as the time is that of the journal's line."""
+    dataset: tuple[str, str] | tuple[None, None] = None, None
+    with contextlib.suppress(UserError, OSError):  # the held-out data may be gone
+        if config.data.valid is not None:
+            found = describe_input(Dataset(config.data.valid), "eval")
+            tracked.log_inputs([found])
+            dataset = found["name"], found["digest"]
+    tracked.log_points(list(one.metrics.values()), model_id, dataset)

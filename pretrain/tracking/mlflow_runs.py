@@ -1,0 +1,230 @@
+"""Runs on an MLflow server: find, create, write. Everything that Maskwright measures reaches MLflow through here."""
+
+import contextlib
+import hashlib
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data_prep.errors import UserError
+from data_prep.urls import redact
+from pretrain.tracking.journal_points import Point, metric_name
+from pretrain.tracking.run_record import RunRecord, require_record
+from pretrain.tracking.tracking_target import connect, open_client, run_target
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+_log = logging.getLogger(__name__)
+
+_KEY_TAG = "maskwright.key"
+_STUDY_TAG = "maskwright.study"
+_PARENT_TAG = "mlflow.parentRunId"
+
+
+@dataclass(frozen=True)
+class MlflowRun:
+    """A run on an MLflow server, and the client that writes to it.
+
+    run: as MLflow had it when it was found. key: its tag that Maskwright finds it by.
+    """
+
+    client: "MlflowClient"
+    run: "Run"
+    key: str
+
+    @classmethod
+    def open(cls, target: tuple[str, str], record: RunRecord) -> "MlflowRun":
+        """The record's run, which is created if the server does not have it; it gets parameters, tags and parent.
+
+        It is found by its key, also if the process that created it died before it recorded the run's id.
+        """
+        client, experiment_id = connect(target)
+        run = _find(client, experiment_id, record.key)
+        if run is None:
+            tags = {**record.tags, _KEY_TAG: record.key}
+            run = client.create_run(experiment_id, tags=tags, run_name=record.run_name)
+        elif record.status == "RUNNING" != run.info.status:
+            client.update_run(run.info.run_id, status="RUNNING")
+        _send_params_and_tags(client, run, record)
+        if record.parent:
+            _adopt(client, experiment_id, run.info.run_id, record.parent)
+        opened = cls(client, run, record.key)
+        opened.log_inputs(record.inputs)
+        return opened
+
+    @classmethod
+    def find(cls, target: tuple[str, str], key: str) -> "MlflowRun | None":
+        """The run with this key; None if the server does not have it, or it was deleted."""
+        client, experiment_id = connect(target)
+        run = _find(client, experiment_id, key)
+        return cls(client, run, key) if run else None
+
+    @classmethod
+    def of_folder(cls, run_dir: Path, uri: str | None = None) -> "MlflowRun":
+        """The MLflow run of a run folder.
+
+        Args:
+            uri: as in run_target.
+
+        Raises:
+            UserError: if the server does not have it. MLflow's and the network's own errors.
+        """
+        target = run_target(run_dir, uri)
+        found = cls.find(target, require_record(run_dir).key)
+        if found is None:
+            address = redact(target.uri)
+            raise UserError(f"{run_dir} is not in MLflow at {address} yet. Run: maskwright track sync {run_dir}")
+        return found
+
+    @property
+    def id(self) -> str:
+        return str(self.run.info.run_id)
+
+    @property
+    def experiment_id(self) -> str:
+        return str(self.run.info.experiment_id)
+
+    def log_points(
+        self,
+        points: Sequence[Point],
+        model_id: str | None = None,
+        dataset: tuple[str, str] | tuple[None, None] = (None, None),
+    ) -> None:
+        """Give points to the run, at most 1,000 a request. MLflow keeps one row of a point that it gets twice.
+
+        Args:
+            model_id: of the logged model that the points belong to as well.
+            dataset: name and digest of the measured data set.
+        """
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(metric_name(point.name), point.value, int(point.time * 1000), point.step, model_id, *dataset)
+            for point in points
+        ]
+        self.client.log_batch(self.id, metrics=metrics)
+
+    def log_inputs(self, inputs: Iterable[dict[str, str]]) -> None:
+        """Log data sets, as `describe_input` gives them; MLflow keeps one of each digest."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        datasets = [
+            DatasetInput(
+                Dataset(one["name"], one["digest"], "local", one["source"], one["schema"], one["profile"]),
+                [InputTag("mlflow.data.context", one["context"])],
+            )
+            for one in inputs
+        ]
+        if datasets:
+            self.client.log_inputs(self.id, datasets=datasets)
+
+    def end(self, status: str, time: int | None = None) -> None:
+        """Set the final status; `time` is in Unix milliseconds, by default now."""
+        self.client.set_terminated(self.id, status, time)
+
+
+def _find(client: "MlflowClient", experiment_id: str, key: str) -> "Run | None":
+    found = _tagged(client, experiment_id, _KEY_TAG, key)
+    return found[0] if found else None
+
+
+def _tagged(client: "MlflowClient", experiment_id: str, tag: str, value: str) -> list["Run"]:
+    """The experiment's runs with this tag, without deleted ones; `value` is of letters and digits."""
+    found: list[Run] = []
+    token = None
+    while token != "":
+        page = client.search_runs([experiment_id], filter_string=f"tags.`{tag}` = '{value}'", page_token=token)
+        found, token = [*found, *page], page.token or ""
+    return found
+
+
+def _send_params_and_tags(client: "MlflowClient", run: "Run", record: RunRecord) -> None:
+    """MLflow refuses to change a parameter: one that a resumed run changed becomes the tag `resumed/NAME`."""
+    from mlflow.entities import Param, RunTag
+
+    known = run.data.params
+    params = {name: value for name, value in record.params.items() if name not in known}
+    changed = {f"resumed/{n}": v for n, v in record.params.items() if n in known and known[n] != v}
+    tags = {**record.tags, "restarts": str(record.restarts), **changed}
+    client.log_batch(
+        run.info.run_id,
+        params=[Param(name, value) for name, value in params.items()],
+        tags=[RunTag(name, value) for name, value in tags.items()],
+    )
+
+
+def _adopt(client: "MlflowClient", experiment_id: str, run_id: str, parent: str) -> None:
+    """Make the run a child of the one whose id is `parent`, or else of the one that is called so."""
+    if re.fullmatch(r"[0-9a-f]{32}", parent) and _exists(client, parent):
+        client.set_tag(run_id, _PARENT_TAG, parent)
+        return
+    study = hashlib.sha256(parent.encode()).hexdigest()[:32]
+    while True:
+        parents = sorted(run.info.run_id for run in _tagged(client, experiment_id, _STUDY_TAG, study))
+        if not parents:
+            made = client.create_run(experiment_id, tags={_STUDY_TAG: study}, run_name=parent)
+            client.set_terminated(made.info.run_id)  # it only holds its children
+            continue
+        # MLflow cannot create a run only if it is missing: children that begin together may create several parents.
+        # Each keeps the first by id, and searches again after the move, as another child may have done the same.
+        chosen, others = parents[0], parents[1:]
+        _merge(client, experiment_id, chosen, others)
+        client.set_tag(run_id, _PARENT_TAG, chosen)
+        if not others and [run.info.run_id for run in _tagged(client, experiment_id, _STUDY_TAG, study)] == [chosen]:
+            return
+
+
+def _merge(client: "MlflowClient", experiment_id: str, chosen: str, others: Iterable[str]) -> None:
+    for other in others:
+        for child in _tagged(client, experiment_id, _PARENT_TAG, other):
+            client.set_tag(child.info.run_id, _PARENT_TAG, chosen)
+        client.delete_run(other)
+
+
+def _exists(client: "MlflowClient", run_id: str) -> bool:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return bool(client.get_run(run_id).info.lifecycle_stage == "active")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        _log.warning("MLflow has no run %s: track.parent is taken for a name", run_id)
+        return False
+
+
+def short_reason(error: Exception) -> str:
+    """Why MLflow was not reached, in a few words and without secrets; its client's own text fills a screen."""
+    text = redact(str(error)).strip()
+    if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
+        return found[1].lower()
+    if "timed out" in text.lower():
+        return "no answer in time"
+    if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
+        return f"HTTP {found[1] or found[2]}"
+    return text.splitlines()[0][:100] if text else type(error).__name__
+
+
+def server_problem(uri: str) -> str | None:
+    """Why an MLflow server does not answer this user, in a few words; None if it does. Nothing is written there."""
+    try:
+        open_client(uri).search_experiments(max_results=1)
+    except Exception as error:
+        return short_reason(error)
+    return None
+
+
+@contextlib.contextmanager
+def short_errors(action: str) -> Iterator[None]:
+    """Turn the many exceptions of MLflow and the network into a UserError that says what failed."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{action} failed: {short_reason(error)}") from error

@@ -1,0 +1,80 @@
+"""An exported Hugging Face folder as an MLflow model: flavors, signature, input example, requirements, model card."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlflow.entities import LoggedModel
+
+MLFLOW_NOTE = "mlflow.note.content"
+"""The tag that MLflow's pages show as a description, in Markdown."""
+
+_LONGEST_TAG = 8000  # MLflow's limit
+_PACKAGES = ("mlflow", "torch", "transformers")
+
+
+def write_package(exported: Path, out: Path, model: "LoggedModel", run_id: str, title: str) -> None:
+    """Write what MLflow stores of a logged model; its folder `model` has all of `exported`.
+
+    `mlflow.transformers.load_model` gives a fill-mask pipeline. `mlflow.pyfunc.load_model` gives a model that takes
+    texts with one mask each and the parameter `top_k`, and returns tokens with scores; the package has a copy of its
+    code, pretrain/tracking/maskwright_fill_mask.py. Weights are the safetensors of `exported`; nothing is pickled.
+
+    Args:
+        out: folder to write, which must be new.
+        model: the logged model that it will belong to.
+        title: what the model is called inside the package.
+    """
+    import mlflow.pyfunc
+    import mlflow.transformers
+    from huggingface_hub import ModelCard
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+    from mlflow.types.schema import Array, Object, Property
+    from transformers import pipeline
+
+    from pretrain.tracking import maskwright_fill_mask
+
+    fill: Any = pipeline("fill-mask", model=str(exported), device="cpu", trust_remote_code=False)
+    guess = Object([Property("token_str", DataType.string), Property("score", DataType.double)])
+    signature = ModelSignature(
+        inputs=Schema([ColSpec("string")]),
+        outputs=Schema([ColSpec(Array(guess))]),
+        params=ParamSchema([ParamSpec("top_k", DataType.long, maskwright_fill_mask.TOP_K)]),
+    )
+    package = Model(artifact_path=model.artifact_location, model_uuid=model.model_id, run_id=run_id)
+    package.model_id = model.model_id
+    mlflow.transformers.save_model(
+        transformers_model=fill,
+        path=str(out),
+        model_card=ModelCard.load(exported / "README.md"),
+        mlflow_model=package,
+        signature=signature,
+        input_example=[f"The ship sailed across the {fill.tokenizer.mask_token}."],
+        pip_requirements=[_pinned(name) for name in _PACKAGES],
+    )
+    (out / "code").mkdir()
+    shutil.copy(maskwright_fill_mask.__file__, out / "code")
+    environment = {"conda_env": "conda.yaml", "python_env": "python_env.yaml"}
+    mlflow.pyfunc.add_to_model(package, "maskwright_fill_mask", data="model", code="code", **environment)
+    shutil.copytree(exported, out / "model", dirs_exist_ok=True)  # byte for byte, with tokenizer and model card
+    for file in (out / "components" / "tokenizer").iterdir():  # with the names that transformers 4 knows
+        shutil.copy(exported / file.name, file)
+    (out / "LICENSE.txt").unlink(missing_ok=True)  # MLflow's guess of a licence, with a local path as a web address
+    package.flavors["transformers"]["source_model_name"] = title  # or that path again
+    package.save(str(out / "MLmodel"))
+
+
+def card_text(exported: Path) -> str:
+    """The model card of an export without its metadata, as short as a tag must be."""
+    from huggingface_hub import ModelCard
+
+    return str(ModelCard.load(exported / "README.md").text).strip()[:_LONGEST_TAG]
+
+
+def _pinned(name: str) -> str:
+    """This version of a package, without the local part (`+cu130`) that no index has."""
+    from importlib.metadata import version
+
+    return f"{name}=={version(name).partition('+')[0]}"

@@ -1,0 +1,182 @@
+"""The MLflow address and experiment that a run or a command uses, and the client for them.
+
+A run folder may come from somebody else. Its record names an address, and MLflow's client would send the user's
+credentials there with the data. So that address is used only if the user names the same one or trusts the folder.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from data_prep.errors import UserError
+from data_prep.files import file_lock
+from data_prep.urls import redact
+from pretrain.config.mlflow_address import DEFAULT_ADDRESS, OFFLINE, address_problem
+from pretrain.tracking.run_record import RECORD_NAME, RunRecord, load_record, require_record
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+# The tracking thread waits and retries by itself, instead of minutes inside one call. Printed addresses may hold a
+# password.
+_ENVIRONMENT_DEFAULTS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT": "300",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+_LOCAL_PAGES = "http://127.0.0.1:5000"  # of `mlflow ui`
+_TRAINING_PAGES = "workflowType=machine_learning"  # without it MLflow 3.17 opens its pages for agents
+
+
+class Target(NamedTuple):
+    """An address and the name of an experiment there. A SQLite file has its absolute path in the address."""
+
+    uri: str
+    experiment: str
+
+
+def resolve_target(uri: str, experiment: str) -> Target:
+    """The target of a training; MLflow's environment variables win over the arguments, except over OFFLINE."""
+    if uri != OFFLINE:
+        uri = _absolute(os.environ.get("MLFLOW_TRACKING_URI") or uri)
+    return Target(uri, os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment)
+
+
+def command_target(uri: str | None, experiment: str | None, models: Sequence[Path] = ()) -> Target:
+    """The target of a command's results: its options, else MLflow's environment variables, else the defaults.
+
+    Args:
+        models: that the command uses. If nothing else names an experiment, the results go to the experiment of the run
+            that made them, if it is one run.
+
+    Raises:
+        UserError: for an address with a password, or one that MLflow cannot have.
+    """
+    from pretrain.config.run import TrackConfig
+
+    refuse_password(uri)
+    made_in = {record.experiment for model in models if (record := _record_of_model(model))}
+    usual = resolve_target(DEFAULT_ADDRESS, made_in.pop() if len(made_in) == 1 else TrackConfig().experiment)
+    address = _absolute(uri) if uri else usual.uri
+    if problem := address_problem(address):
+        raise UserError(problem)
+    return Target(address, experiment or usual.experiment)
+
+
+def _record_of_model(model: Path) -> RunRecord | None:
+    """The record of the run that made a model: a run folder, or an export inside one."""
+    for folder in (model, model.absolute().parent.parent):
+        with contextlib.suppress(UserError, OSError):
+            if record := load_record(folder):
+                return record
+    return None
+
+
+def refuse_password(uri: str | None) -> None:
+    """Raise UserError if the address that an option gives holds a password."""
+    if uri and redact(uri) != uri:
+        raise UserError("Do not write a password on a command line, which others can read. Set MLFLOW_TRACKING_URI.")
+
+
+def run_target(
+    run_dir: Path, uri: str | None = None, experiment: str | None = None, trust_folder: bool = False
+) -> Target:
+    """The target of a run's data: the arguments, else MLflow's environment variables, else the run's record.
+
+    Args:
+        trust_folder: use an address that the record alone names.
+
+    Raises:
+        UserError: if there is no record, or its address is needed and cannot be used.
+    """
+    record = require_record(run_dir)
+    named = uri or os.environ.get("MLFLOW_TRACKING_URI")
+    address = _absolute(named or record.uri)
+    if address in ("", OFFLINE):
+        raise UserError(f"{run_dir} was trained with track.uri: none. Name the MLflow that gets its data with --uri.")
+    if problem := address_problem(address):
+        raise UserError(problem if named else f"{run_dir / RECORD_NAME}: {problem}")
+    if not named and "***" in address:
+        raise UserError(f"{run_dir / RECORD_NAME} has no password for {address}. Set MLFLOW_TRACKING_URI.")
+    if not (named or trust_folder or address == _absolute(DEFAULT_ADDRESS)):
+        raise UserError(
+            f"{address} is known from {run_dir / RECORD_NAME} alone. Add --uri with this address to send data and "
+            "your MLflow credentials there, or --yes."
+        )
+    return Target(address, experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or record.experiment)
+
+
+def sync_command(run_dir: Path, address: str) -> str:
+    """The command that sends the rest of a run to an address; a password stays out of it."""
+    command = f"maskwright track sync {shlex.quote(str(run_dir))}"
+    known = address in (OFFLINE, _absolute(DEFAULT_ADDRESS)) or "MLFLOW_TRACKING_URI" in os.environ
+    return command if known or redact(address) != address else f"{command} --uri {shlex.quote(address)}"
+
+
+def run_page(record: RunRecord) -> str | None:
+    """Where to see a run in MLflow: an address, for a database with the command that serves it; None if unknown."""
+    known = re.fullmatch("[0-9a-f]{32}", record.run_id or "") and re.fullmatch(r"\d+", record.experiment_id or "")
+    if not known or address_problem(record.uri):
+        return None
+    page = f"#/experiments/{record.experiment_id}/runs/{record.run_id}?{_TRAINING_PAGES}"
+    if record.uri.startswith(("http://", "https://")):
+        return f"{record.uri.rstrip('/')}/{page}"
+    if "***" in record.uri or record.uri.startswith("databricks"):
+        return None
+    return f"mlflow ui --backend-store-uri {shlex.quote(record.uri)}   then open {_LOCAL_PAGES}/{page}"
+
+
+def open_client(uri: str) -> "MlflowClient":
+    """A client for an address. It gives up soon, and retries nothing by itself."""
+    for name, value in _ENVIRONMENT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    # DeepSpeed has imported MLflow by now, which reads the variable then.
+    logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
+    return MlflowClient(tracking_uri=uri)
+
+
+def connect(target: tuple[str, str]) -> tuple["MlflowClient", str]:
+    """A client and the experiment's id; the experiment is created if it is missing. Raises what MLflow raises."""
+    uri, experiment = target
+    path = sqlite_path(uri)
+    # Two runs that create the tables of a SQLite file at the same time damage it for good. MLflow reports a file that
+    # cannot be created.
+    with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
+        client = open_client(uri)
+        return client, _experiment_id(client, experiment, path)
+
+
+def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
+    if experiment := client.get_experiment_by_name(name):
+        return experiment.experiment_id
+    # Next to the database: MLflow's default is `mlruns` in the working folder of the process that comes first.
+    location = (path.parent / f"{path.stem}-artifacts" / quote(name, safe="")).as_uri() if path else None
+    try:
+        return client.create_experiment(name, artifact_location=location)
+    except Exception:
+        if experiment := client.get_experiment_by_name(name):  # another run was faster
+            return experiment.experiment_id
+        raise
+
+
+def _absolute(uri: str) -> str:
+    """The address, for a SQLite file with its absolute path, so that `track sync` finds it from any folder."""
+    path = sqlite_path(uri)
+    return uri if path is None else f"sqlite:///{path}{uri[len(uri.partition('?')[0]) :]}"
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The absolute path of a SQLite file's address; None for any other address."""
+    match = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", uri)
+    return None if match is None or match[1] == ":memory:" else Path(match[1]).absolute()
