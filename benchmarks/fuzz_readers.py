@@ -123,7 +123,7 @@ Each case replaces a file by a mutation of it and calls the function that reads 
 Where "types" is yes, an accepted value is compared with its declared types by code that the readers do not use. It does
 not check ranges. Elsewhere, accepted only means that the reader returned without an error. Mutations are drawn at
 random, so not every value meets every mutation. Not attacked here: the answers and records of studies, Slurm and other
-hosts (`tests/unit/test_study_damage.py`, `test_slurm_damage.py`, `test_answers.py`), node metrics, the weights of
+hosts (`test_study_damage.py`, `test_slurm_damage.py` and `test_answers.py` do that), node metrics, the weights of
 `model.init`, compressed input.
 
 | reader | types | cases | {" | ".join(columns)} |

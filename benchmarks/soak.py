@@ -20,8 +20,8 @@ sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.machine import conditions  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
-from tests.soak.faults import MOMENTS  # noqa: E402
-from tests.soak.soak import CHECKPOINT_STEPS, EVAL_STEPS, PROCESSES, Report, soak  # noqa: E402
+from tests.system.soak.faults import MOMENTS  # noqa: E402
+from tests.system.soak.soak import CHECKPOINT_STEPS, EVAL_STEPS, PROCESSES, Report, soak  # noqa: E402
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Philox-4x32-10, the counter-based generator behind every random choice.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; the published test vectors
-of Random123 are in tests/unit/test_philox.py. A draw is a function of (key, counter) alone, so nothing depends on
+of Random123 are in tests/pretrain/test_philox.py. A draw is a function of (key, counter) alone, so nothing depends on
 which process asks, or on what was drawn before.
 """
 

@@ -8,9 +8,9 @@ import torch
 from data_prep.processes import leave
 from pretrain.engine.engine import Engine, init_distributed
 from pretrain.engine.resharding import live_pieces
-from tests.distributed import varying_worker as varying
-from tests.distributed.gradients_worker import model
-from tests.distributed.guards_worker import faulty, step
+from tests.pretrain.engine import varying_worker as varying
+from tests.pretrain.engine.gradients_worker import model
+from tests.pretrain.guards.guards_worker import faulty, step
 
 SKIPS = 20  # one that is not waited for may be met in time by chance
 

@@ -1,6 +1,6 @@
 """The kernels of layers on a GPU: within a stated error of float64, the same bits each time, and no waiting.
 
-tests/unit/test_kernels.py compares the same in Triton's interpreter.
+tests/pretrain/kernels/test_kernels.py compares the same in Triton's interpreter.
 """
 
 import os

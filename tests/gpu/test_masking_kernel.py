@@ -1,6 +1,6 @@
 """The masking kernel on a GPU: the bits of the oracle, in a captured graph too, and no waiting; needs a GPU.
 
-tests/unit/test_masking_kernel.py compares more kinds of streams in Triton's interpreter.
+tests/pretrain/masking/test_masking_kernel.py compares more kinds of streams in Triton's interpreter.
 """
 
 import os
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pretrain.masking.rows import Masked
+from tests.pretrain.test_philox import VECTORS
 from tests.support.device_masks import (
     ROW_KINDS,
     STRATEGIES,
@@ -19,7 +20,6 @@ from tests.support.device_masks import (
     rows_of_all_kinds,
     rows_with_ties,
 )
-from tests.unit.test_philox import VECTORS
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="TRITON_INTERPRET=1 keeps kernels off the GPU"

@@ -74,7 +74,7 @@ def test_documents_do_not_see_each_other(name):
 @pytest.mark.parametrize("way", ["plain", "dropout", "checkpointed", "compiled", "compiled and checkpointed"])
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_the_host_waits_for_nothing(name, way):
-    """tests/unit/test_synchronisation.py shows on a CPU what can be shown there."""
+    """tests/pretrain/model/test_synchronisation.py shows on a CPU what can be shown there."""
     model, batch = encoder(name, torch.bfloat16, dropout=0.1 if way == "dropout" else 0.0), stream()
     if "checkpointed" in way:
         model.checkpoint_layers()
@@ -107,7 +107,7 @@ def test_a_compiled_model_agrees(name):
 
 
 def test_checkpointing_saves_memory():
-    """As tests/unit/test_checkpointing.py counts it; the same gradients but for sums of another order."""
+    """As tests/pretrain/model/test_checkpointing.py counts it; the same gradients but for sums of another order."""
     shape = EncoderShape(1000, layers=12, hidden=768, heads=12, intermediate=3072, max_positions=SEQ_LEN, pad_id=0)
     peaks, gradients = [], []
     for checkpointing in (False, True):

@@ -16,7 +16,7 @@ import psutil
 import yaml
 
 from pretrain.run.journal import read_journal
-from tests.datasets import make_dataset
+from tests.support.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Completed, Forked, fits, run_forked
 

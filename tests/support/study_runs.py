@@ -16,7 +16,7 @@ from evaluation.study.study_runner import run_study
 from pretrain.config import load_config
 from pretrain.run.folder import EXIT_CODES
 from pretrain.run.journal import Entry, format_entry
-from tests.datasets import make_dataset
+from tests.support.datasets import make_dataset
 
 SECONDS = {"token": 1.0, "whole_word": 1.1, "span": 0.8}
 ARMS = (["token", "span"], ["0.15"], ["80/10/10"])

@@ -1,0 +1,147 @@
+"""docs/data-format.md: its reader, run as printed, reads what the writer wrote, and its numbers are the code's."""
+
+import dataclasses
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.cleaning import text_filters as text
+from data_prep.format.integrity_checks import MAX_IDS_BYTES
+from data_prep.format.shard_format import (
+    BLOCK_RECORD,
+    BLOCK_TOKENS,
+    INDEX_HEADER,
+    MAX_MANIFEST_BYTES,
+    MAX_VOCABULARY,
+    SHARD_BYTES,
+    ShardInfo,
+    SourceInfo,
+    TokenizerInfo,
+    Totals,
+)
+from data_prep.jobs import deduplication
+from data_prep.tokenizer import alignment
+from tests.support.datasets import make_dataset
+
+TEXT = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
+
+
+def documented_reader():
+    code = next(code for code in re.findall(r"```python\n(.*?)```", TEXT, re.S) if "def blocks" in code)
+    namespace: dict = {}
+    exec(code, namespace)
+    return namespace["blocks"]
+
+
+def test_printed_reader(tmp_path):
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 70_000, size=n) for n in rng.integers(1, 300, size=40)]
+    starts = [document % 2 == 0 for document in documents]
+    ids = [f"é{n}" if n % 2 else n for n in range(len(documents))]
+    for name, words, names in (("plain", None, None), ("words", starts, None), ("ids", starts, ids)):
+        dataset = make_dataset(tmp_path / name, documents, 70_000, 1000, 9000, words, names)
+        read = list(documented_reader()(dataset.path))
+        assert len(read) == dataset.n_blocks > 3
+        for block, (tokens, lengths, word_starts, found) in enumerate(read):
+            np.testing.assert_array_equal(tokens, dataset.tokens(block))
+            np.testing.assert_array_equal(lengths, dataset.document_lengths(block))
+            assert found == dataset.ids(block)
+            if words is None:
+                assert word_starts is None
+            else:
+                np.testing.assert_array_equal(word_starts, dataset.word_starts(block))
+        np.testing.assert_array_equal(np.concatenate([tokens for tokens, *_ in read]), np.concatenate(documents))
+        if names:
+            assert [id for *_, part in read for id in part] == names
+
+
+def test_printed_reader_is_short_and_needs_numpy_alone():
+    code = next(code for code in re.findall(r"```python\n(.*?)```", TEXT, re.S) if "def blocks" in code)
+    assert len(code.split("def blocks", 1)[1].splitlines()) <= 30
+    imported = re.findall(r"^(?:import|from) (.+)$", code, re.M)
+    assert imported == ["hashlib, json, pathlib", "numpy as np"]
+
+
+def test_documented_bytes_of_a_tar(tmp_path):
+    """The tar is rebuilt from the page alone."""
+    ids, dtype = ["a", 7], np.dtype("<u2")
+    dataset = make_dataset(tmp_path / "set", [[5, 6], [7]], word_starts=[np.array([1, 0]), np.array([1])], ids=ids)
+    expected = b""
+    members = {
+        "ends.npy": np.array([2, 3], "<u4"),
+        "ids.json": b'["a",7]',
+        "tokens.npy": np.array([5, 6, 7], dtype),
+        "words.npy": np.array([0b101], "|u1"),
+    }
+    for name, content in members.items():
+        if isinstance(content, np.ndarray):
+            text = f"{{'descr': '{content.dtype.str}', 'fortran_order': False, 'shape': ({len(content)},), }}"
+            content = b"\x93NUMPY\x01\x00\x76\x00" + text.ljust(117).encode() + b"\n" + content.tobytes()
+        expected += ustar_header(f"00000_000000000.{name}", len(content)) + content + bytes(-len(content) % 512)
+    expected += bytes(1024)
+    expected += bytes(-len(expected) % 10_240)
+    assert (dataset.path / "shards" / "00000-00000.tar").read_bytes() == expected
+
+
+def ustar_header(name: str, size: int) -> bytes:
+    """By POSIX.1-1988: name, mode, uid, gid, size, mtime, checksum, type, link, magic, version, owner names, device."""
+    fields = [name.encode().ljust(100, b"\0"), b"0000444\0", b"0000000\0", b"0000000\0"]
+    fields += [b"%011o\0" % size, b"%011o\0" % 0, b" " * 8, b"0", bytes(100), b"ustar\x0000"]
+    header = b"".join(fields).ljust(512, b"\0")
+    return header[:148] + b"%06o\0 " % sum(header) + header[156:]
+
+
+def test_documented_fingerprint(tmp_path):
+    dataset = make_dataset(tmp_path / "set", [[5, 6, 7], [8]])
+    manifest = dataset.manifest
+    line = f"maskwright-blocks 1 {manifest.tokenizer.sha256} {manifest.dtype}\n".encode()
+    index = (dataset.path / "shards" / manifest.shards[0].index_name).read_bytes()
+    record = np.frombuffer(index[40:144], "<u8")
+    assert hashlib.sha256(line + record[[1, 2, 7, 8, 9]].tobytes()).hexdigest() == manifest.fingerprint
+    lines = f"{hashlib.sha256(index).hexdigest()}\n".encode()
+    assert hashlib.sha256(lines).hexdigest() == manifest.index_fingerprint
+
+
+def test_documented_sizes():
+    assert f"{BLOCK_TOKENS:,} (2^18) tokens" in TEXT
+    assert SHARD_BYTES == 256 << 20
+    assert MAX_VOCABULARY == 1 << 24
+    assert MAX_IDS_BYTES == 64 << 20
+    assert MAX_MANIFEST_BYTES == 1 << 30
+    assert INDEX_HEADER.itemsize == 40
+    assert BLOCK_RECORD.itemsize == 104
+    assert "| 104 × blocks |" in TEXT
+    record = {name: BLOCK_RECORD.fields[name][1] for name in BLOCK_RECORD.names}
+    rows = {
+        "0, 4": ["task", "number"],
+        "8, 16": ["documents", "tokens"],
+        "24": ["first_document"],
+        "32, 40, 48": ["tokens_offset", "ends_offset", "words_offset"],
+        "56, 64, 72": ["tokens_xxh3", "ends_xxh3", "words_xxh3"],
+        "80, 88, 96": ["ids_offset", "ids_bytes", "ids_xxh3"],
+    }
+    for offsets, names in rows.items():
+        assert f"\n| {offsets} |" in TEXT
+        assert [record[name] for name in names] == [int(offset) for offset in offsets.split(", ")]
+    assert sorted(record) == sorted(name for names in rows.values() for name in names)
+
+
+def test_documented_manifest_keys(tmp_path):
+    manifest = make_dataset(tmp_path / "set", [[5]]).manifest
+    rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|$", TEXT.split("## Manifest")[1].split("\n## ")[0], re.M))
+    keys = [key for cell in rows for key in re.findall(r"`(\w+)`", cell)]
+    assert sorted(keys) == sorted(dataclasses.asdict(manifest))
+    parts = (("tokenizer", TokenizerInfo), ("totals", Totals), ("shards", ShardInfo), ("sources", SourceInfo))
+    for key, cls in parts:
+        named = set(re.findall(r"`(\w+)`", rows[f"`{key}`"]))
+        assert named >= {field.name for field in dataclasses.fields(cls)}, key
+
+
+def test_documented_reasons():
+    rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1].split("\n## ")[0], re.M)
+    named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
+    reasons = [*text.REASONS, *deduplication.REASONS.values(), "contaminated", "empty", "unreadable"]
+    reasons.append(alignment.UNCHANGED)
+    assert sorted(named) == sorted(reasons)

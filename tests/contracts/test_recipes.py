@@ -1,0 +1,155 @@
+"""Every shipped recipe: its model is built at full size, a step is made in small, and its predictions are true."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from data_prep.format.reader import Dataset
+from launchers.app import app
+from pretrain.config import Config, load_config
+from pretrain.data.feed import DeviceFeed
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import open_sources, training_loader
+from pretrain.model.build import build
+from pretrain.model.model_description import describe
+from pretrain.optim import build_optimizer
+from tests.support.datasets import make_dataset, tokenizer_info
+from tests.support.forked import ROOT
+
+RECIPES = sorted((ROOT / "configs").glob("*.yaml"))
+SMALL = {"layers": 2, "hidden": 32, "heads": 2}
+PREDICTION = re.compile(r"^#   maskwright plan ((?:.*\\\n# +)?.*)\n#   (.*)$", re.MULTILINE)
+every_recipe = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+
+
+def predictions(path: Path) -> list[tuple[str, str]]:
+    """What comments say: (the words after `maskwright plan`, what it found)."""
+    return [(words.replace("\\\n#", " "), found) for words, found in PREDICTION.findall(path.read_text())]
+
+
+def planned(words: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["plan", *shlex.split(words), "--json"])
+    assert result.exit_code == 0, result.exception
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """As recipes say it: memory of a process, tokens, time."""
+    (speed,) = found["speed"]
+    units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+    unit, length = next((unit, length) for unit, length in units if speed["seconds"] >= 2 * length)
+    size, bytes_of = found["device_bytes"], (("GiB", 1 << 30), ("MiB", 1 << 20))
+    prefix, whole = next((prefix, whole) for prefix, whole in bytes_of if size >= whole)
+    tokens = re.sub(r"e\+0*", "e", f"{found['tokens']:.1e}")
+    memory = float(f"{size / whole:.2g}")
+    return f"{memory:g} {prefix} of memory, {tokens} tokens, {speed['seconds'] / length:.0f} {unit}"
+
+
+@every_recipe
+def test_memory_and_time_are_what_the_plan_says_now(path):
+    said = predictions(path)
+    assert said, "no `maskwright plan` in the comments"
+    for words, figures in said:
+        found = planned(words)
+        assert words.startswith(f"configs/{path.name} ")
+        assert figures == in_words(found)
+        assert found["fits"] in (True, None)
+
+
+@pytest.mark.parametrize("name", ["bert-base-24h", "bert-large-24h"])
+def test_a_day_is_enough(name):
+    ((words, _),) = predictions(ROOT / "configs" / f"{name}.yaml")
+    assert 20 * 3600 < planned(words)["speed"][0]["seconds"] < 24 * 3600
+
+
+def test_the_table_of_recipes_says_what_the_recipes_say():
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    rows = {name: row for row, name in re.findall(r"^(\| \[(.*?)\.yaml\].*)$", page, re.MULTILINE)}
+    assert set(rows) == {path.stem for path in RECIPES}
+    for path in RECIPES:
+        memory, tokens, time = predictions(path)[0][1].split(", ")
+        for figure in (memory.removesuffix(" of memory"), tokens.removesuffix(" tokens"), time):
+            assert f" {figure} |" in rows[path.stem], path.stem
+
+
+def small(path: Path, folder: Path) -> tuple[Config, Dataset]:
+    """A recipe with a small model and batch, on data made here; all else is as it stands."""
+    rng = np.random.default_rng(0)
+    documents, words = [rng.integers(5, 300, 700).tolist() for _ in range(40)], [np.arange(700) % 2 == 0] * 40
+    data = make_dataset(folder / "data", documents, 300, word_starts=words)
+    recipe = load_config(path)
+    sizes = ["train.global_batch_size=2", "train.micro_batch_size=1", f"model.size={json.dumps(SMALL)}"]
+    later = [
+        {"after_step": stage.after_step, "seq_len": stage.seq_len, "global_batch_size": 2}
+        for stage in recipe.curriculum
+    ]
+    changes = [f"data.train={data.path}", f"curriculum={json.dumps(later)}", *sizes]
+    return load_config(path, [change.replace(": null", ": ") for change in changes]), data
+
+
+@every_recipe
+def test_a_step_can_be_made(path, tmp_path):
+    """Data, masks, model, optimizer: the weights change and stay finite."""
+    config, _ = small(path, tmp_path)
+    sources = open_sources(config.data)
+    stages = stages_of(config, 1)
+    loader = training_loader(config, sources, stages, rank=0)
+    model = build(describe(config, sources.tokenizer), config.run.seed)
+    optimizer = build_optimizer(model, config.optim)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    batch = next(iter(loader.examples(0, loader.mixture.start())))
+    loader.close()
+    prediction = model(**DeviceFeed(torch.device("cpu"))(batch).wait().inputs)
+    (prediction.loss / prediction.predictions).backward()
+    optimizer.step()
+    assert prediction.cross_entropy / prediction.predictions == pytest.approx(np.log(300), rel=0.1)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    assert any((old != new).any() for old, new in zip(before, model.parameters(), strict=True))
+
+
+@every_recipe
+def test_the_model_has_as_many_parameters_as_planned(path):
+    words = shlex.split(predictions(path)[0][0])
+    vocab_size = int(words[words.index("--vocab-size") + 1])
+    description = describe(load_config(path), tokenizer_info(vocab_size))
+    with torch.device("meta"):
+        model = build(description, seed=0)
+    assert sum(parameter.numel() for parameter in model.parameters()) == planned(shlex.join(words))["parameters"]
+
+
+@every_recipe
+def test_batches_divide_over_the_processes_that_are_named(path, tmp_path):
+    """Also where a job script is made of it, which is not submitted."""
+    data = make_dataset(tmp_path / "data", [[7] * 20] * 9)
+    for words, _ in predictions(path):
+        counts = [int(n) for n in re.findall(r"(?:--nodes|--gpus-per-node) (\d+)", words)]
+        assert stages_of(load_config(path), int(np.prod(counts)) if counts else 1)
+    launches = re.findall(r"^#   maskwright (launch slurm .*)$", path.read_text(), re.MULTILINE)
+    for words in launches:
+        options = ["--dry-run", f"data.train={data.path}", "data.valid=null", "model.init=null"]
+        done = CliRunner().invoke(app, [*shlex.split(words), *options])
+        assert done.exit_code == 0, done.exception
+        assert "#SBATCH" in done.stdout
+
+
+def test_the_parts_of_a_model_follow_each_other():
+    """A part begins with the export of the part before, of the same size, whose model its rows fit."""
+    followed = 0
+    for path in RECIPES:
+        config, text = load_config(path), path.read_text()
+        if exported := re.search(r"^#   maskwright export (\S+) --out (\S+)$", text, re.MULTILINE):
+            before = next(load_config(other) for other in RECIPES if load_config(other).run.dir == Path(exported[1]))
+            assert config.model.init == Path(exported[2])
+            assert before.model.size == config.model.size
+            assert before.model.arch == config.model.arch == "modernbert"
+            assert before.run.seed != config.run.seed  # other masks, another order
+            followed += 1
+    assert followed == 4

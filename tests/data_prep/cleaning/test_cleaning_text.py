@@ -1,0 +1,205 @@
+"""Filters on one document: normalisation, length, and each of Gopher's repetition rules by itself."""
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.cleaning import repetition
+from data_prep.cleaning.repetition import (
+    MAX_DUPLICATE_NGRAM_CHARACTERS,
+    MAX_TOP_NGRAM_CHARACTERS,
+    duplicate_line_shares,
+    duplicate_ngram_shares,
+    repetitive,
+    top_ngram_shares,
+)
+from data_prep.cleaning.text_filters import REASONS, Cleaning, clean_all
+from data_prep.cleaning.word_hashes import split_words
+from data_prep.errors import UserError
+
+DEMO = Path(__file__).parents[3] / "configs" / "demo" / "books.jsonl.zst"
+
+
+def clean(text, settings):
+    (cleaned,), (reason,) = clean_all([text], settings)
+    return cleaned, reason
+
+
+def demo_texts() -> list[str]:
+    with DEMO.open("rb") as file:
+        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), encoding="utf-8")
+        return [orjson.loads(line)["text"] for line in lines]
+
+
+def test_normalisation():
+    decomposed = "e\u0301 \ufb01ne \u2460"
+    assert clean(decomposed, Cleaning()) == (decomposed, "")
+    assert clean(decomposed, Cleaning("nfc")) == ("é \ufb01ne \u2460", "")
+    assert clean(decomposed, Cleaning("nfkc")) == ("é fine 1", "")
+    assert clean("plain\r\n", Cleaning("nfkc")) == ("plain\r\n", "")
+
+
+def test_lengths_include_their_bounds_and_follow_normalisation():
+    bounds = Cleaning(min_characters=3, max_characters=5)
+    assert [clean("x" * length, bounds)[1] for length in (0, 2, 3, 5, 6)] == ["short", "short", "", "", "long"]
+    assert clean("e\u0301" * 3, bounds)[1] == "long"
+    assert clean("e\u0301" * 3, Cleaning("nfc", 3, 5)) == ("ééé", "")
+    assert clean("東" * 5, bounds)[1] == ""
+    assert clean("", Cleaning()) == ("", "")
+
+
+def test_reasons():
+    repeating = "the same line\n" * 50
+    texts = ["a", repeating, "an ordinary line", repeating * 100, ""]
+    both = Cleaning(min_characters=1, max_characters=1000, repetition=True)
+    assert clean_all(texts, both) == (texts, ["", "repetitive", "", "long", "short"])
+    assert clean_all(texts, Cleaning(min_characters=1, max_characters=1000))[1] == ["", "", "", "long", "short"]
+    assert [clean(text, both)[1] for text in texts] == clean_all(texts, both)[1]
+    assert set(clean_all(texts, both)[1]) - {""} == set(REASONS)
+    assert clean_all([], both) == ([], [])
+
+
+@pytest.mark.parametrize("bad", [{"normalize": "nfd"}, {"min_characters": -1}, {"max_characters": 0}])
+def test_settings_that_make_no_sense(bad):
+    with pytest.raises(UserError):
+        Cleaning(**bad)
+    with pytest.raises(UserError, match="raise the greatest"):
+        Cleaning(min_characters=5, max_characters=4)
+
+
+def fresh(count: int, start: int = 0) -> list[str]:
+    """Different words of five characters."""
+    return [f"w{index:04d}" for index in range(start, start + count)]
+
+
+def duplicate_lines() -> str:
+    lines = [" ".join(fresh(20, 20 * line)) for line in range(6)]
+    return "\n".join(part for line in lines for part in (line, "x"))
+
+
+def duplicate_line_characters() -> str:
+    lines = [" ".join(fresh(10, 10 * line)) for line in range(8)]
+    return "\n".join(["-" * 300, *lines, "-" * 300])
+
+
+def duplicate_paragraphs() -> str:
+    paragraphs = ["\n".join(fresh(10, 10 * paragraph)) for paragraph in range(4)]
+    return "\n\n".join(part for paragraph in paragraphs for part in (paragraph, "x"))
+
+
+def duplicate_paragraph_characters() -> str:
+    symbols = "\n".join("!#$%&'()*+,-./:;<=>?@[]^_{|}~§"[:30])
+    pairs = [f"{a}{b}" for a in "abcdefghij" for b in "vwxyz"][:46]
+    return "\n\n".join([symbols, "\n".join(pairs[:23]), symbols, "\n".join(pairs[23:])])
+
+
+def top_ngram(n: int) -> str:
+    """The same n words again and again, with different ones between: a share 0.01 above the bound."""
+    share = MAX_TOP_NGRAM_CHARACTERS[n] + 0.01
+    between = int(n / share) - n
+    blocks = [[f"rep{k:02d}" for k in range(n)] + fresh(between, between * k) for k in range(20)]
+    return " ".join(word for block in blocks for word in block)
+
+
+def duplicate_ngram(n: int) -> str:
+    """Twenty runs of n words that occur twice each, all in different surroundings: 0.005 above the bound."""
+    share = MAX_DUPLICATE_NGRAM_CHARACTERS[n] + 0.005
+    runs = [fresh(n, n * run) for run in range(20)]
+    total = round(20 * n / share)
+    others = iter(fresh(total - 40 * n, 5000))
+    words = [word for run in runs + runs for word in [*run, next(others)]]
+    return " ".join([*words, *others])
+
+
+CASES = {
+    "MAX_DUPLICATE_LINES": duplicate_lines,
+    "MAX_DUPLICATE_LINE_CHARACTERS": duplicate_line_characters,
+    "MAX_DUPLICATE_PARAGRAPHS": duplicate_paragraphs,
+    "MAX_DUPLICATE_PARAGRAPH_CHARACTERS": duplicate_paragraph_characters,
+}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_line_and_paragraph_rules(rule, monkeypatch):
+    text = CASES[rule]()
+    assert repetitive([text]).tolist() == [True]
+    monkeypatch.setattr(repetition, rule, 1.0)
+    assert repetitive([text]).tolist() == [False], "another rule found it"
+
+
+@pytest.mark.parametrize("make", [top_ngram, duplicate_ngram])
+@pytest.mark.parametrize("n", range(2, 11))
+def test_ngram_rules(n, make, monkeypatch):
+    bounds = MAX_TOP_NGRAM_CHARACTERS if make is top_ngram else MAX_DUPLICATE_NGRAM_CHARACTERS
+    if n not in bounds:
+        return
+    text = make(n)
+    assert repetitive(["other words", text, text]).tolist() == [False, True, True]
+    monkeypatch.setitem(bounds, n, 1.0)
+    assert repetitive([text]).tolist() == [False], "another rule found it"
+
+
+def test_published_bounds():
+    rules = [getattr(repetition, name) for name in CASES]
+    assert rules == [0.30, 0.20, 0.30, 0.20]
+    assert MAX_TOP_NGRAM_CHARACTERS == {2: 0.20, 3: 0.18, 4: 0.16}
+    assert MAX_DUPLICATE_NGRAM_CHARACTERS == {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
+
+
+def test_line_shares():
+    assert duplicate_line_shares("a\nb\n\n \nc") == (0.0, 0.0)
+    assert duplicate_line_shares("") == (0.0, 0.0)
+    assert duplicate_line_shares("aaa\nb\n aaa\n\naaa ") == pytest.approx((2 / 4, 6 / 10))
+    assert duplicate_line_shares("a\nb\n\na\n\na\nb", "\n\n") == pytest.approx((1 / 3, 3 / 7))
+
+
+def slow_top_share(words: list[str], n: int) -> float:
+    counts = Counter(tuple(words[k : k + n]) for k in range(len(words) - n + 1))
+    most = max(counts.values(), default=0)
+    longest = max((len("".join(gram)) for gram, count in counts.items() if count == most), default=0)
+    return most * longest / len("".join(words)) if most > 1 else 0.0
+
+
+def slow_duplicate_share(words: list[str], n: int) -> float:
+    seen, covered = set(), set()
+    for k in range(len(words) - n + 1):
+        gram = tuple(words[k : k + n])
+        if gram in seen:
+            covered |= set(range(k, k + n))
+        seen.add(gram)
+    return sum(len(words[k]) for k in covered) / max(1, len("".join(words)))
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "bb", "ccc"]), max_size=30), max_size=5), st.integers(2, 6))
+@settings(deadline=None)
+def test_ngram_shares_against_plain_python(texts, n):
+    words = split_words([" ".join(text) for text in texts])
+    assert top_ngram_shares(words, n).tolist() == pytest.approx([slow_top_share(text, n) for text in texts])
+    assert duplicate_ngram_shares(words, n).tolist() == pytest.approx([slow_duplicate_share(text, n) for text in texts])
+
+
+def test_ordinary_prose_is_kept():
+    texts = demo_texts()
+    found = repetitive(texts)
+    assert len(texts) > 100
+    assert found.mean() < 0.02
+    assert repetitive([text.split("\n")[0] * 5 for text in texts[:20]]).all()
+    assert found.tolist() == [bool(repetitive([text])[0]) for text in texts], "neighbours change the answer"
+
+
+def test_of_a_very_long_document_the_beginning_is_judged():
+    distinct = " ".join(fresh(10_000)) + " "
+    assert not repetitive([" ".join(f"v{k:06d}" for k in range(270_000)) + distinct * 20])[0]
+    assert repetitive([distinct * 20])[0]
+
+
+def test_the_most_frequent_ngram_counts_not_the_longest():
+    words = split_words(["a a b a a c a a d " + "long longer e long longer"])
+    assert top_ngram_shares(words, 2).tolist() == pytest.approx([3 * 2 / 30])
+    assert top_ngram_shares(words, 3).tolist() == [0.0]

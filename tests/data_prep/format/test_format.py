@@ -1,0 +1,305 @@
+"""The shard format: round trips, byte reproducibility, and every kind of damage found and named."""
+
+import hashlib
+import itertools
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset as wds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.errors import DamagedData, UserError
+from data_prep.format import shard_format
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import index_name, token_dtype
+from data_prep.format.shard_writer import ShardWriter
+from data_prep.inspection.verify import verify
+from tests.support.datasets import make_dataset
+
+DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), min_size=1, max_size=40), min_size=1, max_size=30)
+
+
+def read_documents(dataset: Dataset) -> list[list[int]]:
+    documents = []
+    for block in range(dataset.n_blocks):
+        tokens, lengths = dataset.tokens(block), dataset.document_lengths(block)
+        np.testing.assert_array_equal(np.cumsum(lengths), dataset.document_ends(block))
+        documents += [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
+    return documents
+
+
+def all_bytes(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.rglob("*.*")}
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=60)]
+    dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
+    assert len(dataset.manifest.shards) > 2
+    assert dataset.n_blocks > 5
+    return dataset
+
+
+@settings(max_examples=40, deadline=None)
+@given(DOCUMENTS, st.sampled_from([1, 7, 50]), st.sampled_from([1, 500, 1 << 20]), st.booleans(), st.booleans())
+def test_round_trip(tmp_path_factory, documents, block_tokens, shard_bytes, wide, with_words):
+    folder = tmp_path_factory.mktemp("set")
+    vocab_size = 100_000 if wide else 65_536
+    documents = [[token % vocab_size for token in document] for document in documents]
+    words = [np.array(document) % 3 == 0 for document in documents] if with_words else None
+    ids = [f"é{n}" if n % 2 else n for n in range(len(documents))] if with_words else None
+    dataset = make_dataset(folder / "a", documents, vocab_size, block_tokens, shard_bytes, words, ids)
+    assert read_documents(dataset) == documents
+    assert dataset.manifest.totals.documents == len(documents)
+    assert dataset.manifest.totals.tokens == sum(map(len, documents))
+    assert dataset.tokens(0).dtype == (np.uint32 if wide else np.uint16)
+    for block in range(dataset.n_blocks):
+        lengths = dataset.document_lengths(block)
+        assert lengths[:-1].sum() < block_tokens  # the block closed with the document that reached its size
+        starts = dataset.word_starts(block)
+        assert (starts is not None) == with_words
+        if starts is not None:
+            np.testing.assert_array_equal(starts, dataset.tokens(block) % 3 == 0)
+    found = [dataset.ids(block) for block in range(dataset.n_blocks)]
+    assert [id for part in found for id in part or []] == (ids or [])
+    assert (None in found) == (ids is None)
+
+
+@settings(max_examples=15, deadline=None)
+@given(DOCUMENTS)
+def test_fingerprint_is_of_content(tmp_path_factory, documents):
+    folder = tmp_path_factory.mktemp("set")
+    one = make_dataset(folder / "one", documents, 100_000, 20)
+    again = make_dataset(folder / "again", documents, 100_000, 20, shard_bytes=1)
+    assert one.manifest.fingerprint == again.manifest.fingerprint
+    changed = [*documents[:-1], [*documents[-1][:-1], documents[-1][-1] ^ 1]]
+    assert make_dataset(folder / "b", changed, 100_000, 20).manifest.fingerprint != one.manifest.fingerprint
+    joined = [[token for document in documents for token in document]]
+    if len(documents) > 1:
+        assert make_dataset(folder / "c", joined, 100_000, 20).manifest.fingerprint != one.manifest.fingerprint
+
+
+def test_same_input_same_bytes(tmp_path):
+    documents = [[5, 6, 7], [8], [9] * 2000]
+    for name in ("a", "b"):
+        make_dataset(tmp_path / name, documents, block_tokens=4)
+    assert all_bytes(tmp_path / "a") == all_bytes(tmp_path / "b")
+
+
+def test_dtype_turns_at_65536_ids():
+    assert token_dtype(65_536) == np.dtype("<u2")
+    assert token_dtype(65_537) == np.dtype("<u4")
+
+
+@pytest.mark.parametrize("ids, lengths", [([7, 65_536], [1, 1]), ([7], [1, 0]), ([7, 8], [1])])
+def test_writer_refuses_what_it_cannot_hold_and_leaves_no_partial_shard(tmp_path, ids, lengths):
+    def add(writer):
+        writer.add(np.array([5]), np.array([1]))
+        writer.add(np.array(ids), np.array(lengths))
+
+    with pytest.raises(ValueError), ShardWriter(tmp_path, 0, np.dtype("<u2"), block_tokens=1) as writer:
+        add(writer)
+    assert not list(tmp_path.iterdir())
+
+
+@settings(max_examples=20, deadline=None)
+@given(DOCUMENTS, st.integers(1, 60), st.lists(st.integers(0, 30), max_size=4))
+def test_batches_do_not_change_the_bytes(tmp_path_factory, documents, block_tokens, cuts):
+    folder = tmp_path_factory.mktemp("set")
+    make_dataset(folder / "single", documents, 100_000, block_tokens)
+    (folder / "batched").mkdir()
+    bounds = [0, *sorted(min(cut, len(documents)) for cut in cuts), len(documents)]
+    with ShardWriter(folder / "batched", 0, np.dtype("<u4"), block_tokens) as writer:
+        for start, stop in itertools.pairwise(bounds):
+            batch = documents[start:stop]
+            writer.add(
+                np.array(list(itertools.chain(*batch)), dtype=int),
+                np.array([len(document) for document in batch], dtype=int),
+            )
+    assert all_bytes(folder / "batched") == all_bytes(folder / "single" / "shards")
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+def test_stock_webdataset_reads_it(tmp_path, with_ids):
+    documents = [[7 + n % 900] * (n % 50 + 1) for n in range(60)]
+    ids = [f"doc/{n}.é" if n % 2 else n for n in range(60)] if with_ids else None
+    dataset = make_dataset(tmp_path / "set", documents, block_tokens=300, shard_bytes=4000, ids=ids)
+    assert len(dataset.manifest.shards) > 2
+    urls = [str(dataset.path / "shards" / shard.name) for shard in dataset.manifest.shards]
+    samples = list(wds.WebDataset(urls, shardshuffle=False).decode())
+    assert [sample["__key__"] for sample in samples] == [dataset.key(block) for block in range(dataset.n_blocks)]
+    for block, sample in enumerate(samples):
+        np.testing.assert_array_equal(sample["tokens.npy"], dataset.tokens(block))
+        np.testing.assert_array_equal(sample["ends.npy"], dataset.document_ends(block))
+        assert sample.get("ids.json") == dataset.ids(block)
+    assert not with_ids or [id for sample in samples for id in sample["ids.json"]] == ids
+
+
+def test_pickle_reopens(dataset):
+    copy = pickle.loads(pickle.dumps(dataset))  # noqa: S301 - our own object, the way worker processes get it
+    np.testing.assert_array_equal(copy.tokens(3), dataset.tokens(3))
+    with pytest.raises(IndexError):
+        dataset.tokens(dataset.n_blocks)
+    with pytest.raises(IndexError):
+        dataset.tokens(-1)
+
+
+def test_flipped_bit_is_found_before_use_and_only_there(dataset):
+    block = dataset.n_blocks - 1
+    shard = dataset.path / "shards" / dataset.shard(block).name
+    payload = dataset.tokens(block).tobytes()
+    data = bytearray(shard.read_bytes())
+    position = data.index(payload) + len(payload) // 2
+    data[position] ^= 0x10
+    shard.write_bytes(data)
+    reopened = Dataset(dataset.path)
+    np.testing.assert_array_equal(reopened.tokens(0), dataset.tokens(0))
+    with pytest.raises(DamagedData, match=rf"{shard.name}.*block {dataset.key(block)}"):
+        reopened.tokens(block)
+    with pytest.raises(DamagedData):  # and again: a failed check must not count as done
+        reopened.tokens(block)
+
+
+@pytest.mark.parametrize("keep", [0, 512, 700, 5000, -1])
+def test_truncated_shard_is_named(dataset, keep):
+    shard = dataset.path / "shards" / dataset.manifest.shards[1].name
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:keep])
+    reopened = Dataset(dataset.path)
+    with pytest.raises(DamagedData, match=f"{shard.name} has .* bytes, the manifest has {len(whole)};"):
+        reopened.check_files()
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".index"])
+def test_missing_file_is_named(dataset, suffix):
+    path = (dataset.path / "shards" / dataset.manifest.shards[0].name).with_suffix(suffix)
+    path.unlink()
+    reopened = Dataset(dataset.path)
+    with pytest.raises(DamagedData, match=f"{path.name} is missing;"):
+        reopened.check_files()
+    with pytest.raises(DamagedData, match=f"{path.name} is missing;"):
+        reopened.tokens(0)
+
+
+def test_altered_index_is_named(dataset):
+    path = dataset.path / "shards" / index_name(dataset.manifest.shards[0].name)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    reopened = Dataset(dataset.path)
+    reopened.check_files()
+    for use in (reopened.document_lengths, reopened.n_tokens, reopened.tokens):
+        with pytest.raises(DamagedData, match=f"{path.name} is damaged: its SHA-256 is .*, the manifest has "):
+            use(0)
+    assert reopened.tokens(reopened.n_blocks - 1).size
+    with pytest.raises(DamagedData, match=path.name):
+        reopened.check_indexes()
+
+
+def test_swapped_shards_are_noticed(dataset):
+    shards = json.loads((dataset.path / "manifest.json").read_bytes())["shards"]
+    _edit_manifest(dataset, shards=shards[::-1])
+    with pytest.raises(DamagedData, match="the index fingerprint is"):
+        Dataset(dataset.path)
+    _edit_manifest(dataset, index_fingerprint=...)  # a data set of an earlier version
+    reopened = Dataset(dataset.path)
+    with pytest.raises(DamagedData, match="fingerprint"):
+        reopened.check_indexes()
+    with pytest.raises(DamagedData, match="fingerprint"):
+        _ = reopened.table
+    assert any("the fingerprint is" in problem for problem in verify(dataset.path))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"format_version": 2}, "format version 2"),
+        ({"format": "other"}, "format is 'other'"),
+        ({"format": None}, "format is None"),
+        ({"dtype": "int8"}, "dtype 'int8'"),
+        ({"shards": []}, "do not add up"),
+        ({"tokenizer": {}}, "sha256"),
+        ({"totals": {"documents": "1", "tokens": 1, "blocks": 1}}, "documents is '1'"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_bad_manifest_is_refused(dataset, change, message):
+    path = dataset.path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}))
+    with pytest.raises(UserError, match=message):
+        Dataset(dataset.path)
+
+
+@pytest.mark.parametrize("text, message", [("{}", "it has no key `format`"), ("[]", r"it is \[\], not an object")])
+def test_a_manifest_of_nothing_says_what_to_do(dataset, text, message):
+    (dataset.path / "manifest.json").write_text(text)
+    with pytest.raises(UserError, match=f"{message}.* prepare this one again with `maskwright prep run`"):
+        Dataset(dataset.path)
+
+
+def test_folder_without_a_finished_data_set(dataset, tmp_path):
+    with pytest.raises(UserError, match="No data set at"):
+        Dataset(tmp_path / "nowhere")
+    shutil.rmtree(dataset.path / "shards")
+    (dataset.path / "manifest.json").unlink()
+    with pytest.raises(UserError, match="is an empty folder, not a data set folder"):
+        Dataset(dataset.path)
+    (dataset.path / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="not a valid manifest"):
+        Dataset(dataset.path)
+
+
+def _with_other_lengths(dataset: Dataset) -> None:
+    """Exchange the lengths of two documents of a block in an index, and give the manifest its new SHA-256."""
+    shard = dataset.manifest.shards[0]
+    path = dataset.path / "shards" / shard.index_name
+    data = bytearray(path.read_bytes())
+    header, table, lengths = shard_format.read_index(bytes(data))
+    place = next(n for n in range(int(table["documents"][0]) - 1) if lengths[n] != lengths[n + 1])
+    offset = len(data) - 4 * int(header["documents"]) + 4 * place
+    data[offset : offset + 8] = data[offset + 4 : offset + 8] + data[offset : offset + 4]
+    path.write_bytes(data)
+    manifest = json.loads((dataset.path / "manifest.json").read_bytes())
+    manifest["shards"][0]["index_sha256"] = hashlib.sha256(data).hexdigest()
+    (dataset.path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _edit_manifest(dataset: Dataset, **values: object) -> None:
+    path = dataset.path / "manifest.json"
+    manifest = json.loads(path.read_bytes()) | values
+    path.write_text(json.dumps({key: value for key, value in manifest.items() if value is not ...}))
+
+
+def test_document_lengths_are_covered_by_the_index_fingerprint(dataset):
+    _with_other_lengths(dataset)
+    with pytest.raises(DamagedData, match=r"the index fingerprint is .* the shards' indexes give"):
+        Dataset(dataset.path)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with its fingerprint", "of an earlier version"])
+def test_document_lengths_must_have_the_checksum_of_the_ends(dataset, known):
+    """Also where somebody made the manifest agree with the index, or it is of a version without the fingerprint."""
+    _edit_manifest(dataset, index_fingerprint=...)
+    _with_other_lengths(dataset)
+    if known:
+        _edit_manifest(dataset, index_fingerprint=shard_format.index_fingerprint(Dataset(dataset.path).manifest.shards))
+    with pytest.raises(DamagedData, match=r"the document lengths of block \d+_\d+ do not have the checksum"):
+        Dataset(dataset.path).document_lengths(0)
+    assert any("do not go with the document lengths" in problem for problem in verify(dataset.path))
+
+
+def test_a_data_set_of_an_earlier_version_is_read(dataset):
+    """Its manifest has no index fingerprint."""
+    _edit_manifest(dataset, index_fingerprint=...)
+    again = Dataset(dataset.path)
+    assert again.manifest.index_fingerprint is None
+    assert again.manifest.fingerprint == dataset.manifest.fingerprint
+    again.check_indexes()
+    assert not [problem for problem in verify(dataset.path) if "tokenizer" not in problem]

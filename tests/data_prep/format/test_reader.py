@@ -1,0 +1,308 @@
+"""The reader: opened from the manifest alone, checked when used, in bounded memory, from any number of threads."""
+
+import dataclasses
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from data_prep.errors import DamagedData, UserError
+from data_prep.format import local_storage, reader
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import begins_word
+from data_prep.jobs.merge import write_manifest
+from tests.support.datasets import make_dataset, tokenizer_info
+from tests.support.wordpiece_set import SHIP, WORDS, wordpiece_set
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Dataset:
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=60)]
+    dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
+    assert len(dataset.manifest.shards) > 2
+    return Dataset(dataset.path)
+
+
+def shard_path(dataset: Dataset, block: int) -> Path:
+    return dataset.path / "shards" / dataset.shard(block).name
+
+
+def read(dataset: Dataset, block: int) -> np.ndarray:
+    out = np.empty(dataset.n_tokens(block), dataset.dtype)
+    dataset.read_tokens(block, out)
+    return out
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 4
+    path.write_bytes(data)
+
+
+def test_opening_touches_no_shard(dataset):
+    os.rename(dataset.path / "shards", dataset.path / "elsewhere")
+    again = Dataset(dataset.path)
+    assert again.n_blocks == dataset.manifest.totals.blocks > 5
+    assert again.shard(again.n_blocks - 1) == again.manifest.shards[-1]
+    with pytest.raises(DamagedData, match=r"00000-00000\.index is missing"):
+        again.tokens(0)
+    with pytest.raises(DamagedData, match=r"00000-00000\.tar is missing, and \d+ more of \d+ files are missing or of"):
+        again.check_files()
+    os.rename(dataset.path / "elsewhere", dataset.path / "shards")
+    again.check_files()
+    assert read(again, 0).tolist() == dataset.tokens(0).tolist()
+
+
+def test_check_files_names_the_first_and_counts_the_others(dataset):
+    first, second, third = (dataset.path / "shards" / shard.name for shard in dataset.manifest.shards[:3])
+    size = second.stat().st_size
+    second.write_bytes(b"x" * 17)
+    with pytest.raises(DamagedData, match=f"{second.name} has 17 bytes, the manifest has {size}; restore it"):
+        dataset.check_files()
+    third.with_suffix(".index").unlink()
+    with pytest.raises(DamagedData, match=f"{second.name} has 17 bytes, the manifest has {size}, and 1 more of"):
+        dataset.check_files()
+    first.unlink()
+    first.mkdir()
+    with pytest.raises(DamagedData, match=f"{first.name} is missing, and 2 more of"):
+        dataset.check_files()
+    first.rmdir()
+    first.symlink_to("nowhere")
+    with pytest.raises(DamagedData, match=f"{first.name} is missing, and 2 more of"):
+        dataset.check_files()
+
+
+def test_read_tokens_fills_what_it_is_given(dataset):
+    whole = np.full(sum(map(dataset.n_tokens, range(dataset.n_blocks))) + 2, 7, dataset.dtype)
+    ends = np.cumsum([dataset.n_tokens(block) for block in range(dataset.n_blocks)]) + 1
+    for block, end in enumerate(ends.tolist()):
+        dataset.read_tokens(block, whole[end - dataset.n_tokens(block) : end])
+    assert whole[0] == whole[-1] == 7
+    assert whole[1:-1].tolist() == [id for block in range(dataset.n_blocks) for id in dataset.tokens(block).tolist()]
+    fresh = dataset.tokens(0)
+    fresh[:] = 0
+    assert dataset.tokens(0).any()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda out: out[:-1],
+        lambda out: np.append(out, out[:1]),
+        lambda out: out.astype(np.int16),
+        lambda out: out.astype(np.uint32),
+        lambda out: out.reshape(1, -1),
+        lambda out: np.repeat(out, 2)[::2],
+        lambda out: np.frombuffer(out.tobytes(), out.dtype),
+    ],
+)
+def test_read_tokens_refuses_other_arrays(dataset, spoil):
+    with pytest.raises(ValueError, match="out is"):
+        dataset.read_tokens(0, spoil(dataset.tokens(0)))
+
+
+def test_every_read_is_checked(dataset):
+    block = dataset.n_blocks - 1
+    path, position = shard_path(dataset, block), int(dataset.table[block]["tokens_offset"]) + 5
+    sound = read(dataset, block)
+    flip(path, position)
+    for _ in range(2):
+        with pytest.raises(DamagedData) as caught:
+            read(dataset, block)
+        assert f"{path} is damaged: the tokens of block {dataset.key(block)} have checksum " in str(caught.value)
+        assert f"instead of {int(dataset.table[block]['tokens_xxh3']):016x}" in str(caught.value)
+    flip(path, position)
+    assert read(dataset, block).tolist() == sound.tolist()
+    path.unlink()
+    with pytest.raises(DamagedData, match=f"{path.name} is missing"):
+        read(dataset, block)
+
+
+def test_reads_that_come_short_go_on(dataset, monkeypatch):
+    expected, calls, preadv = dataset.tokens(1), [], os.preadv
+
+    def some(descriptor, buffers, offset):
+        calls.append(offset)
+        return preadv(descriptor, [buffers[0][:700]], offset)
+
+    monkeypatch.setattr(os, "preadv", some)
+    assert read(dataset, 1).tolist() == expected.tolist()
+    assert len(calls) == -(-expected.nbytes // 700)
+
+
+def test_one_read_a_block(dataset, monkeypatch):
+    read(dataset, 1)
+    offset, calls, preadv = int(dataset.table[1]["tokens_offset"]), [], os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *given: calls.append(given[2]) or preadv(*given))
+    read(dataset, 1)
+    assert calls == [offset]
+
+
+def test_many_threads(dataset, monkeypatch):
+    monkeypatch.setattr(reader, "_RECORDS", 2)
+    expected = [dataset.tokens(block).tolist() for block in range(dataset.n_blocks)]
+    blocks = np.random.default_rng(1).integers(0, dataset.n_blocks, 2000).tolist()
+    again = Dataset(dataset.path)
+    with ThreadPoolExecutor(8) as pool:
+        for block, found in zip(blocks, pool.map(lambda block: read(again, block), blocks), strict=True):
+            assert found.tolist() == expected[block]
+
+
+def test_an_index_is_checked_once(dataset, monkeypatch):
+    monkeypatch.setattr(reader, "_RECORDS", 2)
+    checked, index_problem = [], local_storage.index_problem
+
+    def counted(descriptor, shard, trusted):
+        if not trusted:
+            checked.append(shard.name)
+        return index_problem(descriptor, shard, trusted)
+
+    monkeypatch.setattr(local_storage, "index_problem", counted)
+    again = Dataset(dataset.path)
+    for _ in range(2):
+        for block in range(again.n_blocks):
+            again.document_lengths(block), again.n_tokens(block)
+    assert checked == [shard.name for shard in again.manifest.shards]
+    index = shard_path(again, 0).with_suffix(".index")
+    index.write_bytes(index.read_bytes()[:-1])
+    with pytest.raises(DamagedData, match=f"{index.name} has {index.stat().st_size} bytes, the manifest has"):
+        again.document_lengths(0)
+
+
+def test_an_index_that_failed_its_check_is_not_trusted(dataset):
+    path = dataset.path / "shards" / dataset.manifest.shards[0].index_name
+    flip(path, -1)
+    for _ in range(2):
+        with pytest.raises(DamagedData, match=f"{path.name} is damaged"):
+            dataset.document_lengths(0)
+    flip(path, -1)
+    assert dataset.document_lengths(0).sum() == dataset.n_tokens(0)
+
+
+def test_documents_are_found_with_one_index(dataset):
+    counts = [len(dataset.document_lengths(block)) for block in range(dataset.n_blocks)]
+    expected = [(block, place) for block, count in enumerate(counts) for place in range(count)]
+    again = Dataset(dataset.path)
+    assert [again.find_document(number) for number in range(len(expected))] == expected
+    for number in (-1, len(expected)):
+        with pytest.raises(IndexError):
+            again.find_document(number)
+    for shard in dataset.manifest.shards[1:]:
+        (dataset.path / "shards" / shard.index_name).unlink()
+    assert Dataset(dataset.path).find_document(3) == expected[3]
+
+
+def hard_linked(dataset: Dataset, folder: Path, shards: int) -> Path:
+    """A data set of `shards` shards, all the first one of `dataset`."""
+    (folder / "shards").mkdir(parents=True)
+    manifest = json.loads((dataset.path / "manifest.json").read_bytes())
+    first, names = manifest["shards"][0], [f"{task:05d}-00000" for task in range(shards)]
+    for name in names:
+        for suffix in (".tar", ".index"):
+            os.link((dataset.path / "shards" / first["name"]).with_suffix(suffix), folder / "shards" / (name + suffix))
+    manifest["shards"] = [{**first, "name": f"{name}.tar"} for name in names]
+    manifest["index_fingerprint"] = None
+    manifest["totals"] = {key: shards * first[key] for key in manifest["totals"]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_thousands_of_shards(dataset, tmp_path):
+    folder = hard_linked(dataset, tmp_path / "many", 7450)
+
+    def took(action):
+        start = time.process_time()
+        action()
+        return time.process_time() - start
+
+    opened = []
+    assert took(lambda: opened.append(Dataset(folder))) < 1.0
+    (many,) = opened
+    blocks = np.random.default_rng(0).integers(0, many.n_blocks, 1500).tolist()
+    assert took(lambda: [many.document_lengths(block) for block in blocks[:64]]) < 1.0
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for block in blocks:
+        assert many.n_tokens(block) == many.document_lengths(block).sum()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    mapped = Path("/proc/self/maps").read_text()
+    assert str(folder) not in mapped
+    many.check_files()
+    (folder / "shards" / "07449-00000.index").unlink()
+    with pytest.raises(DamagedData, match=r"07449-00000\.index is missing; restore"):
+        many.check_files()
+
+
+def test_begins_word_is_what_the_tokenizer_says(tmp_path):
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP]], [])
+    assert dataset.begins_word.dtype == bool
+    assert [word for word, begins in zip(WORDS, dataset.begins_word, strict=True) if not begins] == ["##s", "##ed"]
+    path = dataset.tokenizer_path / "tokenizer.json"
+    loaded = Tokenizer.from_file(str(path))
+    loaded.add_tokens(["added", "##special"])  # get ids after the gap that the manifest's vocabulary leaves
+    info = dataclasses.replace(dataset.manifest.tokenizer, vocab_size=len(WORDS) + 5)
+    found = begins_word(loaded.to_str().encode(), info)
+    vocab = loaded.get_vocab(with_added_tokens=True)
+    inside = {id for token, id in vocab.items() if token.startswith("##")}
+    assert [id not in inside for id in range(info.vocab_size)] == found.tolist()
+    assert len(inside) == 3
+
+
+def test_begins_word_is_not_always_known(tmp_path):
+    assert wordpiece_set(tmp_path / "blocks-tell", [[SHIP]], [], prefix=None).begins_word is None
+    assert make_dataset(tmp_path / "no-files", [[7]]).begins_word is None
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP]], [])
+    path = dataset.tokenizer_path / "tokenizer.json"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(DamagedData, match="is not the tokenizer"):
+        _ = dataset.begins_word
+    path.unlink()
+    with pytest.raises(DamagedData, match="cannot be read"):
+        dataset.check_tokenizer()
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"model": {"vocab": [["a", 1]]}, "added_tokens": []}', "[" * 100_000, "x", '{"model": null}']
+)
+def test_hostile_tokenizer_files_end_in_a_sentence(text):
+    with pytest.raises(ValueError):
+        begins_word(text.encode(), tokenizer_info(1000))
+
+
+def test_ids_of_a_tokenizer_beyond_its_vocabulary_are_left_out():
+    text = '{"model": {"vocab": {"##a": -1, "##b": 3, "##c": 1000, "d": 4}}, "added_tokens": []}'
+    assert np.flatnonzero(~begins_word(text.encode(), tokenizer_info(1000))).tolist() == [3]
+
+
+def test_swapped_and_moved_shards_change_no_content(dataset):
+    """The order of shards is the manifest's, not that of their names."""
+    manifest = dataset.manifest
+    expected = [dataset.tokens(block).tolist() for block in range(dataset.n_blocks)]
+    write_manifest(dataset.path, manifest.tokenizer, manifest.shards[::-1], [])
+    again = Dataset(dataset.path)
+    found = {again.key(block): again.tokens(block).tolist() for block in range(again.n_blocks)}
+    assert found == {dataset.key(block): expected[block] for block in range(dataset.n_blocks)}
+    assert again.manifest.fingerprint != manifest.fingerprint
+
+
+def test_unreadable_files_are_named(dataset, monkeypatch):
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    def failing(*_):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refused)
+        with pytest.raises(UserError, match=r"00000-00000\.index cannot be read: Permission denied") as caught:
+            dataset.tokens(0)
+        assert not isinstance(caught.value, DamagedData)
+    dataset.tokens(0)
+    monkeypatch.setattr(os, "preadv", failing)
+    with pytest.raises(DamagedData, match=r"00000-00000\.tar cannot be read: Input/output error"):
+        dataset.tokens(0)

@@ -1,0 +1,405 @@
+"""Data sets behind URLs: what is read is fetched once, checked, kept within the bound, and shared by processes."""
+
+import concurrent.futures
+import errno
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from data_prep.cache.bounded_cache import Cache
+from data_prep.errors import DamagedData, UserError
+from data_prep.format.reader import Dataset
+from data_prep.format.remote_storage import RemoteStorage
+from data_prep.inspection.show_document import document
+from data_prep.inspection.summary import summary
+from launchers.app import app
+from tests.support.datasets import make_dataset
+from tests.support.web import serving
+from tests.support.wordpiece_set import SHIP, source, wordpiece_set
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(RemoteStorage, "backoff_seconds", 0.01)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory) -> Dataset:
+    """Three shards of some blocks of about 2 kB."""
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=60)]
+    folder = tmp_path_factory.mktemp("local") / "set"
+    dataset = make_dataset(folder, documents, block_tokens=1000, shard_bytes=12_000)
+    assert len(dataset.manifest.shards) >= 3
+    return dataset
+
+
+@pytest.fixture
+def web(local, tmp_path):
+    (tmp_path / "served").mkdir()
+    for path in local.path.rglob("*.*"):
+        copy = tmp_path / "served" / "set" / path.relative_to(local.path)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    with serving(tmp_path / "served") as server:
+        yield server
+
+
+@pytest.fixture
+def remote(web, tmp_path) -> Dataset:
+    return Dataset(f"{web.url}/set", tmp_path / "cache")
+
+
+def pieces(tmp_path) -> list[Path]:
+    return sorted(path for path in (tmp_path / "cache" / "entries").iterdir())
+
+
+def served(web, dataset, block) -> Path:
+    return web.folder / "set" / "shards" / dataset.shard(block).name
+
+
+def all_tokens(dataset: Dataset) -> list[list[int]]:
+    return [dataset.tokens(block).tolist() for block in range(dataset.n_blocks)]
+
+
+def test_everything_is_as_in_a_folder(tmp_path):
+    tasks = [[SHIP] * 5, [SHIP[:2]] * 4, [[5, 1, 6], [10, 8, 9, 9]]]
+    sources = [source("a.jsonl", "sea", 0, 2, 9, 33), source("b.jsonl", "land", 2, 1, 2, 7)]
+    memory = fsspec.filesystem("memory")
+    for prefix in ("##", None):
+        local = wordpiece_set(tmp_path / f"set{prefix}", tasks, sources, prefix)
+        memory.put(str(local.path), "/bucket/set", recursive=True)
+        try:
+            remote = Dataset("memory://bucket/set/", tmp_path / "cache")
+            assert remote.manifest == local.manifest
+            remote.check_files()
+            remote.check_indexes()
+            for block in range(local.n_blocks):
+                for read in ("tokens", "document_lengths", "document_ends", "word_starts", "ids", "key", "n_tokens"):
+                    found, expected = getattr(remote, read)(block), getattr(local, read)(block)
+                    np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(remote.begins_word, local.begins_word)
+            assert (remote.tokenizer_path / "tokenizer.json").read_bytes() == (
+                local.tokenizer_path / "tokenizer.json"
+            ).read_bytes()
+            assert summary(remote) == summary(local)
+            assert document(remote, 10).text == document(local, 10).text
+        finally:
+            memory.rm("/bucket", recursive=True)
+        with pytest.raises(UserError, match=r"There is no finished data set at memory://bucket/set/: .*manifest\.json"):
+            Dataset("memory://bucket/set/", tmp_path / "cache")
+    with pytest.raises(UserError, match="memory://bucket/set/ is not on this machine"):
+        _ = remote.path
+
+
+def test_local_and_chained_urls(local, tmp_path):
+    assert Dataset(f"file://{local.path}").path == local.path
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as file:
+        for path in local.path.rglob("*.*"):
+            file.write(path, path.relative_to(local.path))
+    for url in (f"zip://::file://{tmp_path}/z.zip", f"zip:///::file://{tmp_path}/z.zip"):
+        zipped = Dataset(url, tmp_path / "cache")
+        zipped.check_files()
+        assert all_tokens(zipped) == all_tokens(local)
+
+
+def test_what_is_fetched(local, remote, web, tmp_path):
+    assert [path for path, _ in web.gets] == ["/set/manifest.json"]
+    web.gets.clear()
+    record = local.table[1]
+    assert remote.tokens(1).tolist() == local.tokens(1).tolist()
+    start, size = int(record["tokens_offset"]), 2 * int(record["tokens"])
+    index_bytes = local.manifest.shards[0].index_bytes
+    assert web.gets == [
+        ("/set/shards/00000-00000.index", f"bytes=0-{index_bytes - 1}"),
+        ("/set/shards/00000-00000.tar", f"bytes={start}-{start + size - 1}"),
+    ]
+    web.gets.clear()
+    remote.tokens(1), remote.document_lengths(1), remote.document_lengths(0)
+    again = Dataset(f"{web.url}/set", tmp_path / "cache")
+    assert again.tokens(1).tolist() == local.tokens(1).tolist()
+    assert [path for path, _ in web.gets] == ["/set/manifest.json"]  # it may have been written anew
+    web.gets.clear()
+    assert all_tokens(again) == all_tokens(local)
+    assert len(web.gets) == local.n_blocks - 1 + len(local.manifest.shards) - 1
+
+
+def test_copies_share_pieces(local, remote, web, tmp_path):
+    all_tokens(remote)
+    (web.folder / "set").rename(web.folder / "moved")
+    web.gets.clear()
+    assert all_tokens(Dataset(f"{web.url}/moved", tmp_path / "cache")) == all_tokens(local)
+    assert len(web.gets) == 1
+
+
+def test_passing_failures_are_tried_again(local, remote, web):
+    for block, name in enumerate(("cuts", "failures", "cuts")):
+        setattr(web, name, 2)
+        assert remote.tokens(block).tolist() == local.tokens(block).tolist()
+        assert getattr(web, name) == 0
+    web.cuts = 1
+    assert Dataset(f"{web.url}/set").n_blocks == local.n_blocks
+
+
+def test_lasting_failures_are_one_sentence(remote, web, tmp_path):
+    remote.n_tokens(0)
+    web.failures = 1000
+    with pytest.raises(UserError, match=r"00000-00000\.tar cannot be read: the server answered 503") as caught:
+        remote.tokens(0)
+    assert not isinstance(caught.value, DamagedData)
+    web.failures, web.cuts = 0, 1000
+    with pytest.raises(UserError, match=r"00000-00000\.tar cannot be read: "):
+        remote.tokens(0)
+    with pytest.raises(UserError, match=r"set/manifest\.json cannot be read: "):
+        Dataset(f"{web.url}/set")
+    with pytest.raises(UserError, match=r"There is no finished data set at .*/none: .*manifest\.json does not exist"):
+        Dataset(f"{web.url}/none")
+    assert all(not path.name.startswith(".") for path in pieces(tmp_path))
+
+
+def test_a_server_without_ranges(remote, web):
+    web.ranges = False
+    assert remote.n_tokens(0)  # an index is a whole file
+    with pytest.raises(UserError, match=r"sends whole files where a part was asked for; copy the data set"):
+        remote.tokens(0)
+    assert sum(path.endswith(".tar") for path, _ in web.gets) == 1
+
+
+def test_damage_at_the_server_is_named_and_not_kept(local, remote, web, tmp_path):
+    path = served(web, local, 0)
+    sound, offset = path.read_bytes(), int(local.table[0]["tokens_offset"])
+    path.write_bytes(sound[: offset + 4] + bytes([sound[offset + 4] ^ 1]) + sound[offset + 5 :])
+    with pytest.raises(DamagedData, match=rf"{web.url}/set/shards/{path.name} is damaged: the tokens of block 00000_"):
+        remote.tokens(0)
+    index = path.with_suffix(".index")
+    path.write_bytes(sound)
+    altered = index.read_bytes()[:-1] + b"\xff"
+    index.write_bytes(altered)
+    other = Dataset(f"{web.url}/set", tmp_path / "other")
+    with pytest.raises(DamagedData, match=rf"{index.name} is damaged: its SHA-256 is"):
+        other.tokens(0)
+    assert not list((tmp_path / "other" / "entries").iterdir())
+    assert remote.tokens(0).tolist() == local.tokens(0).tolist()
+
+
+@pytest.mark.parametrize("keep", [0, 600, 2500])
+def test_short_and_missing_files_at_the_server(local, remote, web, keep):
+    path = served(web, local, 0)
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DamagedData, match=f"{path.name} has {keep} bytes, the manifest has {size}"):
+        remote.tokens(0)
+    with pytest.raises(DamagedData, match=f"{path.name} has {keep} bytes, the manifest has {size}"):
+        remote.check_files()
+    path.unlink()
+    with pytest.raises(DamagedData, match=f"{path.name} is missing"):
+        remote.tokens(0)
+    path.with_suffix(".index").unlink()
+    with pytest.raises(DamagedData, match=f"{path.name} is missing, and 1 more of"):
+        remote.check_files()
+
+
+def test_damaged_pieces_are_fetched_once_more(local, remote, web, tmp_path):
+    expected = all_tokens(local)
+    assert all_tokens(remote) == expected
+    fetched = pieces(tmp_path)
+    assert len(fetched) == local.n_blocks + len(local.manifest.shards)
+    for damage in (lambda data: data[:-1], lambda data: data[:9] + bytes([data[9] ^ 1]) + data[10:], lambda data: b""):
+        for path in fetched:
+            path.write_bytes(damage(path.read_bytes()))
+        web.gets.clear()
+        again = Dataset(f"{web.url}/set", tmp_path / "cache")
+        assert all_tokens(again) == expected
+        assert len(web.gets) == len(fetched) + 1
+        assert all_tokens(again) == expected
+        assert len(web.gets) == len(fetched) + 1
+
+
+def test_a_cache_that_damages_what_it_is_given(remote, monkeypatch):
+    write_bytes = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, data: write_bytes(path, b"\xff" * len(data)))
+    with pytest.raises(UserError, match="damages what is put there"):
+        remote.n_tokens(0)
+
+
+def test_the_cache_stays_within_its_bound(local, web, tmp_path):
+    largest = max(local.n_tokens(block) for block in range(local.n_blocks)) * 2
+    bound = 4 * largest
+    remote = Dataset(f"{web.url}/set", tmp_path / "cache", bound)
+    for block in np.random.default_rng(0).integers(0, local.n_blocks, 100).tolist():
+        assert remote.tokens(block).tolist() == local.tokens(block).tolist()
+        assert sum(path.stat().st_size for path in pieces(tmp_path)) <= bound
+    assert len(web.gets) > local.n_blocks + len(local.manifest.shards) + 1  # some went and came again
+    small = Dataset(f"{web.url}/set", tmp_path / "small", 50)
+    with pytest.raises(UserError, match=r"has \d+ bytes or more, and the cache .* may hold 50; raise"):
+        small.tokens(0)
+
+
+def key(name: str) -> str:
+    return name * 32
+
+
+def use(cache: Cache, name: str, size: int, fetched: list[str]) -> bytes:
+    def fetch() -> bytes:
+        fetched.append(name)
+        return name.encode() * size
+
+    with cache.open(key(name), fetch) as descriptor:
+        return os.pread(descriptor, 10_000, 0)
+
+
+def test_the_least_recently_used_pieces_make_room(tmp_path):
+    cache, fetched = Cache(tmp_path, 2500), []
+    for name in "abacacb":
+        assert use(cache, name, 1000, fetched) == name.encode() * 1000
+        time.sleep(0.01)
+    assert "".join(fetched) == "abcb"
+    left_over = tmp_path / "entries" / f".x.{os.uname().nodename}.{2**22 + 1}.tmp"  # of a process that is no more
+    left_over.write_bytes(b"x" * 700)
+    (tmp_path / "locks" / "bytes").write_text("nonsense")
+    assert use(cache, "d", 1500, fetched) == b"d" * 1500
+    assert not left_over.exists()
+    assert {path.name[0] for path in (tmp_path / "entries").iterdir()} == {"b", "d"}
+    assert sum(path.stat().st_size for path in (tmp_path / "entries").iterdir()) <= 2500
+
+
+def test_a_removed_piece_can_still_be_read(tmp_path):
+    cache = Cache(tmp_path, 1000)
+    with cache.open(key("a"), lambda: b"a" * 900) as descriptor:
+        use(cache, "b", 900, [])
+        assert not (tmp_path / "entries" / key("a")).exists()
+        assert os.pread(descriptor, 1000, 0) == b"a" * 900
+
+
+def test_a_full_disk_makes_the_cache_give_way(tmp_path, monkeypatch):
+    cache, fetched, write_bytes = Cache(tmp_path, 10_000), [], Path.write_bytes
+    for name in "abcd":
+        use(cache, name, 1000, fetched)
+    most = 2
+
+    def full(path, data):
+        if len(list((tmp_path / "entries").glob("[!.]*"))) > most:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert use(cache, "e", 1000, fetched) == b"e" * 1000
+    assert len(list((tmp_path / "entries").iterdir())) == 3
+    most = 0
+    with pytest.raises(UserError, match=r"The cache folder .* cannot be used: its disk is full"):
+        use(cache, "f", 1000, fetched)
+    assert not list((tmp_path / "entries").glob(".*"))
+
+
+def test_a_cache_folder_that_cannot_be(local, web, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"The cache folder .* cannot be used: Not a directory"):
+        Dataset(f"{web.url}/set", tmp_path / "file").tokens(0)
+
+
+def test_threads_that_want_one_block_fetch_it_once(local, remote, web):
+    web.delay = 0.05
+    remote.n_tokens(2)
+    web.gets.clear()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(remote.tokens, [2] * 8))
+    assert all(tokens.tolist() == local.tokens(2).tolist() for tokens in found)
+    assert len(web.gets) == 1
+
+
+PROCESS = """
+import sys
+import numpy as np
+from data_prep.format.reader import Dataset
+url, cache, bound, seed, uses, local = sys.argv[1:]
+remote, local = Dataset(url, cache, int(bound)), Dataset(local)
+rng = np.random.default_rng(int(seed))
+for _ in range(int(uses)):
+    for block in rng.permutation(remote.n_blocks).tolist():
+        assert np.array_equal(remote.tokens(block), local.tokens(block))
+        assert np.array_equal(remote.document_lengths(block), local.document_lengths(block))
+"""
+
+
+@pytest.mark.parametrize("bound, evicts", [(1 << 20, False), (15_000, True)])
+def test_processes_share_the_cache(local, web, tmp_path, bound, evicts):
+    command = [sys.executable, "-c", PROCESS, f"{web.url}/set", str(tmp_path / "cache"), str(bound)]
+    running = [
+        subprocess.Popen([*command, str(seed), "4", str(local.path)], stderr=subprocess.PIPE) for seed in range(3)
+    ]
+    for process in running:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors.decode()
+    fetched = [name for name in web.gets if not name[0].endswith("manifest.json")]
+    if evicts:
+        assert len(fetched) > len(set(fetched))
+    else:
+        assert len(fetched) == len(set(fetched)) == local.n_blocks + len(local.manifest.shards)
+    assert sum(path.stat().st_size for path in pieces(tmp_path)) <= bound
+    assert all(len(path.name) == 32 for path in pieces(tmp_path))
+
+
+def read_in_child(dataset, block, results):
+    results.put(dataset.tokens(block).tolist())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_another_process_reads_on(local, remote, method):
+    assert remote.tokens(0).tolist() == local.tokens(0).tolist()
+    copy = pickle.loads(pickle.dumps(remote))  # noqa: S301 - our own object, the way worker processes get it
+    assert copy.tokens(1).tolist() == local.tokens(1).tolist()
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    child = context.Process(target=read_in_child, args=(remote, 3, results))
+    child.start()
+    assert results.get(timeout=60) == local.tokens(3).tolist()
+    child.join(timeout=60)
+    assert child.exitcode == 0
+
+
+def test_tokenizer_files_are_checked(tmp_path):
+    local = wordpiece_set(tmp_path / "set", [[SHIP]], [])
+    memory = fsspec.filesystem("memory")
+    memory.put(str(local.path), "/bucket/set", recursive=True)
+    try:
+        remote = Dataset("memory://bucket/set", tmp_path / "cache")
+        kept = remote.tokenizer_path / "tokenizer.json"
+        sound = kept.read_bytes()
+        kept.write_bytes(b"{}")
+        assert (remote.tokenizer_path / "tokenizer.json").read_bytes() == sound
+        kept.unlink()
+        memory.pipe("/bucket/set/tokenizer/tokenizer.json", b"{}")
+        with pytest.raises(DamagedData, match=r"tokenizer\.json is not the file that the data set was made with"):
+            _ = remote.begins_word
+        memory.rm("/bucket/set/tokenizer", recursive=True)
+        with pytest.raises(DamagedData, match=r"tokenizer\.json is missing"):
+            _ = remote.tokenizer_path
+    finally:
+        memory.rm("/bucket", recursive=True)
+
+
+def test_commands(tmp_path, monkeypatch):
+    monkeypatch.setattr("data_prep.format.reader.CACHE", tmp_path / "cache")
+    local = wordpiece_set(tmp_path / "set", [[SHIP] * 3], [])
+    memory = fsspec.filesystem("memory")
+    memory.put(str(local.path), "/bucket/set", recursive=True)
+    try:
+        shown = CliRunner().invoke(app, ["prep", "show", "memory://bucket/set", "2"])
+        assert (shown.exit_code, "the ships sailed" in shown.output) == (0, True), shown.output
+        info = CliRunner().invoke(app, ["prep", "info", "memory://bucket/set", "--seq-len", "8"])
+        assert (info.exit_code, "memory://bucket/set" in info.output) == (0, True), info.output
+    finally:
+        memory.rm("/bucket", recursive=True)
+    refused = CliRunner().invoke(app, ["prep", "verify", "https://host/set?signature=secret"])
+    assert isinstance(refused.exception, UserError)
+    assert str(refused.exception).startswith("https://host/set is not on this machine; copy the data set")

@@ -1,0 +1,271 @@
+"""Targets in shards: written, read, verified, shown; the format of data sets without them is as it was."""
+
+import hashlib
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset as wds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from data_prep.errors import DamagedData, UserError
+from data_prep.format.integrity_checks import check_index
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, block_record, read_index
+from data_prep.format.shard_writer import ShardWriter
+from data_prep.inspection.show_document import document
+from data_prep.inspection.summary import summary
+from data_prep.inspection.verify import verify
+from data_prep.jobs.preparation_plan import Settings
+from data_prep.sources import Options
+from launchers.app import app
+from launchers.commands.prep_show import _with_targets
+from tests.support.datasets import make_dataset
+from tests.support.prep import prepare_files
+from tests.support.wordpiece_set import wordpiece_set
+
+DOCUMENTS = st.lists(st.lists(st.integers(5, 999), min_size=1, max_size=40), min_size=1, max_size=20)
+
+
+def targets_of(documents) -> list[np.ndarray]:
+    return [np.array(document) % 3 == 0 for document in documents]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=40)]
+    return make_dataset(tmp_path / "set", documents, 1000, 1000, 9000, targets=targets_of(documents))
+
+
+def member(dataset: Dataset, name: str) -> tuple[Path, int]:
+    """A shard, and where the array of a block's member begins in it."""
+    path = dataset.path / "shards" / dataset.manifest.shards[0].name
+    with tarfile.open(path) as tar:
+        return path, tar.getmember(f"00000_000000000.{name}.npy").offset_data + 128
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+@settings(max_examples=25, deadline=None)
+@given(DOCUMENTS, st.sampled_from([1, 50]), st.booleans())
+def test_round_trip(tmp_path_factory, documents, block_tokens, with_words):
+    folder = tmp_path_factory.mktemp("set")
+    words = [np.array(document) % 2 == 0 for document in documents] if with_words else None
+    ids = list(range(len(documents))) if with_words else None
+    dataset = make_dataset(folder / "a", documents, 1000, block_tokens, 4000, words, ids, targets_of(documents))
+    assert dataset.manifest.format_version == 2
+    for block in range(dataset.n_blocks):
+        tokens = dataset.tokens(block)
+        np.testing.assert_array_equal(dataset.targets(block), tokens % 3 == 0)
+        if with_words:
+            np.testing.assert_array_equal(dataset.word_starts(block), tokens % 2 == 0)
+    assert [id for block in range(dataset.n_blocks) for id in dataset.ids(block) or []] == (ids or [])
+    assert list(verify(dataset.path)) == []
+    dataset.check_indexes()
+
+
+def test_targets_are_part_of_the_content(tmp_path):
+    documents = [[5, 6, 7], [8, 9]]
+    sets = {
+        name: make_dataset(tmp_path / name, documents, targets=targets)
+        for name, targets in (
+            ("none", None),
+            ("some", targets_of(documents)),
+            ("all", [np.ones(3, bool), np.ones(2, bool)]),
+        )
+    }
+    assert len({dataset.manifest.fingerprint for dataset in sets.values()}) == 3
+    assert not sets["none"].has_targets
+    assert sets["none"].targets(0) is None
+    assert sets["none"].manifest.format_version == 1
+
+
+def test_the_stock_reader_gets_the_bits(dataset):
+    urls = [str(dataset.path / "shards" / shard.name) for shard in dataset.manifest.shards]
+    for block, sample in enumerate(wds.WebDataset(urls, shardshuffle=False).decode()):
+        bits = np.unpackbits(sample["targets.npy"], count=dataset.n_tokens(block), bitorder="little").astype(bool)
+        np.testing.assert_array_equal(bits, dataset.targets(block))
+
+
+def test_the_index_is_that_of_version_1_and_two_fields(dataset):
+    assert block_record(1) == BLOCK_RECORD
+    assert block_record(2).names == (*BLOCK_RECORD.names, "targets_offset", "targets_xxh3")
+    assert block_record(2).itemsize == BLOCK_RECORD.itemsize + 16
+    shard = dataset.manifest.shards[0]
+    index = (dataset.path / "shards" / shard.index_name).read_bytes()
+    record = np.frombuffer(index, block_record(2), shard.blocks, INDEX_HEADER.itemsize)[0]
+    assert record["targets_offset"] == member(dataset, "targets")[1]
+
+
+def test_the_printed_reader_with_the_changes_that_the_page_names(dataset):
+    page = (Path(__file__).parents[3] / "docs" / "data-format.md").read_text()
+    code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "def blocks" in code)
+    changed = code.replace('("maskwright-blocks", 1)', '("maskwright-blocks", 2)')
+    changed = changed.replace('ids_sum"', 'ids_sum targets_at targets_sum"')
+    changed = changed.replace('block["words_at"]', 'block["targets_at"]')
+    namespace: dict = {}
+    exec(changed, namespace)
+    for block, (tokens, _, targets, _) in enumerate(namespace["blocks"](dataset.path)):
+        np.testing.assert_array_equal(tokens, dataset.tokens(block))
+        np.testing.assert_array_equal(targets, dataset.targets(block))
+
+
+def test_the_documented_fingerprint(tmp_path):
+    manifest = make_dataset(tmp_path / "set", [[5, 6, 7], [8]], targets=targets_of([[5, 6, 7], [8]])).manifest
+    index = (tmp_path / "set" / "shards" / manifest.shards[0].index_name).read_bytes()
+    record = np.frombuffer(index[40:160], "<u8")
+    line = f"maskwright-blocks 2 {manifest.tokenizer.sha256} {manifest.dtype}\n".encode()
+    found = hashlib.sha256(line + record[[1, 2, 7, 8, 9, 14]].tobytes()).hexdigest()
+    assert found == manifest.fingerprint
+
+
+def test_damaged_targets_are_named_and_never_used(dataset):
+    path, position = member(dataset, "targets")
+    flip(path, position)
+    with pytest.raises(DamagedData, match=r"targets of block 00000_000000000"):
+        Dataset(dataset.path).targets(0)
+    assert any("block 00000_000000000: the targets have checksum" in problem for problem in verify(dataset.path))
+
+
+def test_an_index_with_a_block_without_targets_is_refused(dataset):
+    shard = dataset.manifest.shards[0]
+    header, table, lengths = read_index((dataset.path / "shards" / shard.index_name).read_bytes())
+    check_index(header, table, lengths, 2, shard.bytes)
+    table = table.copy()
+    table["targets_offset"][1] = 0
+    with pytest.raises(ValueError, match="a block has no targets"):
+        check_index(header, table, lengths, 2, shard.bytes)
+    table["targets_offset"][1] = shard.bytes - 1
+    with pytest.raises(ValueError, match="a block's targets would lie beyond the end"):
+        check_index(header, table, lengths, 2, shard.bytes)
+
+
+def test_a_tar_member_out_of_place_is_named(dataset):
+    path, position = member(dataset, "targets")
+    data = path.read_bytes()
+    header = position - 128 - 512
+    path.write_bytes(data[:header] + data[header:].replace(b".targets.npy", b".tragets.npy", 1))
+    assert any(
+        "tragets.npy" in p or "header of member '00000_000000000.targets.npy'" in p for p in verify(dataset.path)
+    )
+
+
+@pytest.mark.parametrize("version, other", [(1, 2), (2, 1)])
+def test_a_manifest_of_the_other_version_is_refused(tmp_path, version, other):
+    targets = targets_of([[5, 6]]) if version == 2 else None
+    path = make_dataset(tmp_path / "set", [[5, 6]], targets=targets).path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format_version": other}))
+    with pytest.raises(UserError, match=rf"00000-00000.index has \d+ bytes, by format version {other} \d+"):
+        Dataset(path.parent)
+
+
+@pytest.mark.parametrize("version", [3, "2", True, None])
+def test_unknown_versions_are_refused(dataset, version):
+    path = dataset.path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format_version": version}))
+    with pytest.raises(UserError, match="this Maskwright reads versions 1 and 2"):
+        Dataset(dataset.path)
+
+
+@pytest.mark.parametrize("made_for", [False, True])
+def test_targets_come_with_all_documents_or_none(tmp_path, made_for):
+    bits = None if made_for else np.array([True])
+    with (
+        pytest.raises(ValueError, match="targets come with every document"),
+        ShardWriter(tmp_path, 0, np.dtype("<u2"), targets=made_for) as writer,
+    ):
+        writer.add(np.array([7]), np.array([1]), targets=bits)
+    assert not list(tmp_path.iterdir())
+
+
+# Through the preparation
+
+RIGHT = ["the ships sail", "the ship", "ship the", "the ship sailed", "the ship sail"]
+WRONG = ["the ship sail", "the ship", "ship sails the", "the ship the", ""]
+KINDS = ["jsonl", "parquet"]
+
+
+def pairs(path: Path, kind: str, rows: list[dict]) -> Path:
+    path = path.with_suffix(f".{kind}")
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Path:
+    return wordpiece_set(tmp_path_factory.mktemp("books") / "set", [[[5]]], []).path / "tokenizer"
+
+
+PAIRS = Settings(reading=Options("right", None, wrong_field="wrong"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
+    rows = [{"right": right, "wrong": wrong} for right, wrong in zip(RIGHT, WRONG, strict=True)]
+    rows += [{"right": "the ship", "wrong": None}]
+    out = tmp_path / "out"
+    prepared = prepare_files([pairs(tmp_path / "pairs", kind, rows)], tokenizer, out, settings=PAIRS)
+    dataset = Dataset(out)
+    assert prepared.manifests[out].left_out() == {"unchanged": 2, "unreadable": 1}
+    assert list(verify(out)) == []
+    shown = [document(dataset, number) for number in range(dataset.manifest.totals.documents)]
+    marked = [_with_targets(one.ids, one.targets, dataset.tokenizer_path) for one in shown]
+    assert marked == ["the ⟦ships⟧ sail", "the ship ⟦sailed⟧", "⟦the ship sail⟧"]
+    reason = json.loads((out / "quarantine.jsonl").read_text())["reason"]
+    assert reason == ("field 'wrong' is null" if kind == "parquet" else "field 'wrong' is not a string")
+    facts = summary(dataset)
+    run = lambda *words: CliRunner().invoke(app, ["prep", *words]).stdout  # noqa: E731
+    assert "7 tokens to repair (63.64%)" in run("info", str(out))
+    assert run("show", str(out), "0").endswith(
+        "tokens    4\nwords     3\ntargets   2 tokens to repair\n\nthe ⟦ships⟧ sail\n"
+    )
+    assert run("show", str(out), "0", "--tokens").endswith("\nthe (5)\n⟦ship⟧ (6)  ⟦##s⟧ (7)\nsail (8)\n")
+    assert facts["targets"] == sum(int(one.targets.sum()) for one in shown) == 7
+
+
+def test_both_texts_are_normalised(tmp_path, tokenizer):
+    from data_prep.cleaning.text_filters import Cleaning
+
+    rows = [{"right": "ｓhip sail", "wrong": "ship sail"}, {"right": "ship sail", "wrong": "ｓhip sail"}]
+    file = pairs(tmp_path / "pairs", "jsonl", [*rows, {"right": "the ship", "wrong": "sail ship"}])
+    settings = Settings(reading=PAIRS.reading, cleaning=Cleaning(normalize="nfkc"))
+    prepared = prepare_files([file], tokenizer, tmp_path / "out", settings=settings)
+    assert prepared.manifests[tmp_path / "out"].left_out() == {"unchanged": 2}
+
+
+def test_a_field_that_is_missing_is_named(tmp_path, tokenizer):
+    rows = [{"right": "the ship"}]
+    with pytest.raises(UserError, match=r"line 1: field 'wrong' is missing"):
+        prepare_files([pairs(tmp_path / "a", "jsonl", rows)], tokenizer, tmp_path / "one", settings=PAIRS)
+    with pytest.raises(UserError, match="no column 'wrong'; its columns are right"):
+        prepare_files([pairs(tmp_path / "a", "parquet", rows)], tokenizer, tmp_path / "two", settings=PAIRS)
+    (tmp_path / "a.txt").write_text("the ship\n")
+    with pytest.raises(UserError, match="leave out --wrong-field"):
+        prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "three", settings=PAIRS)
+    with pytest.raises(UserError, match="both the text field and the wrong field"):
+        Options("text", wrong_field="text")
+
+
+def test_pairs_are_part_of_the_plan(tmp_path, tokenizer):
+    rows = [{"right": right, "wrong": wrong} for right, wrong in zip(RIGHT, WRONG, strict=True)]
+    file = pairs(tmp_path / "pairs", "jsonl", rows)
+    prepare_files([file], tokenizer, tmp_path / "out", settings=PAIRS)
+    assert prepare_files([file], tokenizer, tmp_path / "out", settings=PAIRS).new_tasks == 0
+    with pytest.raises(UserError, match="was prepared with --wrong-field wrong; the command has no --wrong-field"):
+        prepare_files([file], tokenizer, tmp_path / "out", settings=Settings(reading=Options("right")))

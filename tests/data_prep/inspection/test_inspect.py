@@ -1,0 +1,217 @@
+"""`prep info` and `prep show`: the facts against plain counting, and what the commands print."""
+
+import dataclasses
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from data_prep.errors import DamagedData, UserError
+from data_prep.format.reader import Dataset
+from data_prep.format.token_frequencies import unigram_entropy
+from data_prep.inspection import summary as inspect
+from data_prep.inspection.show_document import document
+from data_prep.inspection.summary import Lengths, summary
+from data_prep.jobs.merge import write_manifest
+from launchers.app import app
+from pretrain.data.row_filling import packed_fill
+from tests.support.datasets import make_dataset
+from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set
+
+
+@pytest.fixture
+def books(tmp_path) -> Dataset:
+    """Three tasks, the first two of one input; 9, 4 and 2 documents."""
+    tasks = [[SHIP] * 5, [SHIP[:2]] * 4, [[5, 1, 6], [10, 8, 9, 9]]]
+    sources = [
+        source("a.jsonl", "sea", 0, 2, 9, 33, text_bytes=99, left_out={"empty": 2, "too short": 1}),
+        source("b.jsonl", "land", 2, 1, 2, 7, left_out={"empty": 5}),
+        source("c.jsonl", "land", 3, 1, 0, 0, left_out={"exact copy": 7}),
+    ]
+    return wordpiece_set(tmp_path / "set", tasks, sources)
+
+
+def run(*arguments) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_facts_of_the_whole(books):
+    facts = summary(books, seq_lens=[5, 8])
+    tokens = SHIP * 5 + SHIP[:2] * 4 + [5, 1, 6, 10, 8, 9, 9]
+    counts = Counter(tokens)
+    assert (facts["documents"], facts["tokens"], facts["inputs"]) == (11, len(tokens), 3)
+    assert facts["words"] == len(tokens) - counts[7] - counts[9]
+    assert facts["tokens_per_word"] == len(tokens) / facts["words"]
+    assert facts["bytes_per_token"] == 99 / len(tokens)
+    assert (facts["unknown"], facts["unknown_rate"]) == (1, 1 / len(tokens))
+    assert facts["left_out"] == {"empty": 7, "exact copy": 7, "too short": 1}
+    p = [count / len(tokens) for count in counts.values()]
+    assert facts["unigram_entropy"] == pytest.approx(-sum(x * math.log(x) for x in p)) == unigram_entropy(books)
+    top = [(row["id"], row["token"], row["count"]) for row in facts["most_frequent"]]
+    assert top == sorted(((id, WORDS[id], n) for id, n in counts.items()), key=lambda row: (-row[2], row[0]))
+    assert facts["most_frequent"][0]["share"] == counts[5] / len(tokens)
+    assert facts["rank_frequency"] == [
+        {"rank": rank, "count": n} for rank, n in enumerate(sorted(counts.values(), reverse=True), 1)
+    ]
+    assert facts["vocabulary_used"] == len(counts)
+    assert json.loads(json.dumps(facts)) == facts
+
+
+def test_facts_by_source(books):
+    sea, land = summary(books)["sources"]
+    assert [sea["name"], land["name"]] == ["sea", "land"]
+    assert [(s["inputs"], s["documents"], s["tokens"]) for s in (sea, land)] == [(1, 9, 33), (2, 2, 7)]
+    assert (sea["words"], land["words"]) == (23, 5)
+    assert (sea["unknown"], land["unknown_rate"]) == (0, 1 / 7)
+    assert (sea["bytes_per_token"], land["bytes_per_token"]) == (3, None)
+    assert land["left_out"] == {"empty": 5, "exact copy": 7}
+
+
+def test_unnamed_sources_are_not_told_apart_and_unclaimed_blocks_are_shown(books):
+    manifest = books.manifest
+    unnamed = [dataclasses.replace(source, source="") for source in manifest.sources]
+    write_manifest(books.path, manifest.tokenizer, manifest.shards, unnamed)
+    assert summary(Dataset(books.path))["sources"] == []
+    write_manifest(books.path, manifest.tokenizer, manifest.shards, manifest.sources[1:])
+    facts = summary(Dataset(books.path))
+    assert [(s["name"], s["tokens"]) for s in facts["sources"]] == [("land", 7), (None, 33)]
+    assert "(of no input)" in run("prep", "info", books.path)[1]
+    gap = [dataclasses.replace(manifest.sources[0], tasks=1), *manifest.sources[1:]]
+    write_manifest(books.path, manifest.tokenizer, manifest.shards, gap)
+    facts = summary(Dataset(books.path))
+    assert [(s["name"], s["tokens"]) for s in facts["sources"]] == [("sea", 25), ("land", 7), (None, 8)]
+
+
+def test_words_that_blocks_tell(tmp_path):
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP] * 7], [], prefix=None)
+    assert summary(dataset)["tokens_per_word"] == 5 / 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(st.integers(1, 40), st.integers(1, 3 << 20)), min_size=1, max_size=50),
+    st.integers(1, 50),
+    st.integers(3, 600),
+)
+def test_lengths(values, cut, seq_len):
+    lengths = Lengths()
+    for part in (values[:cut], values[cut:]):
+        lengths.add(np.array(part, dtype=np.uint32))
+    facts, exact = lengths.summary(), np.array(values)
+    assert [facts["mean"], facts["min"], facts["max"]] == [pytest.approx(exact.mean()), exact.min(), exact.max()]
+    ranks = np.percentile(exact, inspect.PERCENTILES, method="inverted_cdf")
+    assert [facts[f"p{percentile}"] for percentile in inspect.PERCENTILES] == ranks.tolist()
+    bins = lengths.histogram()
+    for bin in bins:
+        inside = exact[(exact >= bin["from"]) & (exact <= bin["to"])]
+        assert (bin["documents"], bin["tokens"]) == (len(inside), inside.sum())
+        assert bin["to"] == 2 * bin["from"] - 1
+    assert sum(bin["documents"] for bin in bins) == len(values)
+    assert bins[0]["documents"]
+    assert bins[-1]["documents"]
+    rows = [min(seq_len - 2, length - start) + 2 for length in values for start in range(0, length, seq_len - 2)]
+    fill = lengths.fill_alone(seq_len)
+    assert fill["alone"] == pytest.approx(sum(rows) / (len(rows) * seq_len))
+    assert (fill["rows_alone"], fill["documents_cut"]) == (len(rows), (exact > seq_len - 2).sum())
+
+
+def test_packed_fill(tmp_path):
+    dataset = make_dataset(tmp_path / "set", [[7] * n for n in (6, 4, 2, 2)], block_tokens=3)
+    assert packed_fill(dataset, 8) == (6 + 4 + 2 + 2 + 8) / 24  # 6+2 | 4+2 | 2+2, 2+2: three rows
+    assert packed_fill(dataset, 6) == (4 + 2 + 4 + 2 + 2 + 10) / 30
+
+
+def test_memory_does_not_grow_with_documents(books, monkeypatch):
+    """Lengths are counted in portions, and portions change nothing."""
+    whole = summary(books)
+    monkeypatch.setattr(inspect, "_GATHER_DOCUMENTS", 2)
+    assert summary(books) == whole
+
+
+def test_info_prints_tables_json_and_a_picture(books, tmp_path):
+    code, text = run("prep", "info", books.path, "--seq-len", 8, "--png", tmp_path / "a.png")
+    assert code == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    for words in ("By source", "sea", "7 empty", "'the'", "not padding", "tokens a word", "not recorded"):
+        assert words in text, text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 120
+    code, text = run("prep", "info", books.path, "--json", "--seq-len", 8, "--seq-len", 5, "--top", 2)
+    facts = json.loads(text)
+    assert [(row["seq_len"], row["packed"]) for row in facts["fill"]] == [
+        (seq_len, packed_fill(books, seq_len)) for seq_len in (5, 8)
+    ]
+    assert len(facts["most_frequent"]) == 2
+    with pytest.raises(UserError, match="no folder"):
+        run("prep", "info", books.path, "--png", tmp_path / "nowhere" / "a.png")
+
+
+def test_info_without_tokenizer_files_and_with_foreign_ones(tmp_path, books):
+    facts = summary(make_dataset(tmp_path / "bare", [[7, 8, 8]]))
+    assert (facts["words"], facts["most_frequent"][0]["text"], facts["sources"]) == (None, None, [])
+    assert run("prep", "info", tmp_path / "bare")[0] == 0
+    (books.tokenizer_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(DamagedData, match="is not the tokenizer"):
+        summary(Dataset(books.path))
+    with pytest.raises(DamagedData, match="is not the tokenizer"):
+        document(Dataset(books.path), 0)
+
+
+def test_ids_beyond_the_vocabulary_are_refused_before_counting(tmp_path):
+    with pytest.raises(DamagedData, match="id 60000 is not in the vocabulary of 1000"):
+        summary(make_dataset(tmp_path / "set", [[7, 60_000]]))
+
+
+def test_every_document_can_be_shown(books, monkeypatch):
+    expected = [SHIP] * 5 + [SHIP[:2]] * 4 + [[5, 1, 6], [10, 8, 9, 9]]
+    read: list[int] = []
+    monkeypatch.setattr(
+        Dataset, "tokens", lambda self, block, tokens=Dataset.tokens: (read.append(block), tokens(self, block))[1]
+    )
+    for number, ids in enumerate(expected):
+        found = document(books, number)
+        assert found.ids.tolist() == ids
+        assert found.tokens == [WORDS[id] for id in ids]
+        assert found.word_starts.tolist() == [id not in (7, 9) for id in ids]
+    task = [0] * 5 + [1] * 4 + [2] * 2
+    found = [document(books, number) for number in range(11)]
+    assert [f.id for f in found] == [f"{t}/{task[:n].count(t)}" for n, t in enumerate(task)]
+    assert [f.input for f in found] == ["a.jsonl"] * 9 + ["b.jsonl"] * 2
+    assert [f.shard for f in found] == [f"0000{t}-00000.tar" for t in task]
+    assert found[0].text == "the ships sailed"
+    assert found[9].text == "the [UNK] ship"
+    assert len(read) == 22  # one block for each document, no other
+    for number in (-1, 11):
+        with pytest.raises(UserError, match=f"no document {number}; it has 11, counted from 0"):
+            document(books, number)
+
+
+def test_show_tells_words_that_blocks_tell(tmp_path):
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP, SHIP[1:]]], [], prefix=None)
+    assert document(dataset, 1).word_starts.tolist() == [False, True, False, True]
+
+
+def test_show_prints_no_control_characters(books):
+    code, text = run("prep", "show", books.path, 10)
+    assert code == 0
+    assert "\x1b" not in text
+    assert r"\x1b[2J sailed" in text
+    for words in (
+        "document  10",
+        "00002_000000000, document 1 of it",
+        "b.jsonl (land)",
+        "id        2/1",
+        "tokens    4",
+    ):
+        assert words in text, text
+    assert "sail (8)  ##ed (9)  ##ed (9)\n" in run("prep", "show", books.path, 10, "--tokens")[1]
+    with pytest.raises(UserError, match="no document 11"):
+        run("prep", "show", books.path, 11)

@@ -1,0 +1,201 @@
+"""`verify` names all that is wrong with a data set, shard and block, whatever checks elsewhere would have said."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import tarfile
+
+import numpy as np
+import pytest
+
+from data_prep.errors import UserError
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import index_name
+from data_prep.inspection import verify as verify_module
+from data_prep.inspection.verify import verify
+from data_prep.jobs.merge import write_manifest
+from data_prep.processes import ordered_map
+from tests.support.datasets import make_dataset, tar_member, tokenizer_info
+from tests.support.wordpiece_set import SHIP, source, wordpiece_set
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Dataset:
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=30)]
+    dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
+    assert list(verify(dataset.path)) == []
+    return dataset
+
+
+def flip(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 4
+    path.write_bytes(data)
+
+
+def reseal(dataset, shard=0):
+    """Make the manifest vouch for a shard as it now is."""
+    path = dataset.path / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    data = (dataset.path / "shards" / manifest["shards"][shard]["name"]).read_bytes()
+    manifest["shards"][shard] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    path.write_text(json.dumps(manifest))
+
+
+def test_every_damaged_block_is_named(dataset):
+    blocks = [0, dataset.n_blocks - 1]
+    for block in blocks:
+        path = dataset.path / "shards" / dataset.shard(block).name
+        payload = np.array(dataset.tokens(block)).tobytes()
+        flip(path, path.read_bytes().index(payload) + 7)
+    problems = list(verify(dataset.path))
+    for block in blocks:
+        assert any(
+            p.startswith(f"{dataset.shard(block).name} block {dataset.key(block)}: the tokens") for p in problems
+        )
+        assert any(p.startswith(f"{dataset.shard(block).name}: SHA-256") for p in problems)
+    assert len(problems) == 4
+
+
+@pytest.mark.parametrize("keep", [512, 600, 3000])
+def test_truncated_and_missing_files(dataset, keep):
+    names = [shard.name for shard in dataset.manifest.shards]
+    first = dataset.path / "shards" / names[0]
+    first.write_bytes(first.read_bytes()[:keep])
+    (dataset.path / "shards" / names[1]).unlink()
+    (dataset.path / "shards" / names[2]).with_suffix(".index").unlink()
+    problems = list(verify(dataset.path))
+    assert any(p.startswith(f"{names[0]}: {keep} bytes instead of") for p in problems)
+    assert any("beyond the end" in p for p in problems)
+    assert f"{names[1]}: missing" in problems
+    assert f"{names[2].removesuffix('.tar')}.index: missing" in problems
+
+
+def test_altered_index(dataset):
+    path = dataset.path / "shards" / dataset.manifest.shards[0].index_name
+    flip(path, 60)
+    assert any(p.startswith(f"{path.name}: SHA-256") for p in verify(dataset.path))
+
+
+@pytest.mark.parametrize(
+    "id, message", [(0, "1 pad tokens"), (4, "1 mask tokens"), (1000, "id 1000 is not in the voc")]
+)
+def test_ids_that_do_not_belong(tmp_path, id, message):
+    dataset = make_dataset(tmp_path / "set", [[7, 8, id, 9]])
+    assert [p for p in verify(dataset.path) if message in p] == list(verify(dataset.path)) != []
+    assert list(verify(make_dataset(tmp_path / "unk", [[7, 1]]).path)) == []
+
+
+def test_word_starts_missing_or_damaged(tmp_path):
+    starts = [np.array([True, False, True])]
+    dataset = make_dataset(tmp_path / "set", [[7, 8, 9]], word_starts=starts)
+    assert list(verify(dataset.path)) == []
+    path = dataset.path / "shards" / dataset.manifest.shards[0].name
+    with tarfile.open(path) as tar:
+        flip(path, tar.getmember("00000_000000000.words.npy").offset_data + 128)
+    assert any("block 00000_000000000: the words have checksum" in p for p in verify(dataset.path))
+    bare = make_dataset(tmp_path / "bare", [[7, 8, 9]])
+    manifest = json.loads((bare.path / "manifest.json").read_bytes())
+    manifest["tokenizer"]["continuation_prefix"] = None
+    (bare.path / "manifest.json").write_text(json.dumps(manifest))
+    assert any("no word starts" in p for p in verify(bare.path))
+
+
+@pytest.mark.parametrize("alter", ["rename", "append", "link"])
+def test_tar_members_that_the_index_does_not_know(dataset, alter):
+    path = dataset.path / "shards" / dataset.manifest.shards[0].name
+    data = path.read_bytes()
+    if alter == "rename":  # the header's sum of bytes stays the same
+        data = data.replace(b"00000_000000000.tokens.npy", b"00000_000000000.tokens.pny", 1)
+    elif alter == "append":
+        data = data.rstrip(b"\0")
+        data += bytes(-len(data) % 512) + tar_member("../evil.pkl", b"x") + bytes(1024)
+    else:
+        data = data[:156] + b"2" + data[157:]
+        header = bytearray(data[:512])
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        data = bytes(header) + data[512:]
+    path.write_bytes(data)
+    reseal(dataset)
+    problems = [p for p in verify(dataset.path) if p.startswith(path.name)]
+    expected = {"rename": "tokens.pny", "append": "evil.pkl' (a file) is not in", "link": "is a symbolic link"}
+    assert any(expected[alter] in p for p in problems), problems
+
+
+def test_stray_shard_and_tokenizer_files(dataset):
+    (dataset.path / "shards" / "00009-00000.tar").touch()
+    manifest = json.loads((dataset.path / "manifest.json").read_bytes())
+    manifest["tokenizer"]["files"] = {"tokenizer.json": "0" * 64, "vocab.txt": "0" * 64}
+    (dataset.path / "manifest.json").write_text(json.dumps(manifest))
+    (dataset.path / "tokenizer").mkdir()
+    (dataset.path / "tokenizer" / "tokenizer.json").write_text("{}")
+    problems = list(verify(dataset.path))
+    assert "00009-00000.tar: not in the manifest" in problems
+    assert "tokenizer/vocab.txt: missing" in problems
+    assert any(p.startswith("tokenizer/tokenizer.json: the file is not the one") for p in problems)
+
+
+def test_specials_are_found_in_every_part_of_a_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(verify_module, "_CHUNK", 2)
+    dataset = make_dataset(tmp_path / "set", [[7, 0, 8, 9, 0], [10, 0, 999, 11]])
+    assert list(verify(dataset.path)) == ["00000-00000.tar block 00000_000000000: 3 pad tokens in the documents"]
+    assert "id 1500" in next(verify(make_dataset(tmp_path / "large", [[7, 8, 1500, 9, 8]]).path))
+
+
+def test_two_blocks_of_one_key(tmp_path):
+    one, two = (make_dataset(tmp_path / name, [[7, number]]) for number, name in enumerate(("one", "two"), 8))
+    (shard,) = two.manifest.shards
+    for name in (shard.name, index_name(shard.name)):
+        (two.path / "shards" / name).rename(one.path / "shards" / name.replace("00000-", "00001-"))
+    shards = [*one.manifest.shards, dataclasses.replace(shard, name="00001-00000.tar")]
+    write_manifest(one.path, tokenizer_info(1000), shards, [])
+    assert list(verify(one.path)) == ["manifest.json: two blocks have the same key"]
+
+
+def test_counts_of_inputs(tmp_path):
+    right = [source("a", "", 0, 2, 3, 15), source("b", "", 2, 1, 1, 5), source("c", "", 3, 1, 0, 0)]
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP] * 2, [SHIP], [SHIP]], right)
+    assert list(verify(dataset.path)) == []
+    wrong = [dataclasses.replace(right[0], tokens=14, documents=4), right[2]]
+    write_manifest(dataset.path, dataset.manifest.tokenizer, dataset.manifest.shards, wrong)
+    assert list(verify(dataset.path)) == [
+        "manifest.json: 'a' has 4 documents, its blocks have 3",
+        "manifest.json: 'a' has 14 tokens, its blocks have 15",
+        "manifest.json: the inputs' tasks have 2 blocks, the shards 3",
+    ]
+
+
+def test_tokenizer_is_the_one_described(tmp_path):
+    dataset = wordpiece_set(tmp_path / "set", [[SHIP]], [])
+    info = dataset.manifest.tokenizer
+    roles = {**info.special_ids, "mask": 3, "sep": 4}
+    other = dataclasses.replace(info, vocab_size=12, special_ids=roles, sha256="1" * 64)
+    write_manifest(dataset.path, other, dataset.manifest.shards, [])
+    (dataset.tokenizer_path / "vocab.txt").touch()
+    (dataset.tokenizer_path / ".vocab.txt.host.1.tmp").touch()  # what an interrupted copy leaves
+    assert list(verify(dataset.path)) == [
+        "tokenizer/vocab.txt: not in the manifest",
+        f"manifest.json: the tokenizer's sha256 is {other.sha256!r}, its files say {info.sha256!r}",
+        "manifest.json: the tokenizer's vocab_size is 12, its files say 11",
+        f"manifest.json: the tokenizer's special_ids is {roles!r}, its files say {info.special_ids!r}",
+    ]
+
+
+def test_workers_change_nothing_and_progress_is_told(dataset):
+    for shard in dataset.manifest.shards[::2]:
+        path = dataset.path / "shards" / shard.name
+        flip(path, path.stat().st_size // 2)
+    told: list[tuple[int, int]] = []
+    one = list(verify(dataset.path, 1, lambda done, total: told.append((done, total))))
+    assert list(verify(dataset.path, 2)) == one != []
+    sizes = np.cumsum([shard.bytes for shard in dataset.manifest.shards]).tolist()
+    assert told == [(done, sizes[-1]) for done in sizes]
+    assert [line[:15] for line in one] == sorted(line[:15] for line in one)
+
+
+def test_a_killed_worker_is_reported(dataset):
+    with pytest.raises(UserError, match="worker process was killed"):
+        list(ordered_map(os._exit, [1, 2, 3], 2))

@@ -1,0 +1,107 @@
+"""Workers that stop: in time, quietly, and leaving nothing."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from data_prep.jobs.process_pool import Workers
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = """
+    import sys, time
+    from pathlib import Path
+    from data_prep import pool
+    def work(bench, task, report):
+        Path(sys.argv[1], f"{task}.begun").touch()
+        time.sleep(float(sys.argv[2]))
+    def bench(out):
+        return None
+    pool._bench = bench
+    if __name__ == "__main__":
+        Path(sys.argv[1], "prep").mkdir()
+        Path(sys.argv[1], "prep/plan.json").touch()
+        print("started", flush=True)
+        with pool.Workers(2) as workers:
+            workers.run(work, range(10), Path(sys.argv[1]), lambda progress: None)
+"""
+
+
+@pytest.fixture
+def start(tmp_path) -> Iterator[Callable[[float], subprocess.Popen]]:
+    """Starts the script with tasks of so many seconds."""
+    with contextlib.ExitStack() as stack:
+
+        def start(seconds: float) -> subprocess.Popen:
+            (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
+            process = subprocess.Popen(
+                [sys.executable, str(tmp_path / "script.py"), str(tmp_path), str(seconds)],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+            return process
+
+        yield start
+
+
+@pytest.mark.parametrize("interrupts, least, most", [(1, 4, 9), (2, 0, 3)])
+def test_tasks_that_do_not_stop_are_killed_in_time(start, tmp_path, interrupts, least, most):
+    process = start(600)
+    while len(list(tmp_path.glob("*.begun"))) != 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    children = psutil.Process(process.pid).children()
+    begin = time.monotonic()
+    for _ in range(interrupts):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.5)
+    _, errors = process.communicate(timeout=20)
+    assert least < time.monotonic() - begin < most
+    assert process.returncode != 0
+    assert errors.count("Traceback") == 1, errors  # that of the parent
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+
+
+def test_workers_that_are_just_starting_do_not_hear_ctrl_c(start):
+    process = start(0.01)
+    heard: set[int] = set()
+    while process.poll() is None and len(heard) < 2:
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children():
+                if child.pid not in heard and "spawn_main" in " ".join(child.cmdline()):
+                    child.send_signal(signal.SIGINT)
+                    heard.add(child.pid)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+    assert len(heard) == 2
+
+
+def test_the_thread_of_a_pool_that_failed_is_waited_for():
+    """Python's exit would write to the pipe that it closes."""
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if "Executor" in type(thread).__name__]
+
+    def fail() -> None:
+        assert threads()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), Workers(2):
+        fail()
+    assert not threads()

@@ -1,0 +1,104 @@
+"""What `prep run` and `prep merge` say of the documents and shards that they made."""
+
+import json
+
+import pytest
+import webdataset as wds
+from torch.utils.data import DataLoader
+
+from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.prepare import merge_tasks
+from data_prep.jobs.process_pool import Workers
+from data_prep.jobs.task_worker import record_path
+from data_prep.sources import Options
+from data_prep.tokenizer.hf_tokenizer import train
+from tests.support.datasets import make_dataset
+from tests.support.prep import jsonl, prepare_files, texts
+
+LONG = " ".join(["blades"] * 40)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
+    train([*texts(0, 100), LONG], "wordpiece", 120, folder)
+    return folder
+
+
+def notes(paths, tokenizer, out, separator="blank", **more) -> list[str]:
+    settings = Settings(reading=Options(separator=separator))
+    return prepare_files(paths, tokenizer, out, 1, settings, **more).notes
+
+
+def test_a_text_file_s_split_is_told_with_a_warning_for_short_documents(tmp_path, tokenizer):
+    (tmp_path / "novel.txt").write_text("\n\n".join(["the blades", *[LONG] * 3]))
+    split, warning = notes([tmp_path / "novel.txt"], tokenizer, tmp_path / "out")
+    assert split == "novel.txt: 4 documents, split at empty lines (--separator blank)"
+    assert warning == (
+        "warning: 1 of 4 documents have fewer than 20 tokens. If each file is one text, prepare again with "
+        "--separator file and another --out."
+    )
+    with Workers(1) as workers:  # as the last piece of an array, from the records alone
+        merged = merge_tasks(tmp_path / "out", workers).notes
+    assert merged == [split, warning]
+
+
+@pytest.mark.parametrize(
+    "separator, how",
+    [("line", "one document a line"), ("file", "one document a file"), ("* * *", "split at lines of this text")],
+)
+def test_other_separators(tmp_path, tokenizer, separator, how):
+    (tmp_path / "novel.txt").write_text(f"{LONG}\n* * *\n{LONG}\n")
+    (told,) = [note for note in notes([tmp_path / "novel.txt"], tokenizer, tmp_path / "out", separator)
+               if "warning" not in note]  # fmt: skip
+    assert how in told
+    assert ("(--separator '* * *')" if "*" in separator else f"(--separator {separator})") in told
+
+
+def test_no_warning_without_short_documents_and_none_for_whole_files(tmp_path, tokenizer):
+    (tmp_path / "a.txt").write_text("\n\n".join(["the blades", *[LONG] * 4]))
+    assert len(notes([tmp_path / "a.txt"], tokenizer, tmp_path / "fifth")) == 1
+    (tmp_path / "b.txt").write_text("the blades")
+    assert notes([tmp_path / "b.txt"], tokenizer, tmp_path / "whole", "file") == [
+        "b.txt: 1 document, one document a file (--separator file)"
+    ]
+    (tmp_path / "c.jsonl").write_bytes(jsonl(["the blades"] * 4))
+    assert notes([tmp_path / "c.jsonl"], tokenizer, tmp_path / "rows") == []
+
+
+def test_several_files_and_tasks_are_counted_together_also_after_an_interruption(tmp_path, tokenizer):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(["the blades", LONG] * 30))
+    told = notes([tmp_path / "a.txt", tmp_path / "b.txt"], tokenizer, tmp_path / "out", task_bytes=2000)
+    assert told[0] == "2 text files: 120 documents, split at empty lines (--separator blank)"
+    assert told[1].startswith("warning: 60 of 120 documents have fewer than 20 tokens.")
+    record_path(tmp_path / "out", 1).unlink()
+    assert notes([tmp_path / "a.txt", tmp_path / "b.txt"], tokenizer, tmp_path / "out", task_bytes=2000) == told
+
+
+def test_a_record_of_an_earlier_version_is_kept(tmp_path, tokenizer):
+    """It does not tell how many documents are short."""
+    (tmp_path / "a.txt").write_text("the blades")
+    prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out")
+    path = record_path(tmp_path / "out", 0)
+    record = json.loads(path.read_bytes())
+    assert record.pop("short_documents") == 1
+    path.write_text(json.dumps(record))
+    prepared = prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out")
+    assert prepared.new_tasks == 0
+    assert not any("warning" in note for note in prepared.notes)
+
+
+def test_a_stock_dataloader_needs_a_shard_for_each_worker(tmp_path):
+    """As docs/data-format.md says."""
+    make_dataset(tmp_path / "set", [[5]] * 30, block_tokens=10, shard_bytes=1)
+    urls = sorted(map(str, (tmp_path / "set" / "shards").glob("*.tar")))
+    assert len(urls) == 3
+
+    def blocks(urls: list[str]) -> int:
+        stream = wds.WebDataset(urls, shardshuffle=False).decode()
+        return len(list(DataLoader(stream, batch_size=None, num_workers=2)))
+
+    assert blocks(urls) == 3
+    with pytest.raises(ValueError, match="fewer shards than workers"):
+        blocks(urls[:1])

@@ -1,0 +1,238 @@
+"""Tokenizers: training twice alike, loading in transformers, refusals, fetching, and encoding text as text."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.cache.bounded_cache import Cache
+from data_prep.errors import UserError
+from data_prep.sources import Options, find_inputs
+from data_prep.tokenizer.choose_encoder import Encoders
+from data_prep.tokenizer.corpus_sample import Sample
+from data_prep.tokenizer.hf_tokenizer import FILES, copy_files, describe, fetch, load, train
+from data_prep.tokenizer.huggingface_encoder import HuggingFaceEncoder
+from tests.support.hostile_json import DIGITS, NESTED
+
+TEXTS = [
+    "The curved blades, by Carolyn Wells. ",
+    "It's unbelievable — naïve 東京!",
+    "never mind the others\n\n  end",
+] * 20
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("tokenizers")
+    for kind, size in (("wordpiece", 200), ("bpe", 300)):
+        assert train(TEXTS, kind, size, folder / kind) <= size
+    return {kind: folder / kind for kind in ("wordpiece", "bpe")}
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_training_in_another_process_gives_the_same_bytes(folders, tmp_path, kind):
+    size = {"wordpiece": 200, "bpe": 300}[kind]
+    code = (
+        "import sys; from pathlib import Path; from data_prep.tokenizer.hf_tokenizer import train; "
+        "from tests.data_prep.tokenizer.test_tokenizer import TEXTS; "
+        "train(TEXTS, sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))"
+    )
+    for attempt in ("a", "b"):
+        subprocess.run([sys.executable, "-c", code, kind, str(size), str(tmp_path / attempt)], check=True)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            assert (tmp_path / attempt / name).read_bytes() == (folders[kind] / name).read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_transformers_loads_it(folders, kind):
+    from transformers import AutoTokenizer
+
+    info = describe(folders[kind])
+    tokenizer = AutoTokenizer.from_pretrained(folders[kind])
+    assert info.special_ids == {n: getattr(tokenizer, f"{n}_token_id") for n in ("pad", "unk", "cls", "sep", "mask")}
+    assert len(tokenizer) == info.vocab_size
+    ids = tokenizer(f"never {tokenizer.mask_token} the others")["input_ids"]
+    assert (ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
+    assert ids.count(tokenizer.mask_token_id) == 1
+    assert tokenizer.decode(tokenizer("never mind")["input_ids"], skip_special_tokens=True) == "never mind"
+
+
+def test_describe(folders):
+    wordpiece, bpe = describe(folders["wordpiece"]), describe(folders["bpe"])
+    assert (wordpiece.continuation_prefix, bpe.continuation_prefix) == ("##", None)
+    assert wordpiece.all_special_ids == bpe.all_special_ids == [0, 1, 2, 3, 4]
+    digest = subprocess.run("sha256sum * | sha256sum", shell=True, cwd=folders["bpe"], capture_output=True, check=True)  # noqa: S602
+    assert bpe.sha256 == digest.stdout.split()[0].decode()
+
+
+@pytest.mark.parametrize("role, token", [("mask", "[MASK]"), ("cls", "[CLS]"), ("sep", "[SEP]"), ("pad", "[PAD]")])
+def test_a_tokenizer_without_a_needed_token_is_refused(folders, tmp_path, role, token):
+    copy_files(folders["wordpiece"], tmp_path)
+    settings_ = json.loads((tmp_path / "tokenizer.json").read_text())
+    settings_["added_tokens"] = [added for added in settings_["added_tokens"] if added["content"] != token]
+    settings_["model"]["vocab"]["renamed"] = settings_["model"]["vocab"].pop(token)
+    settings_["post_processor"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(settings_))
+    with pytest.raises(UserError, match=f"has no {role} token"):
+        describe(tmp_path)
+
+
+def test_special_tokens_are_known_by_their_usual_names(folders, tmp_path):
+    copy_files(folders["bpe"], tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 512}')
+    assert describe(tmp_path).special_ids == describe(folders["bpe"]).special_ids
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": {"content": "<pad>"}}))
+    assert describe(tmp_path).special_ids["mask"] == describe(folders["bpe"]).special_ids["pad"]
+
+
+def test_unusable_folders_are_refused(folders, tmp_path):
+    with pytest.raises(UserError, match="no tokenizer folder"):
+        describe(tmp_path / "none")
+    with pytest.raises(UserError, match=r"no tokenizer\.json"):
+        describe(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match="not a valid tokenizer"):
+        describe(tmp_path)
+    shutil.copyfile(folders["bpe"] / "tokenizer.json", tmp_path / "tokenizer.json")
+    for text in ("[", NESTED, DIGITS):
+        (tmp_path / "tokenizer_config.json").write_text(text)
+        with pytest.raises(UserError, match=r"tokenizer_config\.json cannot be used"):
+            describe(tmp_path)
+
+
+def test_training_refuses_what_cannot_be(tmp_path):
+    with pytest.raises(UserError, match="no text"):
+        train(["", " \n"], "wordpiece", 100, tmp_path / "a")
+    with pytest.raises(UserError, match="cannot hold"):
+        train(TEXTS, "wordpiece", 20, tmp_path / "a")
+    with pytest.raises(UserError, match="use 261 or more"):
+        train(TEXTS, "bpe", 260, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_text_that_spells_a_special_token_stays_text(folders, kind):
+    info, tokenizer = describe(folders[kind]), load(folders[kind])
+    text = "a [MASK] b <mask> [CLS]</s> [SEP] [PAD] <pad> <s>"
+    encoder, _ = Encoders(tokenizer, info).choose([text])
+    ids, lengths, _ = encoder([text])
+    assert lengths.tolist() == [len(ids)]
+    forbidden = [id for name, id in info.special_ids.items() if name != "unk"]
+    assert not np.isin(ids, forbidden).any()
+
+
+def test_stored_truncation_and_padding_are_ignored(folders, tmp_path):
+    copy_files(folders["wordpiece"], tmp_path)
+    tokenizer = load(tmp_path)
+    tokenizer.enable_truncation(8)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    _, lengths, _ = HuggingFaceEncoder(load(tmp_path), None)(["never mind " * 50, "a"])
+    assert lengths.tolist() == [100, 1]
+
+
+def test_stored_dropout_is_ignored(folders, tmp_path):
+    copy_files(folders["bpe"], tmp_path)
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    state["model"]["dropout"] = 0.9
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    text = "never mind the others " * 20
+    assert load(tmp_path).encode(text).ids == load(folders["bpe"]).encode(text).ids
+
+
+def test_a_local_tokenizer_is_found(folders, tmp_path):
+    assert fetch(str(folders["bpe"]), tmp_path / "unused") == folders["bpe"]
+    assert not (tmp_path / "unused").exists()
+    into = tmp_path / "into"
+    copy_files(folders["wordpiece"], into)
+    (into / "vocab.txt").write_text("of another tokenizer")
+    assert fetch(str(folders["bpe"] / "tokenizer.json"), into) == into
+    assert [path.name for path in into.iterdir()] == ["tokenizer.json"]
+    assert describe(into).special_ids == describe(folders["bpe"]).special_ids
+    for value in ("./none", "a/b/c", "none.json", "../none", "-x"):
+        with pytest.raises(UserError, match="No tokenizer at"):
+            fetch(value, tmp_path / "none")
+
+
+def test_a_hub_tokenizer_is_downloaded_without_code(folders, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    copy_files(folders["bpe"], cache)
+    (cache / "modeling.py").write_text("raise SystemExit")
+    asked = []
+
+    def snapshot_download(repo_id, allow_patterns):
+        asked.append((repo_id, allow_patterns))
+        return str(cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    for value in ("owner/name-1.0", "bare-name"):
+        folder = fetch(value, tmp_path / "into")
+        assert describe(folder) == describe(folders["bpe"])
+        assert sorted(path.name for path in folder.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    assert asked == [("owner/name-1.0", list(FILES)), ("bare-name", list(FILES))]
+    (cache / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="owner/slow on the hub has no fast tokenizer"):
+        fetch("owner/slow", tmp_path / "slow")
+    assert not (tmp_path / "slow").exists()
+
+
+def test_a_hub_that_cannot_help_is_named(tmp_path):
+    code = (
+        "import pathlib; from data_prep.tokenizer.hf_tokenizer import fetch; fetch('owner/name', pathlib.Path('into'))"
+    )
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "UnusableInput: No tokenizer at owner/name (working directory:" in result.stderr
+    assert not (tmp_path / "into").exists()
+
+
+def test_an_unknown_hub_tokenizer_is_refused(tmp_path, monkeypatch):
+    from huggingface_hub import errors
+
+    for kind, sentence in (("GatedRepoError", "needs permission"), ("RepositoryNotFoundError", "none of that name")):
+        fake = type(kind, (getattr(errors, kind),), {"__init__": lambda self: None})
+
+        def snapshot_download(repo_id, allow_patterns, fake=fake):
+            raise fake
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+        with pytest.raises(UserError, match=sentence):
+            fetch("owner/name", tmp_path / "into")
+
+
+def sample_of(paths: list[Path], sample_bytes: int) -> Sample:
+    inputs = find_inputs(list(map(str, paths)))
+    return Sample(inputs, Options(), sample_bytes, Cache(paths[0].parent / "cache", 1000))
+
+
+def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypatch):
+    paths = []
+    for number, count in enumerate((400, 100, 1, 100)):
+        paths.append(tmp_path / f"{number}.jsonl")
+        paths[-1].write_text("".join(json.dumps({"text": f"{number} é {row:06}"}) + "\n" for row in range(count)))
+    size = len("0 é 000000".encode())
+    whole = sample_of(paths, 10**6)
+    texts = list(whole)
+    assert (len(texts), whole.text_bytes, whole.cut) == (601, 601 * size, False)
+    monkeypatch.setattr("data_prep.tokenizer.corpus_sample.MIN_SHARE", size)
+    exact = sample_of(paths, 601 * size)
+    assert (len(list(exact)), exact.cut) == (601, False)
+    sample = sample_of(paths, 60 * size)
+    texts = list(sample)
+    assert list(sample) == texts
+    assert sample.cut
+    assert 59 * size <= sample.text_bytes <= 60 * size
+    counts = Counter(text[:1] for text in texts)
+    assert 38 <= counts["0"] <= 41
+    assert min(counts["1"], counts["3"]) >= 9
+    few = sample_of(paths, 2 * size)
+    assert [text[:1] for text in few] == ["0", "0", "2"]
+    assert few.cut

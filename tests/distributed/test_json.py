@@ -1,7 +1,0 @@
-"""Values that ranks exchange, and what a stranger sends in their place."""
-
-from tests.support.ranks import run_ranks
-
-
-def test_ranks_exchange_json_and_load_no_pickle(tmp_path):
-    run_ranks("tests.distributed.json_worker", 2, str(tmp_path))

@@ -1,7 +1,0 @@
-"""The bytes that `maskwright plan` tells are those of the real engine."""
-
-from tests.support.ranks import run_ranks
-
-
-def test_bytes_of_weights_gradients_and_optimizer_state():
-    run_ranks("tests.distributed.memory_worker", 2)

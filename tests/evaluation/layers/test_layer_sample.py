@@ -1,0 +1,141 @@
+"""The positions at which layers are compared are of the kind they are said to be, and keyed."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from data_prep.errors import UserError
+from evaluation.layers.jackknife import GROUPS
+from evaluation.layers.position_sample import (
+    Sample,
+    Settings,
+    causal_sample,
+    frequent_tokens,
+    held_out_rows,
+    masked_sample,
+)
+from pretrain.masking.vocabulary import Vocabulary
+from tests.support.datasets import make_dataset
+
+SETTINGS = Settings(positions=2000, tokens=6, clusters=10, seq_len=32)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """40 documents of 20 to 60 tokens of 5 to 39, the small ones frequent; even ids begin words."""
+    rng = np.random.default_rng(0)
+    documents = [5 + np.minimum(rng.geometric(0.1, int(rng.integers(20, 60))), 34) for _ in range(40)]
+    starts = [document % 2 == 0 for document in documents]
+    return make_dataset(tmp_path_factory.mktemp("sample") / "data", documents, 40, word_starts=starts)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(dataset) -> Vocabulary:
+    return Vocabulary.of(dataset.manifest.tokenizer)
+
+
+@pytest.fixture(scope="module")
+def masked(dataset, vocabulary) -> Sample:
+    return masked_sample(held_out_rows(dataset, SETTINGS, vocabulary), vocabulary, SETTINGS)
+
+
+def test_each_row_is_a_text_between_cls_and_sep(dataset, vocabulary):
+    rows = held_out_rows(dataset, SETTINGS, vocabulary).tokens
+    for row in rows:
+        text = row[row != vocabulary.pad]
+        assert text[0] == vocabulary.cls
+        assert text[-1] == vocabulary.sep
+        assert vocabulary.is_ordinary[text[1:-1]].all()
+        assert (row[len(text) :] == vocabulary.pad).all()
+
+
+def test_positions_are_of_their_kind(dataset, vocabulary, masked):
+    original = held_out_rows(dataset, SETTINGS, vocabulary).tokens
+    for kind, places in masked.places.items():
+        assert len(places) > 100
+        assert vocabulary.is_ordinary[places.target].all()
+        np.testing.assert_array_equal(masked.tokens[places.row, places.column], places.seen)
+        np.testing.assert_array_equal(original[places.row % len(original), places.column], places.target)
+        same, hidden = places.seen == places.target, places.seen == vocabulary.mask
+        assert {"masked": hidden, "kept": same, "unmasked": same, "random": ~same & ~hidden}.get(
+            kind, ~hidden | ~same
+        ).all()
+    assert np.isin(masked.places["random"].seen, masked.frequent).all()
+    taken = {kind: set(zip(places.row, places.column, strict=True)) for kind, places in masked.places.items()}
+    for one, other in (("masked", "kept"), ("random", "kept"), ("predicted", "unmasked")):
+        assert not taken[one] & taken[other]
+
+
+def test_shares_are_those_of_training(masked, vocabulary):
+    places = masked.places["predicted"]
+    assert len(places) == SETTINGS.positions  # thinned from some 3,600
+    hidden, same = np.mean(places.seen == vocabulary.mask), np.mean(places.seen == places.target)
+    assert hidden == pytest.approx(0.8, abs=0.05)
+    assert same == pytest.approx(0.1, abs=0.04)
+    assert len(np.unique(places.row)) > 0.8 * len(masked.tokens)  # from all over, not the first
+
+
+def test_random_tokens_are_any_of_the_frequent_ones_but_the_original(masked):
+    places = masked.places["random"]
+    counts = Counter(places.seen.tolist())
+    assert sorted(counts) == masked.frequent.tolist()
+    assert min(counts.values()) > 0.5 * max(counts.values())
+    assert (places.seen != places.target).all()
+
+
+def test_a_row_that_comes_again_has_other_masks_and_stays_in_its_group(dataset, vocabulary, masked):
+    different = len(held_out_rows(dataset, SETTINGS, vocabulary).tokens)
+    assert len(masked.tokens) > 4 * different
+    for places in masked.places.values():
+        np.testing.assert_array_equal(places.group, places.row % different % GROUPS)
+    assert different % GROUPS  # or the test above could not tell
+    assert (masked.tokens[:different] != masked.tokens[different : 2 * different]).any(axis=1).mean() > 0.9
+
+
+def test_a_causal_target_is_the_next_token(dataset, vocabulary):
+    rows = held_out_rows(dataset, SETTINGS, vocabulary)
+    sample = causal_sample(rows, vocabulary, SETTINGS)
+    places = sample.places["all"]
+    np.testing.assert_array_equal(sample.tokens, rows.tokens)
+    np.testing.assert_array_equal(rows.tokens[places.row, places.column], places.seen)
+    np.testing.assert_array_equal(rows.tokens[places.row, places.column + 1], places.target)
+    assert vocabulary.is_ordinary[places.seen].all()
+    assert vocabulary.is_ordinary[places.target].all()
+
+
+def test_samples_are_keyed(dataset, vocabulary, masked):
+    again = masked_sample(held_out_rows(dataset, SETTINGS, vocabulary), vocabulary, SETTINGS)
+    np.testing.assert_array_equal(again.tokens, masked.tokens)
+    np.testing.assert_array_equal(again.places["masked"].column, masked.places["masked"].column)
+    other = Settings(2000, 6, 10, 32, seed=1)
+    assert not np.array_equal(
+        masked_sample(held_out_rows(dataset, other, vocabulary), vocabulary, other).tokens, masked.tokens
+    )
+
+
+def test_shuffled_text_has_the_words_of_its_documents_in_another_order(dataset, vocabulary):
+    rows = {
+        n: held_out_rows(dataset, Settings(5000, 6, 10, 128, shuffled_ngrams=n), vocabulary).tokens for n in (0, 1, 2)
+    }
+    for n in (1, 2):
+        assert Counter(map(tuple, np.sort(rows[n]))) == Counter(map(tuple, np.sort(rows[0])))
+        assert not np.array_equal(rows[n], rows[0])
+    assert not np.array_equal(rows[1], rows[2])
+
+
+def test_frequent_tokens_are_the_most_frequent_ordinary_ones(dataset, vocabulary):
+    rows = held_out_rows(dataset, SETTINGS, vocabulary)
+    counts = Counter(id for id in rows.tokens.reshape(-1).tolist() if vocabulary.is_ordinary[id])
+    found = frequent_tokens(rows, vocabulary, 6)
+    assert min(counts[id] for id in found.tolist()) >= sorted(counts.values())[-6]
+    assert len(found) == 6
+
+
+def test_too_little_text_is_said(tmp_path, vocabulary):
+    few = make_dataset(tmp_path / "few", [[6, 7, 8]] * 5, 40)
+    with pytest.raises(UserError, match="makes 5 rows of 32 tokens"):
+        held_out_rows(few, SETTINGS, vocabulary)
+    same = make_dataset(tmp_path / "same", [[6, 6, 6]] * 20, 40)
+    with pytest.raises(UserError, match="fewer than two different tokens"):
+        masked_sample(held_out_rows(same, SETTINGS, vocabulary), vocabulary, SETTINGS)

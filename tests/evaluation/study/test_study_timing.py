@@ -1,0 +1,99 @@
+"""Equal time in a study: what is measured, when, and the steps that come of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from evaluation.study.arm_run import overrides
+from evaluation.study.arms import grid
+from evaluation.study.comparison_report import write_study_report
+from evaluation.study.step_timing import STEPS, measure, read_timing, settings_of, steps_in_time
+from evaluation.study.study_runner import needs_timing
+from pretrain.config import load_config
+from pretrain.config.masking import MaskingConfig
+from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return study_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    return study_config(tmp_path, data)
+
+
+def test_steps_that_take_as_long():
+    seconds = {"a": 1.0, "b": 0.8, "c": 1.5, "d": 500.0}
+    assert steps_in_time(seconds, "a", 100) == {"a": 100, "b": 125, "c": 67, "d": 1}
+
+
+def test_equal_time_is_measured_first_and_each_arm_has_its_own_steps(config):
+    folder, study = kept(config, budget="both", seeds=1)
+    commands = Pretended()
+    run(folder, study, commands)
+    timing, rest = commands.called[:4], commands.called[4:]
+    assert [settings(words)["masking"]["strategy"] for words in timing] == ["token", "span", "span", "token"]
+    assert all(settings(words)["track.uri"] == "none" for words in timing)
+    steps = [settings(words)["train.steps"] for words in rest if words[0] == "train"]
+    assert steps == [40, 40, 50]  # a step of span takes 0.8 of token's time
+    assert not list((folder / "timing").glob("*/"))
+    assert run(folder, study, commands)[2] == []
+    write_study_report(folder, study)
+    found = json.loads((folder / "report.json").read_text())
+    assert found["budgets"]["time"]["values"]["steps"] == {"token-0.15": {"1": 40}, "span-0.15": {"1": 50}}
+    seconds = found["budgets"]["time"]["values"]["seconds"]
+    assert seconds["token-0.15"]["1"] == pytest.approx(seconds["span-0.15"]["1"]) == pytest.approx(40)
+    assert found["budgets"]["tokens"]["values"]["seconds"]["span-0.15"] == {"1": pytest.approx(32)}
+
+
+def test_every_recipe_whose_time_can_be_measured_is_a_config_then(tmp_path):
+    (arm,) = grid(["token"], ["0.3:0.15"], ["80/10/10"], MaskingConfig())
+    recipes = {path: load_config(path) for path in CONFIGS.glob("*.yaml")}
+    timed = [path for path, recipe in recipes.items() if not (recipe.curriculum or recipe.train.batch_ramp)]
+    assert {"demo.yaml", "bert-base.yaml"} < {path.name for path in timed}  # the first logs models in MLflow
+    for path in timed:
+        assert load_config(path, overrides(settings_of(tmp_path, arm))).train.steps == STEPS
+
+
+def test_two_do_not_measure_at_once(config):
+    folder, study = kept(config, budget="time", seeds=1)
+
+    def second(line: str) -> None:
+        with pytest.raises(UserError, match="another process measures the times of its arms"):
+            measure(folder, study, Pretended(), lambda line: None)
+
+    measure(folder, study, Pretended(), second)
+    assert read_timing(folder, study) == {"token-0.15": 1.0, "span-0.15": 0.8}
+
+
+def test_a_journal_without_steps_gives_no_time(config):
+    folder, study = kept(config, budget="time", seeds=1)
+    commands = Pretended()
+    commands.journal_steps = 10  # as where something else wrote to the folder
+    with pytest.raises(UserError, match=r"measures the time of token-0\.15 tells of 10 steps"):
+        measure(folder, study, commands, lambda line: None)
+    assert not (folder / "timing.json").exists()
+
+
+def test_times_that_are_measured_are_not_measured_again_after_a_stop(config):
+    folder, study = kept(config, budget="time", seeds=1)
+    commands = Pretended()
+    commands.fails = lambda words: len(commands.called) == 3
+    with pytest.raises(
+        UserError, match=r"the training that measures the time of span-0\.15 ended with exit code 1: first line"
+    ):
+        measure(folder, study, commands, lambda line: None)
+    assert needs_timing(folder, study)
+    assert read_timing(folder, study) is None
+    write_study_report(folder, study)
+    said: list[str] = []
+    measure(folder, study, commands, said.append)
+    assert said == [f"measuring the time of {arm}-0.15, round 2 of 2" for arm in ("span", "token")]
+    assert read_timing(folder, study) == {"token-0.15": 1.0, "span-0.15": 0.8}
+    assert not needs_timing(folder, study)

@@ -1,0 +1,103 @@
+"""The command line itself: help, version, examples, and words that it does not know."""
+
+import shlex
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+import typer.main
+
+from launchers.app import app
+from launchers.display.usage_errors import examples
+from tests.contracts.test_docs import check_command
+from tests.support.in_process import command
+
+
+def commands(words: tuple[str, ...] = (), found: Any = None) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(words, command) of the program, of each group, and of each command."""
+    found = found or typer.main.get_command(app)
+    yield words, found
+    for name, inner in getattr(found, "commands", {}).items():
+        yield from commands((*words, name), inner)
+
+
+ALL = dict(commands())
+every_command = pytest.mark.parametrize("words", ALL, ids=" ".join)
+
+
+@every_command
+def test_help_is_everywhere(words, capsys):
+    short, long = command(capsys, *words, "-h"), command(capsys, *words, "--help")
+    assert short == long
+    assert (short.code, short.err) == (0, "")
+
+
+def test_version(capsys):
+    assert command(capsys, "--version") == (0, f"maskwright {version('maskwright')}\n", "")
+
+
+@every_command
+def test_each_example_can_be_parsed(words):
+    if not words:
+        return
+    found = examples(ALL[words])
+    assert found, "no example"
+    for line in found:
+        _, *rest = shlex.split(line.partition(" < ")[0].partition(" > ")[0])
+        assert tuple(rest[: len(words)]) == words, line
+        check_command(rest, complete=True)
+
+
+def test_the_help_says_where_to_begin(capsys):
+    text = command(capsys, "-h").out
+    assert "Begin with maskwright demo" in text
+    assert "docs/quickstart.md" in text
+    order = ["maskwright tokenizer train", "prep run", "doctor", "maskwright train", "status", "export"]
+    places = [text.index(f"{words} ") for words in order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("trian c.yaml", "No such command 'trian'. Did you mean 'train', 'track'?"),
+        ("prep rnu", "No such command 'rnu'. Did you mean 'run'? See maskwright prep --help."),
+        ("xyzzy", "No such command 'xyzzy'. See maskwright --help."),
+        ("train", "Missing argument 'CONFIG'. Example: maskwright train configs/bert-mini.yaml"),
+        ("replay r", "Missing option '--step'. Example: maskwright replay runs/demo --step 120"),
+        ("prep task data", "Missing argument 'TASK...'. Example: maskwright prep task data/web 0 1 2"),
+        ("train c.yaml --proc 2", "No such option: --proc (Possible options: --procs). See maskwright train --help."),
+        ("train c.yaml -p 2", "No such option: -p. See maskwright train --help."),
+        ("train c.yaml --train.steps=5", "Write keys of the config without dashes: train.steps=VALUE."),
+        ("train c.yaml --procs", "Option '--procs' requires an argument. See maskwright"),
+        ("train c.yaml --procs two", "--procs must be a whole number, not 'two'."),
+        ("train c.yaml --procs 1.5", "--procs must be a whole number, not '1.5'."),
+        ("train c.yaml --procs 0", "--procs must be 1 or more, not 0."),
+        ("report r --open=yes", "Option '--open' does not take a value."),
+        ("export a b", "Got unexpected extra argument(s) (b). See maskwright export --help."),
+        ("tokenizer train --input a --out b --vocab-size 30k", "not '30k'. Write 30000."),
+        ("tokenizer train --input a --out b --vocab-size 30,522", "not '30,522'. Write 30522."),
+        ("tokenizer train --input a --out b --vocab-size 3e4", "not '3e4'. Write 30000."),
+        ("study masking c --budget token", "--budget: 'token' is not one of 'tokens', 'time', 'both'."),
+        ("analyze layers m --data d --mask-rate 15%", "--mask-rate must be a number, not '15%'. Write 0.15."),
+        (
+            "analyze layers m --data d --mask-rate 15",
+            "--mask-rate must be 0.9 or less, not 15. For 15 percent, write 0.15.",
+        ),
+    ],
+)
+def test_a_command_line_that_cannot_be_parsed(line, wanted, capsys):
+    ended = command(capsys, *line.split())
+    assert (ended.code, ended.out) == (2, "")
+    (message,) = ended.err.splitlines()
+    assert message.startswith("error: ")
+    assert wanted in message
+    assert len(message) <= 300
+
+
+def test_a_message_is_one_line_and_shows_text_as_it_is(capsys, tmp_path):
+    ended = command(capsys, "train", tmp_path / "a\nb [red] :smile:.yaml")
+    assert ended.code == 1
+    (line,) = ended.err.splitlines()
+    assert "b [red] :smile:.yaml" in line

@@ -1,0 +1,185 @@
+"""`maskwright plan`, in this process: what fits, how long it takes, and what it refuses."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from launchers.app import app
+from pretrain.model.flops import PEAK_TFLOPS, peak_tflops
+from pretrain.planning.training_memory import GPU_GB
+from pretrain.run.journal import Journal
+from tests.support.datasets import make_dataset
+from tests.support.forked import ROOT
+
+BASE = ["configs/bert-base.yaml", "--vocab-size", "30522", "--gpus-per-node", "8"]
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, ["plan", *map(str, arguments)])
+
+
+def facts(*arguments: str) -> dict:
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.exception
+    return json.loads(result.stdout)
+
+
+def refusal(*arguments: str) -> str:
+    result = invoke(*arguments)
+    assert result.exit_code == 1
+    return str(result.exception)
+
+
+def test_what_bert_base_needs():
+    found = facts(*BASE, "--gpu", "H100", "--mfu", "0.4", "--price-per-gpu-hour", "2")
+    assert found["parameters"] == 109_518_912  # with 30,528 rows of vocabulary
+    assert found["tokens"] == 125_000 * 2048 * 512
+    assert found["flops"] / found["tokens"] == pytest.approx(0.588e9, rel=0.01)  # docs/performance.md
+    assert found["fits"]
+    (speed,) = found["speed"]
+    assert speed["seconds"] == pytest.approx(found["flops"] / (0.4 * 989e12 * 8))
+    assert speed["cost"] == pytest.approx(2 * 8 * speed["seconds"] / 3600)
+    assert not speed["assumed"]
+
+
+def test_no_speed_is_made_up():
+    assert facts(*BASE)["speed"] == []
+    assert "Speed: not known" in invoke(*BASE).stdout
+    assumed = facts(*BASE, "--gpu", "H100")["speed"]
+    assert len(assumed) == 4
+    assert all(speed["assumed"] for speed in assumed)
+    assert "assumed, as no speed was measured or given" in invoke(*BASE, "--gpu", "H100").stdout
+    assert facts(*BASE, "--gpu", "H100", "train.precision=fp32")["speed"] == []  # its peak is of bf16
+
+
+def test_more_nodes_take_less_time_and_less_memory_each():
+    one = facts(*BASE, "--tflops", "300")
+    four = facts(*BASE, "--tflops", "300", "--nodes", "4")
+    assert four["speed"][0]["seconds"] == pytest.approx(one["speed"][0]["seconds"] / 4)
+    assert four["speed"][0]["gpu_hours"] == pytest.approx(one["speed"][0]["gpu_hours"])
+    assert four["device_bytes"] < one["device_bytes"]
+
+
+def test_what_does_not_fit_and_what_would():
+    found = facts(*BASE, "--gpu-memory", "8", "train.micro_batch_size=256")
+    assert found["fits"] is False
+    as_it_is, checkpointed, *others = found["choices"]
+    assert as_it_is["change"] == "as it is"
+    assert 256 > checkpointed["micro_batch_size"] > as_it_is["micro_batch_size"] >= 1
+    assert {"zero.stage=2", "zero.stage=3", "zero.offload=cpu"} < {choice["change"] for choice in others}
+    for choice in found["choices"]:
+        changes = [] if choice["change"] == "as it is" else choice["change"].split()
+        rows = f"train.micro_batch_size={choice['micro_batch_size']}"
+        again = facts(*BASE, "--gpu-memory", "8", rows, *changes)
+        assert again["fits"]
+        assert again["device_bytes"] == choice["device_bytes"] <= found["usable_bytes"]
+        next_larger = next(rows for rows in range(choice["micro_batch_size"] + 1, 257) if 256 % rows == 0)
+        assert not facts(*BASE, "--gpu-memory", "8", f"train.micro_batch_size={next_larger}", *changes)["fits"]
+
+
+def test_nothing_fits_into_too_small_a_gpu():
+    found = facts(*BASE, "--gpu-memory", "2.2")
+    assert found["choices"][0]["micro_batch_size"] is None
+    assert "does not fit" in invoke(*BASE, "--gpu-memory", "2.2").stdout
+
+
+def test_every_stage_of_a_curriculum_is_planned():
+    options = ["configs/modernbert-base.yaml", "--vocab-size", "50368", "--gpus-per-node", "8"]
+    found = facts(*options, "--tflops", "300")
+    first, second = found["stages"]
+    assert (first["steps"], second["steps"]) == (10_000, 90_000)
+    assert second["accumulation"] == 2 * first["accumulation"]
+    assert found["tokens"] == first["tokens"] + second["tokens"]
+    (short,) = facts(*options, "train.steps=5000")["stages"]
+    assert short["steps"] == 5000
+
+
+def test_a_model_of_transformers_is_counted(tmp_path):
+    model = {"model_type": "distilbert", "dim": 64, "n_layers": 2, "n_heads": 2, "hidden_dim": 96}
+    values = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(values | {"model": {"arch": "auto", "config": model}}))
+    options = [tmp_path / "c.yaml", "--vocab-size", "1000"]
+    found = facts(*options, "--gpu", "H100")
+    assert found["flops"] is None
+    assert found["fits"] is None
+    assert found["parameters"] > 64 * 1000
+    assert found["speed"] == []
+    assert "give --tokens-per-second" in refusal(*options, "--tflops", "10")
+    given = facts(*options, "--tokens-per-second", "100")
+    assert given["speed"][0]["seconds"] == pytest.approx(given["tokens"] / 100)
+
+
+def test_epochs_and_tokens_of_data(tmp_path):
+    """Documents of 20 tokens, three to a row of 66 slots with their specials, fill every slot."""
+    make_dataset(tmp_path / "data", [np.full(20, 7)] * 300)
+    values = {"run": {"dir": "x"}, "data": {"train": str(tmp_path / "data"), "seq_len": 66}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(values | {"train": {"steps": 25, "global_batch_size": 8}}))
+    found = facts(tmp_path / "c.yaml")
+    assert found["epochs"] == {"data": pytest.approx(2.0)}
+    assert found["tokens"] == 25 * 8 * 66
+    whole = facts(tmp_path / "c.yaml", "--vocab-size", "1000")
+    assert whole["flops"] > found["flops"]  # documents do not see each other
+
+
+def test_a_measured_speed(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    for step in range(1, 31):
+        journal.append(step, {"speed/tflops": 1.0 if step <= 10 else 100.0 + step % 3})
+    journal.append(31, {"eval/loss": 3.0})
+    journal.close()
+    (tmp_path / "environment.json").write_text(json.dumps({"processes": 8, "hosts": [{"gpus": [{"name": "H9"}]}]}))
+    (speed,) = facts(*BASE, "--from", tmp_path)["speed"]
+    assert speed["source"] == f"median of 20 steps of {tmp_path}, on 8 processes (H9)"
+    assert speed["seconds"] == pytest.approx(facts(*BASE, "--tflops", "101")["speed"][0]["seconds"])
+    (tmp_path / "environment.json").write_text("{")
+    (tmp_path / "journal.jsonl").write_bytes(b"\xff\n" + (tmp_path / "journal.jsonl").read_bytes() + b'{"step": 3')
+    assert facts(*BASE, "--from", tmp_path)["speed"][0]["seconds"] == pytest.approx(speed["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--gpu", "H1000"], "write one of A100-40GB"),
+        (["--mfu", "0.3"], "name a GPU"),
+        (["--mfu", "0.3", "--gpu", "H100", "train.precision=fp32"], "give --tflops"),
+        (["--mfu", "0.3", "--tflops", "3", "--gpu", "H100"], "--mfu and --tflops say twice"),
+        (["--from", "/nowhere"], "cannot be read"),
+        (["train.global_batch_size=2052", "train.micro_batch_size=1"], "choose a multiple of 8"),
+    ],
+)
+def test_what_is_refused(options, said):
+    assert said in refusal(*BASE, *options)
+
+
+def test_missing_data_and_runs_without_speed_are_told(tmp_path):
+    assert "give --vocab-size" in refusal("configs/bert-base.yaml")
+    (tmp_path / "journal.jsonl").write_text("")
+    assert "no speed" in refusal(*BASE, "--from", tmp_path)
+
+
+def test_every_gpu_that_has_memory_has_a_peak():
+    assert all(peak_tflops(name) for name in GPU_GB)
+    assert all(any(peak in name for name in GPU_GB) for peak in PEAK_TFLOPS)
+
+
+def test_the_example_in_the_documentation():
+    page = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    number = next(n for n, block in enumerate(blocks) if "modernbert-base.yaml" in block)
+    _, _, *words = shlex.split(blocks[number].replace("\\\n", " "))
+    shown = [line.rstrip() for line in invoke(*words).stdout.splitlines()]
+    assert shown == blocks[number + 1].splitlines()
+
+
+def test_light_commands_start_without_torch():
+    code = "import sys; sys.argv[1:] = {}; from launchers.app import app; app(standalone_mode=False)\n"
+    code += "sys.exit('torch' in sys.modules)"
+    command = [sys.executable, "-c", code.format(["plan", *BASE, "--gpu", "H100"])]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0

@@ -1,0 +1,277 @@
+"""Job arrays of a preparation: who does which task, quoting, and what is refused before anything is submitted."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.errors import UserError
+from data_prep.jobs.prepare import Request, plan_only
+from data_prep.sources import find_inputs
+from data_prep.tokenizer.hf_tokenizer import train
+from launchers.slurm.client import max_array_size
+from launchers.slurm.job_chain import ChainedJob, submit_chain
+from launchers.slurm.prep_array import (
+    MOST_ELEMENTS,
+    PrepArray,
+    Stage,
+    elements,
+    jobs,
+    next_folder,
+    refuse_while_prepared,
+    render,
+    tasks_per_element,
+    write_scripts,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
+ARRAY = PrepArray(
+    out=Path("/shared/data/x"),
+    working_dir=Path("/shared"),
+    python=Path("/shared/venv/bin/python"),
+    cpus=3,
+    job_name="x",
+)
+TASKS = Stage("task", [[0, 1], [7, 9]])
+MERGE = Stage("merge", [])
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    """A program for the PATH, in sh."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@given(st.lists(st.integers(0, 10**6), unique=True), st.integers(1, 50), st.integers(2, 40))
+def test_every_task_is_in_one_element_of_one_array(tasks: list[int], per_element: int, limit: int) -> None:
+    stage = Stage("task", elements(tasks, per_element))
+    arrays = [(int(job.arguments[0]), size(job)) for job in (jobs([stage], limit) if stage.elements else [])]
+    done = [task for first, count in arrays for element in stage.elements[first : first + count] for task in element]
+    assert done == tasks
+    assert all(len(element) <= per_element for element in stage.elements)
+    assert all(0 < count < limit for _, count in arrays)
+
+
+def size(job: ChainedJob) -> int:
+    """The number of elements of a job array."""
+    return int((job.array or "1-0").removeprefix("1-"))
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    "count, total_bytes, cpus, expected",
+    [
+        (2000, 1, 1, 64),  # tiny tasks
+        (2000, 0, 4, 256),
+        (40, 200 * GB, 4, 4),  # large ones: one a core
+        (300, 60 * GB, 1, 10),  # 2 GB a core
+        (300, 60 * GB, 8, 80),
+        (100_000, 50_000 * GB, 4, 100),  # no more than 1,000 elements
+    ],
+)
+def test_tasks_of_an_element(count: int, total_bytes: int, cpus: int, expected: int) -> None:
+    assert tasks_per_element(count, total_bytes, cpus) == expected
+    assert len(elements(range(count), expected)) <= MOST_ELEMENTS
+
+
+def test_stages_wait_for_each_other() -> None:
+    stages = [Stage("scan", [[n] for n in range(5)]), Stage("resolve", []), TASKS, MERGE]
+    planned = jobs(stages, max_array_size=4)
+    assert [(job.stage, job.arguments) for job in planned] == [
+        ("scan", ("0",)),
+        ("scan", ("3",)),
+        ("resolve", ()),
+        ("task", ("0",)),
+        ("merge", ()),
+    ]
+    ids = {"scan": ["1", "2"], "resolve": ["3"], "task": ["4"]}
+    assert [job.options(ids) for job in planned] == [
+        ["--array=1-3"],
+        ["--array=1-2"],
+        ["--dependency=afterany:1:2"],
+        ["--array=1-2", "--dependency=afterok:3", "--kill-on-invalid-dep=yes"],
+        ["--dependency=afterany:4"],
+    ]
+
+
+def test_directives_ask_for_what_was_asked() -> None:
+    array = dataclasses.replace(ARRAY, partition="cpu", account="me", time="2:00:00", mem="3G")
+    common = ['partition="cpu"', 'account="me"', 'time="2:00:00"', 'mem="3G"', "nodes=1", "ntasks=1"]
+    for stage, name, log in ((TASKS, "x-task", "%A_%a"), (MERGE, "x-merge", "%j")):
+        lines = [line for line in render(stage, array, Path("/f")).splitlines() if line.startswith("#SBATCH")]
+        own = [f'job-name="{name}"', f'output="/shared/data/x/prep/slurm/{log}.log"']
+        wanted = [*own, *common, "cpus-per-task=3", "requeue", "open-mode=append"]
+        assert lines == [f"#SBATCH --{option}" for option in wanted]
+
+
+def test_percent_in_the_path_is_not_a_pattern() -> None:
+    array = dataclasses.replace(ARRAY, out=Path("/shared/50%A"))
+    assert '--output="/shared/50%%A/prep/slurm/%A_%a.log"' in render(TASKS, array, Path("/f"))
+
+
+@pytest.mark.parametrize("field, value", [("job_name", "a\n#SBATCH --wrap=x"), ("partition", ""), ("mem", "1\x00")])
+def test_what_sbatch_cannot_read_is_refused(field: str, value: str) -> None:
+    with pytest.raises(UserError, match=field.replace("_", "-")):
+        render(TASKS, dataclasses.replace(ARRAY, **{field: value}), Path("/f"))
+
+
+@pytest.fixture
+def nasty(tmp_path: Path) -> PrepArray:
+    """Paths that test all quoting; its Python prints its folder and its arguments, each ended by a NUL."""
+    folder = tmp_path / NASTY
+    (folder / "out" / "prep").mkdir(parents=True)
+    program(folder, "python", 'printf "%s\\0" "$PWD" "$@"')
+    return dataclasses.replace(ARRAY, out=folder / "out", working_dir=folder, python=folder / "python", job_name=NASTY)
+
+
+def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    slurm = {"SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "3"}
+    return subprocess.run(
+        ["bash", str(script), *arguments], env=os.environ | slurm | environment, capture_output=True, text=True
+    )
+
+
+def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
+    folder = next_folder(nasty)
+    write_scripts([TASKS, Stage("resolve", []), MERGE], nasty, folder)
+    for arguments, index, numbers in (([], "1", "01"), (["0"], "2", "79"), (["1"], "1", "79")):
+        result = run_script(folder / "task.sh", *arguments, SLURM_ARRAY_TASK_ID=index)
+        heading, called = result.stdout.split("\n", 1)
+        assert heading.endswith(f": prep task {' '.join(numbers)}")
+        expected = ["-m", "launchers.cli", "prep", "task", str(nasty.out), *numbers, "--workers", "3"]
+        assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
+        assert not result.stderr
+    for step, more in (("resolve", []), ("merge", ["--workers", "3"])):
+        called = run_script(folder / f"{step}.sh").stdout.split("\n", 1)[1]
+        expected = ["-m", "launchers.cli", "prep", step, str(nasty.out), *more]
+        assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
+    assert not list(nasty.out.parent.rglob("pwned"))
+
+
+def test_an_element_without_a_line_fails(nasty: PrepArray) -> None:
+    folder = next_folder(nasty)
+    write_scripts([TASKS], nasty, folder)
+    result = run_script(folder / "task.sh", "2", SLURM_ARRAY_TASK_ID="1")
+    assert result.returncode == 1
+    assert "has no line 3" in result.stderr
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of the PATH, and the words given to sbatch and scancel in its file `calls`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    program(folder, "sbatch", f'echo "sbatch $*" >>{folder}/calls\nread n <{folder}/n\necho $((n+1)) | tee {folder}/n')
+    (folder / "tee").symlink_to("/usr/bin/tee")
+    (folder / "n").write_text("40\n")
+    program(folder, "scancel", f'echo "scancel $*" >>{folder}/calls')
+    return folder
+
+
+def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path) -> None:
+    folder = next_folder(nasty)
+    stages = [TASKS, MERGE]
+    write_scripts(stages, nasty, folder)
+    assert submit_chain(jobs(stages, 2), folder) == {"task": ["41", "42"], "merge": ["43"]}
+    assert (slurm / "calls").read_text().splitlines() == [
+        f"sbatch --parsable --array=1-1 {folder}/task.sh 0",
+        f"sbatch --parsable --array=1-1 {folder}/task.sh 1",
+        f"sbatch --parsable --dependency=afterany:41:42 {folder}/merge.sh",
+    ]
+    assert (folder / "task.txt").read_text() == "0 1\n7 9\n"
+    program(slurm, "squeue", f'echo "$*" >{slurm}/asked; echo 43; echo 42; echo 42')
+    with pytest.raises(UserError, match=r"Jobs 42 43 of .*scancel 42 43"):
+        refuse_while_prepared(nasty)
+    assert "--jobs=41,42,43" in (slurm / "asked").read_text()
+    for ended in ("true", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"):
+        program(slurm, "squeue", ended)
+        refuse_while_prepared(nasty)
+    program(slurm, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(UserError, match="Unable to contact"):
+        refuse_while_prepared(nasty)
+    assert next_folder(nasty).name == "submission-0002"
+
+
+def test_two_submissions_never_share_a_folder(nasty: PrepArray) -> None:
+    folder = next_folder(nasty)
+    write_scripts([TASKS], nasty, folder)
+    with pytest.raises(UserError, match="another submission"):
+        write_scripts([TASKS], nasty, folder)
+
+
+def test_what_was_submitted_before_a_refusal_is_cancelled(nasty: PrepArray, slurm: Path) -> None:
+    folder = next_folder(nasty)
+    write_scripts([TASKS, MERGE], nasty, folder)
+    script = (slurm / "sbatch").read_text() + '\n[ "$1 $2" != "--parsable --dependency=afterany:41:42" ]'
+    program(slurm, "sbatch", script + " || { echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1; }")
+    with pytest.raises(UserError, match="QOSMaxSubmitJobPerUserLimit"):
+        submit_chain(jobs([TASKS, MERGE], 2), folder)
+    assert (slurm / "calls").read_text().splitlines()[-1] == "scancel --quiet 41 42"
+
+
+def test_the_size_of_arrays_is_the_cluster_s(slurm: Path) -> None:
+    assert max_array_size() == 1001
+    program(slurm, "scontrol", "echo 'MailProg = /x'; echo 'MaxArraySize            = 20001'; echo 'MaxDBDMsgs = 3'")
+    assert max_array_size() == 20001
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Path:
+    """A folder with the plan of three tasks."""
+    (tmp_path / "text").mkdir()
+    for name in "abc":
+        (tmp_path / "text" / f"{name}.jsonl").write_text('{"text": "little meaning"}\n')
+    train(["little meaning"], "wordpiece", 60, tmp_path / "tok")
+    request = Request(find_inputs([tmp_path / "text"]), tmp_path / "tok", tmp_path / "set")
+    plan_only(request)
+    return tmp_path / "set"
+
+
+def launch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launchers.cli", "launch", "prep", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"PATH": "/nowhere"})
+
+
+def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path) -> None:
+    before = sorted(planned.rglob("*"))
+    result = launch(planned, "--cpus", "2", "--tasks-per-job", "2", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    folder = planned / "prep" / "slurm" / "submission-0001"
+    assert f"# {folder}/task.txt: 2 lines of task numbers, the first 0 1" in result.stdout
+    assert "#SBATCH --cpus-per-task=2" in result.stdout
+    assert f"job1=$(sbatch --parsable --array=1-2 {folder}/task.sh 0)" in result.stdout
+    assert f"job2=$(sbatch --parsable --dependency=afterany:$job1 {folder}/merge.sh)" in result.stdout
+    assert sorted(planned.rglob("*")) == before
+
+
+def test_no_slurm_is_one_sentence_and_writes_nothing(planned: Path) -> None:
+    result = launch(planned)
+    assert result.returncode == 1
+    assert "login node" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (planned / "prep" / "slurm").exists()
+
+
+@pytest.mark.parametrize("arguments, words", [(["--job-name", "a\nb"], "job-name"), (["--mem", ""], "mem")])
+def test_bad_options_are_one_sentence(planned: Path, arguments: list[str], words: str) -> None:
+    result = launch(planned, *arguments, "--dry-run")
+    assert result.returncode == 1
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
+    result = launch(tmp_path)
+    assert result.returncode == 1
+    assert "prep plan" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())

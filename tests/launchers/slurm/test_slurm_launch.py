@@ -1,0 +1,135 @@
+"""`maskwright launch slurm`: its dry run, options against config and profile, and what is refused."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from tests.support.datasets import make_dataset
+from tests.support.forked import ROOT
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config whose run folder is tmp_path/run and whose global batch is 32 rows."""
+    make_dataset(tmp_path / "data", [range(5, 50)] * 40)
+    path = tmp_path / "run.yaml"
+    values = {"run": {"dir": str(tmp_path / "run")}, "data": {"train": str(tmp_path / "data")}, "train": {"steps": 3}}
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def launch(*arguments: str | Path, environment: dict[str, str] | None = None) -> str:
+    """What the command prints; raises what it raises. There is no sbatch."""
+    words = ["launch", "slurm", *map(str, arguments)]
+    result = CliRunner().invoke(app, words, env={"PATH": "/nowhere"} | (environment or {}))
+    if result.exception:
+        raise result.exception
+    return result.output
+
+
+def test_dry_run_prints_what_would_be_submitted_and_writes_nothing(config: Path) -> None:
+    printed = launch(config, "--nodes", "2", "--gpus-per-node", "8", "--seeds", "4,9", "--dry-run", "run.seed=3")
+    script, *jobs = re.split(r"\n# (?=/.*/job.json\n)", printed)
+    assert '#SBATCH --nodes="2"' in script
+    assert '#SBATCH --ntasks-per-node="8"' in script
+    assert '#SBATCH --array="4,9"' in script
+    for seed, text in zip((4, 9), jobs, strict=True):
+        path, _, described = text.partition("\n")
+        job = json.loads(described)
+        assert path == f"{job['run_dir']}/slurm/job.json"
+        assert job["run_dir"] == str(config.parent / "run" / f"seed-{seed}")
+        assert (job["nodes"], job["processes_per_node"]) == (2, 8)
+    assert sorted(path.name for path in config.parent.iterdir()) == ["data", "run.yaml"]
+
+
+def test_stored_configs_with_removed_keys_load(config: Path) -> None:
+    assert launch(config, "--dry-run", "cluster.bind=none", "cluster.template=null")
+
+
+def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_path: Path) -> None:
+    values = yaml.safe_load(config.read_text())
+    values["cluster"] = {"partition": "b", "qos": "b", "environment": {"X": "b", "Y": "b"}, "modules": ["b"]}
+    config.write_text(yaml.safe_dump(values))
+    profile = tmp_path / "site.yaml"
+    profile.write_text(
+        "{partition: a, qos: a, account: a, time: 24:00:00, environment: {X: a, Z: a}, modules: [a, c], "
+        "container: {image: a, mounts: [/]}}"
+    )
+    more = ["--partition", "c", "--env", "Y=c d", "--container-python", "py", "--no-requeue", "cluster.constraint=e"]
+    printed = launch(config, "--dry-run", *more, environment={"MASKWRIGHT_PROFILE": str(profile)})
+    for line in ('partition="c"', 'qos="b"', 'account="a"', 'time="24:00:00"', 'constraint="e"', "no-requeue"):
+        assert f"#SBATCH --{line}\n" in printed
+    assert "export X=b\nexport Z=a\nexport Y='c d'\n" in printed
+    assert "module load b\n" in printed
+    assert json.loads(printed.split("job.json\n")[-1])["container"] == {
+        "image": "a",
+        "mounts": ["/"],
+        "python": "py",
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["train.stpes=5"], "steps"),
+        (["data.train=/nowhere"], "/nowhere"),
+        (["--nodes", "3"], "global_batch_size"),
+        (["--time", "soon"], "--time"),
+        (["--job-name", "a\nb"], "job-name"),
+        (["--seeds", "1-"], "--seeds"),
+        (["--seeds", "1001"], "go up to 1000"),
+        (["--profile", "/nowhere.yaml"], "No config file at /nowhere.yaml"),
+        (
+            ["cluster.template=/nowhere.sh"],
+            "the key template was removed: delete it, and put your lines",
+        ),
+        (["--sbatch", "--nodelist n1"], "form --NAME or --NAME=VALUE"),
+        (["--sbatch", "--node=3"], "set cluster.nodes"),
+        (["--sbatch", "--export=ALL,HF_TOKEN=x"], "HF_TOKEN looks like a secret"),
+        (["--env", "HF_TOKEN=x"], "HF_TOKEN looks like a secret"),
+        (["--env", "X"], "NAME=VALUE"),
+        (["--env", "X-Y=1"], "cannot be an environment variable"),
+        (["--env", "PROXY=http://me:word@host"], "PROXY looks like a secret"),
+        (["--setup", "export WANDB_API_KEY=abc"], "WANDB_API_KEY looks like a secret"),
+        (["cluster.bind=cores"], "the key bind was removed: delete it; srun gives each process its own cores"),
+        (["--spare-nodes", "1", "--max-restarts", "0"], "spare_nodes"),
+        (["--container-image", "x"], "the container would not see"),
+        (["--container-mount", "x", "--container-image", "x"], "/FROM:/TO"),
+        (["--container-python", "x"], "cluster.container.image is missing"),
+        (["--signal-seconds", "5"], "cluster.signal_seconds"),
+        (["cluster.node=3"], "Did you mean cluster.nodes?"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_submits_nothing(config: Path, arguments: list[str], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        launch(config, *arguments)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (config.parent / "run").exists()
+
+
+def test_the_command_line_says_it_in_one_sentence(config: Path) -> None:
+    command = [sys.executable, "-m", "launchers.cli", "launch", "slurm", str(config), "--env", "HF_TOKEN=x"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: {config}: cluster.environment: HF_TOKEN looks like a secret")
+    assert result.stderr.count("\n") == 1
+
+
+def test_wrong_key_of_a_profile_names_the_profile(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("partitoin: gpu")
+    with pytest.raises(UserError, match=r"site.yaml: Unknown key cluster.partitoin. Did you mean cluster.partition\?"):
+        launch(config, "--profile", tmp_path / "site.yaml")
+
+
+def test_secrets_from_elsewhere_are_no_secrets(config: Path) -> None:
+    lines = "export HF_TOKEN=$(cat ~/.token) TOKENIZERS_PARALLELISM=false"
+    assert lines in launch(config, "--dry-run", "--setup", lines, "--env", "TOKENIZERS_PARALLELISM=false")

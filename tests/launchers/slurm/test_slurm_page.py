@@ -1,0 +1,56 @@
+"""What docs/slurm.md says to type: every launch of a run is made, up to its submission."""
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from launchers.app import app
+from launchers.commands.cluster_options import _parameters
+from pretrain.config import ClusterConfig
+from tests.support.slurm_page import PAGE, SHARED, commands, lay_out
+
+LAUNCHES = [line for line in commands() if line.startswith("maskwright launch slurm")]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    lay_out(folder)
+    return folder
+
+
+def script_of(shared: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    """The script that a launch would submit, which is one that bash can read."""
+    monkeypatch.chdir(shared)
+    result = CliRunner().invoke(app, ["launch", "slurm", *words, "--dry-run"])
+    assert result.exception is None, result.exception
+    script = result.output[: result.output.index(f"\n# {shared}")]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    return script
+
+
+@pytest.mark.parametrize("line", LAUNCHES)
+def test_launches_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    words = shlex.split(line.replace(SHARED, str(shared)), comments=True)[3:]
+    assert script_of(shared, monkeypatch, *words).startswith("#!/usr/bin/env bash\n")
+
+
+def test_printed_configs_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for config in [shared / "run.yaml", *sorted(shared.glob("config-*.yaml"))]:
+        assert "launchers.slurm.supervisor" in script_of(shared, monkeypatch, str(config))
+
+
+def test_there_are_launches() -> None:
+    assert len(LAUNCHES) > 8
+
+
+def test_every_option_is_in_a_table() -> None:
+    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
+    for _, parameter in _parameters():
+        names = parameter.default.param_decls[0].split("/")
+        assert any(name in rows for name in names), names
+    for key in ClusterConfig.model_fields:
+        assert f"`{key}`" in rows or f"--{key.replace('_', '-')}`" in rows, key

@@ -1,0 +1,285 @@
+"""A checkpoint is committed and verifiable, or not there at all: damage, kills at every operation, lost ranks."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from pretrain import checkpoint
+from pretrain.checkpoint import saver
+from pretrain.checkpoint.choose_checkpoint import newest_verified
+from pretrain.checkpoint.part_writer import Parts, Sink
+from tests.support import checkpoints, kills
+from tests.support.checkpoints import MODEL, OPTIMIZER
+from tests.support.ranks import run_ranks
+
+STATE = {"position": [1, 2, 3], "identity": {"optim.lr": 5e-4, "data": "ä"}}
+
+
+pytestmark = pytest.mark.usefixtures("one_rank")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """RUN/checkpoints with committed steps 1 and 2."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for step in (1, 2):
+        commit(folder, step)
+    return folder
+
+
+def commit(folder: Path, step: int, save=checkpoints.snapshot, keep: int = 3, **settings) -> Path:
+    return checkpoints.commit(folder, step, STATE, save, keep=keep, **settings)
+
+
+def newest(folder: Path) -> tuple[int | None, list[str]]:
+    told: list[str] = []
+    found = newest_verified(folder, told.append)
+    return (found.step if found else None), told
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_commit_read_and_find(folder):
+    path = folder / "step-00000002"
+    found = checkpoint.read(path)
+    assert (found.path, found.step, found.state) == (path, 2, STATE)
+    assert set(found.files) == {MODEL, OPTIMIZER}
+    assert found.files[MODEL]["bytes"] == 3000
+    assert checkpoint.verify(path) is None
+    assert checkpoint.committed(folder) == [(2, path), (1, folder / "step-00000001")]
+    assert newest(folder) == (2, [])
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    assert checkpoint.committed(tmp_path / "none") == []
+    assert newest(tmp_path) == (None, [])
+
+
+@pytest.mark.parametrize("name", [MODEL, OPTIMIZER])
+@pytest.mark.parametrize("place", [0, 1500, -1])
+def test_a_flipped_byte_is_named_and_the_older_one_taken(folder, name, place):
+    flip(folder / "step-00000002" / name, place)
+    assert checkpoint.verify(folder / "step-00000002") == f"{folder}/step-00000002/{name} differs from its checksum"
+    step, told = newest(folder)
+    assert step == 1
+    assert len(told) == 1
+    assert "step-00000002 is damaged and passed over" in told[0]
+    assert name in told[0]
+
+
+def test_a_flip_in_any_byte_of_the_manifest_is_found(folder):
+    path = folder / "step-00000002"
+    manifest = path / "manifest.json"
+    for place in range(manifest.stat().st_size - 1):  # the last is the newline, which says nothing
+        flip(manifest, place)
+        problem = checkpoint.verify(path)
+        assert problem is not None, manifest.read_bytes()[place - 20 : place + 20]
+        assert str(manifest) in problem
+        flip(manifest, place)
+    assert checkpoint.verify(path) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "7", '"x"', "[1, 2"])
+def test_a_manifest_that_is_something_else_is_named(folder, content):
+    (folder / "step-00000002/manifest.json").write_text(content)
+    assert "step-00000002/manifest.json cannot be used" in (checkpoint.verify(folder / "step-00000002") or "")
+    assert newest(folder)[0] == 1
+
+
+@pytest.mark.parametrize("name", [MODEL, OPTIMIZER, "manifest.json"])
+@pytest.mark.parametrize("damage", ["truncated", "longer", "missing", "empty"])
+def test_truncated_and_missing_files_are_named(folder, name, damage):
+    path = folder / "step-00000002" / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes({"truncated": data[:-1], "longer": data + b"x", "empty": b""}[damage])
+    if (name, damage) == ("manifest.json", "truncated"):
+        assert json.loads(path.read_text()), "only the newline is gone"
+        return
+    assert str(path) in (checkpoint.verify(folder / "step-00000002") or "")
+    assert newest(folder)[0] == 1
+
+
+def test_every_file_is_checked_by_one_rank(folder):
+    path = folder / "step-00000002"
+    for name in (MODEL, OPTIMIZER):
+        flip(path / name, 7)
+        assert sum(checkpoint.verify(path, part, 2) is not None for part in range(2)) == 1
+        flip(path / name, 7)
+
+
+def test_all_damaged_refuses(folder):
+    for step in (1, 2):
+        flip(folder / f"step-{step:08d}" / MODEL, 0)
+    with pytest.raises(UserError, match=r"no checkpoint is intact .*step-00000002/deepspeed/model\.pt") as caught:
+        newest(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_leftovers_and_strangers_are_ignored_and_later_removed(folder):
+    shutil.copytree(folder / "step-00000002", folder / "step-00000009.tmp")
+    shutil.copytree(folder / "step-00000002", folder / "step-00000008.old.tmp")
+    (folder / "step-00000007").write_text("a file")
+    shutil.copytree(folder / "step-00000002", folder / "mine-00000009")
+    assert newest(folder) == (2, [])
+    commit(folder, 3)
+    assert names(folder) == ["mine-00000009", "step-00000001", "step-00000002", "step-00000003", "step-00000007"]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 5])
+def test_pruning_keeps_the_newest(tmp_path, keep):
+    for step in range(1, 5):
+        commit(tmp_path, step, keep=keep)
+        assert [found for found, _ in checkpoint.committed(tmp_path)] == list(range(step, max(0, step - keep), -1))
+    assert newest(tmp_path) == (4, [])
+
+
+@pytest.mark.parametrize("later", [2, 9])
+def test_a_passed_over_checkpoint_does_not_push_out_a_sound_one(folder, later):
+    """A resume passes over a damaged later checkpoint and goes on from step 1: what it saves next is kept."""
+    if later != 2:
+        shutil.move(folder / "step-00000002", folder / f"step-{later:08d}")
+    flip(folder / f"step-{later:08d}" / MODEL, 0)
+    assert newest(folder)[0] == 1
+    for attempt in (1, 2):
+        checkpoint.set_aside(folder, 1)
+        path = commit(folder, 2, keep=1)
+        assert checkpoint.verify(path) is None
+        assert newest(folder) == (2, [])
+        assert (folder / f"step-{later:08d}.aside-1" / MODEL).exists(), "set aside, not deleted"
+        assert (folder / "step-00000002.aside-2").exists() == (attempt == 2 and later == 2)
+    assert checkpoint.committed(folder) == [(2, folder / "step-00000002")]
+
+
+def test_a_save_that_raises_leaves_the_previous_checkpoint(folder, capsys):
+    def broken(sink: Sink) -> None:
+        checkpoints.in_pieces(sink)
+        raise OSError(28, "No space left on device")
+
+    commit(folder, 3, lambda path, copy: {MODEL: checkpoints.in_pieces, OPTIMIZER: broken})
+    assert names(folder) == ["step-00000001", "step-00000002"]
+    assert f"{OPTIMIZER}: No space left on device" in capsys.readouterr().err
+    assert [step for step, _ in checkpoint.committed(folder)] == [2, 1]
+    assert newest(folder) == (2, [])
+    commit(folder, 3)
+    assert names(folder) == ["step-00000001", "step-00000002", "step-00000003"]
+
+
+def test_a_file_that_no_rank_has_written_is_refused(folder, capsys):
+    def strange(path: Path, copy: bool) -> Parts:
+        (path / "zero_pp_rank_7_mp_rank_00_optim_states.pt").write_bytes(b"x")
+        return checkpoints.snapshot(path, copy)
+
+    commit(folder, 3, strange)
+    assert "zero_pp_rank_7" in capsys.readouterr().err
+    assert newest(folder) == (2, [])
+
+
+@pytest.mark.parametrize("form", ["synchronous", "asynchronous"])
+def test_sigkill_at_every_operation_of_a_commit(tmp_path, form):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    commit(folder, 1)
+    attempts = kills.attempts("tests.support.kill_commit", folder, form)
+    steps = []
+    for attempt in attempts:
+        copy = Path(attempt["copy"])
+        step, told = newest(copy)
+        assert told == [], attempt
+        steps.append(step)
+        commit(copy, 3, keep=1)
+        assert names(copy) == ["step-00000003"], attempt
+        assert newest(copy) == (3, [])
+    operations = " ".join(str(attempt["killed_at"]) for attempt in attempts)
+    for seen in ("step-00000002.tmp", "model.pt", "manifest.json", "os.rename", "shutil.rmtree", "os.rmdir", "copy"):
+        assert seen in operations, "the kills did not reach every phase"
+    assert ("when it is written" in operations) == (form == "asynchronous")
+    assert len(attempts) > 15
+    assert steps == sorted(steps)
+    assert (steps[0], steps[-1]) == (1, 2)
+
+
+def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(saver.time, "monotonic", lambda: now)
+    used = checkpoints.saver(tmp_path, every_minutes=2, asynchronous=False)
+    assert used.poll() == (0, 0)
+    now += 119
+    assert used.poll() == (0, 0)
+    now += 1
+    assert used.poll() == (0, 1)
+    used.begin(1, STATE)
+    assert used.poll() == (0, 0)
+    now += 10_000
+    assert checkpoints.saver(tmp_path).poll() == (0, 0), "not asked for"
+
+
+def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
+    """Their writers never run at once, and the first is committed before the second begins."""
+    free, events = threading.Event(), []
+
+    def slow(sink: Sink) -> None:
+        assert free.wait(10)
+        events.append("written")
+        checkpoints.in_pieces(sink)
+
+    def snapshot(path: Path, copy: bool) -> Parts:
+        assert copy
+        events.append("copied")
+        return {MODEL: slow}
+
+    told: list = []
+    used = checkpoints.saver(tmp_path, snapshot, told)
+    used.begin(1, STATE)
+    assert (used.busy, used.poll()) == (True, (0, 0))
+    assert names(tmp_path) == ["step-00000001.tmp"]
+    threading.Timer(0.2, free.set).start()
+    used.begin(2, STATE)
+    assert events[:3] == ["copied", "written", "copied"]
+    assert "step-00000001" in names(tmp_path)
+    used.finish()
+    used.close()
+    assert (used.saved_step, [step for step, _ in told]) == (2, [1, 2])
+    assert newest(tmp_path) == (2, [])
+
+
+def test_steps_kept_for_ever(tmp_path):
+    for step in range(1, 12):
+        commit(tmp_path, step, keep=2, every_steps=1, keep_every=4)
+    assert [found for found, _ in checkpoint.committed(tmp_path)] == [11, 10, 8, 4]
+
+
+WORKER = "tests.pretrain.checkpoint.checkpoint_worker"
+
+
+@pytest.mark.parametrize("form", ["synchronous", "asynchronous"])
+def test_two_ranks_agree_and_a_rank_lost_before_the_commit_leaves_no_step(tmp_path, form):
+    run_ranks(WORKER, 2, "commit", str(tmp_path), timeout=60)
+    assert set(checkpoint.read(tmp_path / "step-00000002").files) >= {
+        f"deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)
+    }
+    with pytest.raises(AssertionError, match=r"exit codes \[1, -9\]"):
+        run_ranks(WORKER, 2, "die", str(tmp_path), form, timeout=60)
+    assert (tmp_path / "step-00000003.tmp" / OPTIMIZER).stat().st_size == 500
+    assert newest(tmp_path) == (2, [])
+    flip(tmp_path / "step-00000002" / "deepspeed/zero_pp_rank_1_mp_rank_00_optim_states.pt", 3)
+    run_ranks(WORKER, 2, "agree", str(tmp_path), timeout=60)
+
+
+def test_a_full_disk_on_one_rank_or_all_commits_nothing_and_is_survived(tmp_path, small_disk):
+    run_ranks(WORKER, 2, "full_disk", str(tmp_path), str(small_disk), timeout=60)

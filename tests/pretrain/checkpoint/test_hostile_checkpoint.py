@@ -1,0 +1,77 @@
+"""A pickle that runs code when it is loaded, in the place of a checkpoint's file: nothing of it is run."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from data_prep.errors import UserError
+from pretrain import checkpoint
+from pretrain.engine.resharding import gather, load_file, whole_weights
+from tests.support.checkpoints import make_checkpoint
+
+NAME = "zero_pp_rank_0_mp_rank_00_optim_states.pt"
+LAYOUT = {"processes": 1, "zero.stage": 1}
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, marker: Path):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)
+
+
+class Sneaky(Payload):
+    """The same through a builtin."""
+
+    def __reduce__(self):
+        return eval, (f"__import__('os').mkdir({str(self.marker)!r})",)
+
+
+@pytest.fixture(params=[Payload, Sneaky])
+def hostile(request, tmp_path):
+    """A re-sealed checkpoint with the payload beside tensors, and the folder that the payload makes."""
+    path, marker = make_checkpoint(tmp_path, 1), tmp_path / "ran"
+    file = path / "deepspeed" / NAME
+    torch.save({"optimizer_state_dict": {"weights": torch.zeros(3), "x": request.param(marker)}}, file)
+    assert "differs from its checksum" in (checkpoint.verify(path) or ""), "before it is sealed again"
+    files = checkpoint.read(path).files
+    entry = {"bytes": file.stat().st_size, "xxh3_128": checkpoint.hash_file(file)}
+    checkpoint.write_manifest(path, 1, {"layout": LAYOUT}, files | {f"deepspeed/{NAME}": entry})
+    assert checkpoint.verify(path) is None
+    return path / "deepspeed", marker
+
+
+def test_a_sealed_hostile_file_runs_nothing(hostile):
+    folder, marker = hostile
+    for load in (
+        lambda: load_file(folder / NAME),
+        lambda: gather(folder, LAYOUT, ["a"], []),
+        lambda: whole_weights(folder, LAYOUT, {"a": torch.Size([3])}),
+    ):
+        with pytest.raises(UserError, match="is not loaded, as it could run code: it asks for") as caught:
+            load()
+        assert str(folder / NAME) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert not marker.exists()
+    torch.load(folder / NAME, weights_only=False)
+    assert marker.exists(), "it would have run"
+
+
+def test_a_bare_pickle_runs_nothing(tmp_path):
+    path, marker = tmp_path / "x.pt", tmp_path / "ran"
+    path.write_bytes(pickle.dumps(Payload(marker)))
+    with pytest.raises(UserError, match="is not loaded"):
+        load_file(path)
+    assert not marker.exists()
+
+
+def test_nothing_is_unpickled_otherwise():
+    sources = list(Path(__file__).parents[3].glob("pretrain/**/*.py"))
+    assert [path.name for path in sources if "weights_only=False" in path.read_text()] == []
+    assert [path.name for path in sources if "torch.load(" in path.read_text()] == ["layout.py"]

@@ -1,0 +1,252 @@
+"""What may change between two parts of a run, and what may not."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from pretrain.checkpoint.identity import completed, differences, identity_of, of_batches
+from pretrain.config import Config
+from tests.support.datasets import tokenizer_info
+
+LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
+
+
+def data_set(fingerprint="f" * 64, tokenizer_sha256="t" * 64, weights=(1.0,), index_fingerprint=None):
+    """As much of a data set as its identity takes."""
+    tokenizer = replace(tokenizer_info(100), sha256=tokenizer_sha256)
+    return SimpleNamespace(
+        fingerprint=fingerprint, index_fingerprint=index_fingerprint, tokenizer=tokenizer, weights=weights
+    )
+
+
+def identity(data=None, steps_done=100, **overrides):
+    values = json.loads(json.dumps(LEAST))
+    for key, value in overrides.items():
+        section, *name = key.split("__")
+        if name:
+            values.setdefault(section, {})[name[0]] = value
+        else:
+            values[section] = value
+    return identity_of(Config.model_validate(values), data or data_set(), steps_done)
+
+
+def changed(before, now):
+    return list(differences(before, now).values())
+
+
+def test_settings_that_came_after_a_run_was_begun_are_what_they_are_by_default():
+    """As in a checkpoint of a version that had no `scaled_init`; another value of theirs is told."""
+    config = Config.model_validate(LEAST)
+    recorded = identity_of(config, data_set(), 5)
+    del recorded["model.scaled_init"]
+    kept = config.model_dump(mode="json")
+    del kept["model"]["scaled_init"]
+    assert completed(recorded, kept) == identity_of(config, data_set(), 5)
+    now = identity(steps_done=5, model__scaled_init=True)
+    assert changed(completed(recorded, kept), now) == ["model.scaled_init was False and is True"]
+
+
+DECIDING = {
+    "run__seed": 8,
+    "data__seq_len": 64,
+    "data__packing": "concat",
+    "data__window_blocks": 3,
+    "data__shuffled_ngrams": 2,
+    "objective": "clm",
+    "masking__rate": 0.3,
+    "masking__strategy": "span",
+    "masking__static_epochs": 1,
+    "model__max_positions": 512,
+    "model__scaled_init": True,
+    "optim__lr": 1e-3,
+    "optim__betas": [0.8, 0.9],
+    "optim__eps": 1e-8,
+    "optim__weight_decay": 0.1,
+    "optim__grad_clip": 0.5,
+    "optim__name": "lamb",
+    "optim__decay_embeddings": True,
+    "optim__ema": 0.99,
+    "schedule__kind": "linear",
+    "schedule__warmup_steps": 3,
+    "schedule__decay": "1-sqrt",
+    "schedule__decay_fraction": 0.5,
+    "schedule__decay_steps": 5,
+    "schedule__min_ratio": 0.1,
+    "train__global_batch_size": 64,
+    "train__precision": "fp32",
+    "train__label_smoothing": 0.1,
+    "train__z_loss": 1e-4,
+    "deepspeed": {"x": 1},
+}
+FREE = {
+    "run__dir": "runs/elsewhere",
+    "masking__device": "gpu",
+    "model__init": "the-same/moved",
+    "run__resume": "required",
+    "run__trust_checkpoint": True,
+    "run__allow_changes": True,
+    "run__deterministic": True,
+    "data__train": "data/the-same-moved",
+    "data__valid": "data/v",
+    "data__damage_budget": 1000,
+    "data__cache_dir": "/tmp/cache",
+    "data__cache_gb": 3,
+    "train__steps": 20,
+    "train__micro_batch_size": 4,
+    "train__activation_checkpointing": True,
+    "train__compile": True,
+    "train__fused_kernels": True,
+    "train__profile": {"steps": [2, 3]},
+    "zero__stage": 2,
+    "zero__offload": "cpu",
+    "zero": {"stage": 3, "offload": "cpu", "offload_parameters": True},
+    "checkpoint__every_steps": 5,
+    "checkpoint__every_minutes": 5,
+    "checkpoint__asynchronous": False,
+    "checkpoint__keep": 5,
+    "checkpoint__keep_every": 5000,
+    "checkpoint__max_failures": 5,
+    "checkpoint__remote": "s3://bucket/run",
+    "eval__every_steps": 5,
+    "eval__rows": 5,
+    "eval__samples": 5,
+    "eval__masks": "common",
+    "guard__dry_run": False,
+    "guard__max_skipped": 2,
+    "guard__spike_threshold": 5.0,
+    "guard__spike_window": 64,
+    "guard__rollback": True,
+    "guard__spike_steps": 5,
+    "guard__skip_steps": 10,
+    "guard__max_rollbacks": 1,
+    "guard__hang_seconds": 60.0,
+    "guard__slow_factor": 2.0,
+    "guard__replica_check_steps": 0,
+    "guard__data_wait": 0.5,
+    "track__uri": "sqlite:///x.db",
+    "track__experiment": "x",
+    "track__parent": "study",
+    "track__models": "all",
+    "track__system_seconds": 1.0,
+    "track__group_norms_every": 7,
+    "cluster": {"nodes": 3, "gpus_per_node": 8, "partition": "gpu", "environment": {"A": "b"}},
+}
+
+
+@pytest.mark.parametrize(("key", "value"), DECIDING.items())
+def test_a_deciding_setting_is_named(key, value):
+    name = key.replace("__", ".")
+    before, now = identity(), identity(**{key: value})
+    said = f"{name} was {before[name]} and is {now[name]}"
+    assert said in changed(before, now)
+    assert [other for other in changed(before, now) if "max_positions" not in other] == [said] or "max_pos" in name
+
+
+def test_muon_s_settings_are_named():
+    slow, fast = (identity(optim={"name": "muon", "muon": {"momentum": momentum}}) for momentum in (0.95, 0.9))
+    assert changed(slow, fast) == ["optim.muon.momentum was 0.95 and is 0.9"]
+
+
+def test_settings_of_a_strategy_are_named():
+    short, long = (identity(masking={"strategy": "ngram", "ngram": words}) for words in (2, 4))
+    assert changed(short, long) == ["masking.ngram was 2 and is 4"]
+
+
+def test_a_ramp_decides_as_far_as_it_has_come():
+    ramp = {"start": 16, "increment": 8, "rows": 96}  # 24 rows after step 3, 32 after step 5
+
+    def at(steps_done, **others):
+        return identity(steps_done=steps_done, train={"steps": 10, "batch_ramp": ramp | others})
+
+    assert changed(at(3), at(3, rows=97)) == []
+    assert changed(at(3), at(3, start=8)) == ["train.batch_ramp.start was 16 and is 8"]
+    (said,) = changed(at(6), at(6, rows=160))
+    assert said.startswith("curriculum was")
+    assert any(said.startswith("train.global_batch_size was 32") for said in changed(identity(), at(3)))
+
+
+def test_the_objective_decides_batches():
+    assert of_batches(identity(objective="clm")) != of_batches(identity())
+
+
+def test_only_begun_stages_are_fixed():
+    def curriculum(*stages):
+        return [{"after_step": step, "seq_len": seq_len} for step, seq_len in stages]
+
+    before = identity(model__max_positions=512, curriculum=curriculum((50, 256)))
+    longer = curriculum((50, 256), (100, 512))
+    assert changed(before, identity(model__max_positions=512, curriculum=longer)) == []
+    later = changed(before, identity(steps_done=101, model__max_positions=512, curriculum=longer))
+    assert [text.split()[0] for text in later] == ["curriculum"]
+    assert changed(identity(), identity(curriculum=longer)) != []
+    micro = [{"after_step": 50, "seq_len": 256, "micro_batch_size": 8}]
+    assert changed(before, identity(model__max_positions=512, curriculum=micro)) == []
+
+
+def test_nested_settings_are_named():
+    size = {"layers": 4, "hidden": 256, "heads": 8}
+    assert changed(identity(), identity(model__size=size)) == ["model.size.heads was 4 and is 8"]
+    shares = {"mask": 0.7, "random": 0.1}
+    assert changed(identity(), identity(masking__replacement=shares)) == ["masking.replacement.mask was 0.8 and is 0.7"]
+
+
+def test_what_a_modernbert_computes_is_named():
+    given = {"arch": "modernbert", "size": "tiny"}
+    for name, value, now in (
+        ("local_attention", 64, 64),
+        ("global_rope_theta", 1e4, 1e4),
+        ("local_rope_theta", 5, 5.0),
+    ):
+        before, after = identity(model=given), identity(model=given | {name: value})
+        assert changed(before, after) == [f"model.{name} was {before[f'model.{name}']} and is {now}"]
+
+
+def test_the_order_of_a_mix_is_named():
+    """Rows draw a strategy by its place in the mix, so other masks follow from another order."""
+    before, now = (identity(masking__strategy=mix) for mix in ({"token": 1, "span": 3}, {"span": 3, "token": 1}))
+    assert changed(before, now) == [
+        "masking.strategy (order) was ['token', 'span'] and is ['span', 'token']",
+    ]
+    assert of_batches(before) != of_batches(now)
+
+
+@pytest.mark.parametrize(("key", "value"), FREE.items())
+def test_a_free_setting_changes_nothing(key, value):
+    assert changed(identity(), identity(**{key: value})) == []
+
+
+def test_initial_weights_count_by_content():
+    config = Config.model_validate(LEAST)
+    before, now = (identity_of(config, data_set(), 100, digest) for digest in ("a" * 64, "b" * 64))
+    assert list(differences(before, now)) == ["model.init (weights)"]
+    assert list(differences(identity(), now)) == ["model.init (weights)"]
+
+
+def test_indexes_count_where_both_sides_know_them():
+    """A data set of an earlier version does not tell; that of another data set says nothing new."""
+    unknown, one, other = (identity(data_set(index_fingerprint=value)) for value in (None, "i", "j"))
+    assert list(differences(one, other)) == ["indexes of data.train (fingerprint)"]
+    assert not differences(unknown, one) | differences(one, unknown) | differences(one, one)
+    before_there_were_any = {key: value for key, value in one.items() if not key.startswith("indexes")}
+    assert not differences(before_there_were_any, one)
+    assert list(differences(one, identity(data_set("g", index_fingerprint="j")))) == ["data.train (fingerprint)"]
+    assert of_batches(one) == of_batches(other)
+
+
+def test_the_data_count_by_content():
+    assert list(differences(identity(), identity(data_set(fingerprint="g")))) == ["data.train (fingerprint)"]
+    assert list(differences(identity(), identity(data_set(tokenizer_sha256="u")))) == ["data.train (tokenizer)"]
+    shares = identity(data_set("f g", weights=(3.0, 1.0)))
+    assert list(differences(identity(data_set("f g", weights=(6.0, 2.0))), shares)) == []
+    assert list(differences(identity(data_set("f g", weights=(1.0, 1.0))), shares)) == ["data.train (shares)"]
+
+
+def test_identity_survives_json():
+    assert json.loads(json.dumps(identity())) == identity()
+
+
+def test_a_setting_that_only_one_side_knows_is_a_difference():
+    assert changed({"a": 1}, {"a": 1, "b": 2}) == ["b was None and is 2"]
+    assert changed({"a": 1, "b": 2}, {"a": 1}) == ["b was 2 and is None"]

@@ -1,0 +1,229 @@
+"""`maskwright replay` shows the batch of a step as it was, or says in one sentence why it cannot."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from pretrain.data.batch import Batch
+from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data.batch_view import difference, rows_of
+from pretrain.reporting.batch_replay import replay
+from tests.support.datasets import make_dataset
+from tests.support.run_folder import PROCESSES, STEPS, make_run
+from tests.support.runs import VOCAB_SIZE, tiny_data
+
+SEQ_LEN, ROWS = 32, 8
+
+
+@dataclass(frozen=True)
+class Run:
+    path: Path
+    steps: list[list[Batch]]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory) -> Run:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    steps = make_run(data, path)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = {token: id for id, token in enumerate(special + [f"w{id}" for id in range(5, VOCAB_SIZE)])}
+    tokenizer = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    tokenizer.add_special_tokens(special)
+    (path / "tokenizer").mkdir()
+    tokenizer.save(str(path / "tokenizer" / "tokenizer.json"))
+    return Run(path, steps)
+
+
+@pytest.fixture
+def copy(run, tmp_path) -> Path:
+    """The run, to be damaged."""
+    return Path(shutil.copytree(run.path, tmp_path / "copy"))
+
+
+def command(*arguments: Any) -> tuple[int, str, BaseException | None]:
+    result = CliRunner().invoke(app, ["replay", *map(str, arguments)])
+    return result.exit_code, result.output, result.exception
+
+
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
+def test_each_step_is_the_batch_that_was(run, step):
+    found = replay(run.path, step)
+    wanted = rows_of(run.steps[step - 1])
+    assert difference(found.rows, wanted) is None
+    assert found.checksum == sum(batch_checksum(batch) for batch in run.steps[step - 1])
+    assert found.checksum_matches is True
+    assert (found.step, found.first_row, found.metrics["train/loss"]) == (step, 0, 7.5)
+    for other in range(1, STEPS + 1):
+        assert (difference(found.rows, rows_of(run.steps[other - 1])) is None) == (other == step)
+
+
+def test_a_rank_has_its_rows(run):
+    batches = run.steps[2]
+    for rank in range(PROCESSES):
+        found = replay(run.path, 3, rank)
+        assert found.first_row == rank * ROWS // PROCESSES
+        share = batches[rank * len(batches) // PROCESSES : (rank + 1) * len(batches) // PROCESSES]
+        assert difference(found.rows, rows_of(share)) is None
+        assert found.checksum == replay(run.path, 3).checksum
+
+
+def refusal(run: Path, step: int = 3, rank: int | None = None) -> str:
+    with pytest.raises(UserError) as error:
+        replay(run, step, rank)
+    return str(error.value)
+
+
+def test_what_cannot_be_replayed_is_named(copy, run, data, tmp_path):
+    assert "not a run folder" in refusal(tmp_path)
+    assert refusal(copy, 9).endswith("has no step 9; it has steps 1 to 6")
+    assert refusal(copy, 7).endswith("has no step 7; it has steps 1 to 6")  # evaluated, not trained
+    assert "was trained with ranks 0 to 1; there is no rank 2" in refusal(copy, rank=2)
+    lines = (copy / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "journal.jsonl").write_bytes(b"".join(lines[:1] + lines[3:5]))
+    assert refusal(copy, 2).endswith("it has steps 1, 4 to 5")
+    (copy / "journal.jsonl").write_bytes(b"")
+    assert refusal(copy, 2).endswith("has no step 2; it has none")
+    (copy / "journal.jsonl").unlink()
+    assert "has no journal.jsonl" in refusal(copy)
+    (copy / "environment.json").write_text("{")
+    shutil.copy(run.path / "journal.jsonl", copy)
+    assert "does not tell the number of processes" in refusal(copy, rank=0)
+    assert replay(copy, 3).step == 3
+
+
+def test_a_data_set_that_is_gone_or_changed_is_named(copy, data, tmp_path):
+    config = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(config.replace(str(data / "train"), str(tmp_path / "gone")))
+    assert refusal(copy).startswith(f"No data set at {tmp_path / 'gone'}. ")
+    (copy / "config.yaml").write_text(config + "masking: {strategy: collocation, collocations: gone}\n")
+    assert refusal(copy).startswith("gone: no such collocation list")
+    (copy / "config.yaml").write_text(config.replace(str(data / "train"), "data/gone"))
+    assert refusal(copy).startswith("No data set at data/gone (working directory: ")
+    other = make_dataset(tmp_path / "other", [range(5, 60)] * 40, VOCAB_SIZE)
+    (copy / "config.yaml").write_text(config.replace(str(data / "train"), str(other.path)))
+    assert f"data.train (fingerprint) was {replay_fingerprint(data)}" in refusal(copy)
+    (copy / "config.yaml").write_text(config.replace("seq_len: 32", "seq_len: 64"))
+    assert "data.seq_len was 32 and is 64" in refusal(copy)
+    (copy / "config.yaml").write_text(config + "curriculum: [{after_step: 2, seq_len: 64}]\n")
+    assert "step 3 had 8 rows of 32 slots, and by config.yaml it has 8 of 64" in refusal(copy)
+    (copy / "config.yaml").write_text(config.replace("seq_len: 32", "seq_len: 64"))
+    for manifest in (copy / "checkpoints").glob("*/manifest.json"):
+        manifest.write_text("{}")
+    assert "its settings were others at that step" in refusal(copy)
+
+
+def replay_fingerprint(data: Path) -> str:
+    return json.loads((data / "train" / "manifest.json").read_text())["fingerprint"]
+
+
+def test_the_journal_s_checksum_is_compared(copy):
+    checksum = replay(copy, 3).checksum
+    code, output, _ = command(copy, "--step", 3)
+    assert code == 0
+    assert f"checksum {checksum} as in the journal" in output
+    journal = (copy / "journal.jsonl").read_text()
+    (copy / "journal.jsonl").write_text(journal.replace(f'"checksum":{checksum}', f'"checksum":{checksum + 1}'))
+    assert replay(copy, 3).checksum_matches is False
+    code, _, error = command(copy, "--step", 3)
+    assert code == 1
+    assert f"step 3 made again has checksum {checksum}, and the journal has another" in str(error)
+    assert "config.yaml or the version" in str(error)
+    (copy / "journal.jsonl").write_text(
+        journal.replace(f'"checksum":{checksum},"replaced":0', f'"checksum":{checksum + 1},"replaced":9')
+    )
+    assert "9 of its tokens stood in for damaged ones, and now 0 do" in str(command(copy, "--step", 3)[2])
+
+
+def test_rows_are_shown(run, data):
+    code, output, _ = command(run.path, "--step", 2, "--rows", 3)
+    assert code == 0
+    assert f"{run.path}, step 2, loss 7.5000, from {data.name} epoch 0, window 0, row 8; checksum " in output
+    assert "⟦word⟧ the model sees [MASK]" in output
+    rows = [line for line in output.splitlines() if line.startswith("row ")]
+    assert [row.split(":")[0] for row in rows] == ["row 0", "row 1", "row 2"]
+    assert "5 more rows; --rows 8 shows all" in output
+    assert "⟦w" in output
+    assert "\x1b" not in output
+    code, output, _ = command(run.path, "--step", 2, "--rank", 1)
+    assert [line.split(":")[0] for line in output.splitlines() if line.startswith("row ")] == [
+        f"row {row}" for row in range(4, 8)
+    ]
+    assert "more rows" not in output
+
+
+def test_json_has_the_ids(run, copy):
+    code, output, _ = command(run.path, "--step", 2, "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["row"] for row in rows] == list(range(ROWS))
+    wanted = rows_of(run.steps[1])
+    for number, row in enumerate(rows):
+        seen = [id for document in row["documents"] for id in document["seen"]]
+        assert seen == wanted.seen[number][: len(seen)].tolist()
+        assert (wanted.seen[number][len(seen) :] == 0).all()
+        for document in row["documents"]:
+            ids = document["original"]
+            assert all(ids[p["place"]] == p["label"] for p in document["predictions"])
+            bare = document["text"].replace("⟦", "").replace("⟧", "").replace("=", "").split()
+            assert [word.split("→")[0] for word in bare] == [f"w{id}" for id in ids[1:-1]]
+    shutil.rmtree(copy / "tokenizer")
+    assert json.loads(command(copy, "--step", 2, "--json")[1].splitlines()[0])["documents"][0]["text"] is None
+    assert "--json shows the token ids" in str(command(copy, "--step", 2)[2])
+
+
+def test_two_runs_are_compared(run, data, tmp_path):
+    make_run(data, tmp_path / "same", train__micro_batch_size=1)
+    make_run(data, tmp_path / "masks", masking__rate=0.3)
+    make_run(data, tmp_path / "seed", run__seed=8)
+    code, output, _ = command(run.path, "--step", 3, "--diff", tmp_path / "same")
+    assert (code, output) == (0, f"step 3: {run.path} and {tmp_path / 'same'} saw the same 8 rows, bit for bit\n")
+    for name, what in (("masks", "row 0 holds the same documents under other masks"), ("seed", "other documents")):
+        code, output, _ = command(run.path, "--step", 3, "--diff", tmp_path / name)
+        assert code == 1
+        assert what in output
+    code, output, _ = command(run.path, "--step", 3, "--diff", tmp_path / "seed", "--json")
+    assert (code, json.loads(output)["same"]) == (1, False)
+
+
+def test_a_causal_run_is_replayed(run, data, tmp_path):
+    batches = make_run(data, tmp_path / "causal", objective="clm")[2]
+    found = replay(tmp_path / "causal", 3)
+    assert found.checksum_matches
+    assert difference(found.rows, rows_of(batches, causal=True)) is None
+    shutil.copytree(run.path / "tokenizer", tmp_path / "causal" / "tokenizer")
+    code, output, _ = command(tmp_path / "causal", "--step", 3, "--json")
+    assert code == 0
+    for row in map(json.loads, output.splitlines()):
+        for document in row["documents"]:
+            assert document["original"] == document["seen"]
+            wanted = [(place, id, "next") for place, id in enumerate(document["original"])][1:-1]
+            assert [(p["place"], p["label"], p["kind"]) for p in document["predictions"]] == wanted
+            assert document["text"].split() == [f"w{id}" for _, id, _ in wanted]
+    _, output, _ = command(tmp_path / "causal", "--step", 3)
+    assert "every token but special ones is predicted from those before it" in output
+    assert "⟦" not in output
+    code, output, _ = command(tmp_path / "causal", "--step", 3, "--diff", run.path)
+    assert code == 1
+    assert "row 0 holds the same documents under other masks" in output
+
+
+def test_nothing_here_imports_torch():
+    modules = "pretrain.reporting.batch_replay, launchers.app, launchers.display.marked_text"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,194 @@
+"""The data sets of a run: opened, named and weighted; local and remote alike; in shuffled word order."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_prep.errors import DamagedData, UserError
+from data_prep.format.reader import Dataset
+from pretrain.config import Config
+from pretrain.data.batch import Batch
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import (
+    check_files,
+    check_run,
+    held_out_loader,
+    open_held_out,
+    open_sources,
+    training_loader,
+)
+from tests.support.datasets import make_dataset
+from tests.support.runs import VOCAB_SIZE, tiny_config, tiny_data
+from tests.support.web import serving
+from tests.support.wordpiece_set import SHIP, wordpiece_set
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return tiny_data(tmp_path_factory.mktemp("books"))
+
+
+def config_of(data: Path, **overrides: Any) -> Config:
+    return Config.model_validate(tiny_config(data, data / "run", **overrides))
+
+
+def first_batches(config: Config, steps: int = 3) -> list[Batch]:
+    loader = training_loader(config, open_sources(config.data), stages_of(config, 1), rank=0)
+    found, position = [], loader.mixture.start()
+    for steps_done in range(steps):
+        step = loader.step(steps_done, position)
+        found += step.batches
+        position = step.after
+    return found
+
+
+def same(a: list[Batch], b: list[Batch]) -> bool:
+    names = ("tokens", "labels", "masked_positions", "cu_seqlens")
+    return all(np.array_equal(getattr(x, n), getattr(y, n)) for x, y in zip(a, b, strict=True) for n in names)
+
+
+def test_names_and_weights(data, tmp_path):
+    short = make_dataset(tmp_path / "web" / "train", [range(5, 60)] * 10, VOCAB_SIZE)
+    paths = [str(data / "train"), str(short.path), str(data / "valid")]
+    weighted = [{"path": path, "weight": 2} for path in paths]
+    found = open_sources(config_of(data, data__train=weighted).data)
+    assert found.names == (data.name, "web", "valid")
+    assert found.weights == (2, 2, 2)
+    epochs = [{"path": paths[0], "epochs": 1}, {"path": paths[1], "epochs": 4}]
+    totals = Dataset(data / "train").manifest.totals
+    slots = totals.tokens + 2 * totals.documents
+    assert open_sources(config_of(data, data__train=epochs).data).weights == (slots, 4 * 57 * 10)
+    assert open_sources(config_of(data, data__train=paths[:2]).data).weights == (slots, 57 * 10)
+    twice = [{"path": paths[0], "weight": 1}] * 2
+    assert open_sources(config_of(data, data__train=twice).data).names == (f"{data.name}-0", f"{data.name}-1")
+
+
+def test_epochs_are_what_they_say(data, tmp_path):
+    """Sources of other document lengths, read as often as each other: they end together."""
+    long = make_dataset(tmp_path / "long", [[5] * 400] * 200, VOCAB_SIZE, block_tokens=2000)
+    short = make_dataset(tmp_path / "short", [[6] * 8] * 10_000, VOCAB_SIZE, block_tokens=2000)
+    config = config_of(data, data__train=[str(long.path), str(short.path)], data__window_blocks=1)
+    loader = training_loader(config, open_sources(config.data), stages_of(config, 1), rank=0)
+    mixture, position = loader.mixture, loader.mixture.start()
+    while position.sources[0].epoch == 0:
+        _, position = mixture.take(position, 64, 32)
+    read = [stream.progress(place) for stream, place in zip(mixture.streams, position.sources, strict=True)]
+    assert read[1] == pytest.approx(1, abs=0.07)
+
+
+def test_an_empty_data_set_is_refused_by_name(data, tmp_path):
+    empty = make_dataset(tmp_path / "empty", [], VOCAB_SIZE)
+    for changes in ({"data__train": str(empty.path)}, {"data__valid": str(empty.path)}):
+        with pytest.raises(UserError, match=f"{empty.path} holds no document"):
+            check_run(config_of(data, **changes), 1)
+
+
+def test_another_tokenizer_is_refused(data, tmp_path):
+    other = wordpiece_set(tmp_path / "other", [[SHIP]], [])
+    both = [{"path": str(data / "train"), "weight": 1}, {"path": str(other.path), "weight": 1}]
+    with pytest.raises(UserError, match="was made with another tokenizer than"):
+        open_sources(config_of(data, data__train=both).data)
+    config = config_of(data, data__valid=str(other.path))
+    with pytest.raises(UserError, match="was made with another tokenizer than"):
+        open_held_out(config.data, open_sources(config.data))
+
+
+def test_a_url_gives_the_batches_of_the_folder(data, tmp_path):
+    shutil.copytree(data / "train", tmp_path / "served" / "train")
+    cache = {"data__cache_dir": str(tmp_path / "cache"), "data__cache_gb": 0.1}
+    with serving(tmp_path / "served") as web:
+        remote = config_of(data, data__train=f"{web.url}/train", **cache)
+        check_run(remote, 1)
+        assert same(first_batches(remote), first_batches(config_of(data)))
+        asked = len(web.gets)
+        assert same(first_batches(remote), first_batches(config_of(data)))
+        assert len(web.gets) - asked <= 1, "all but the manifest is in the cache"
+
+
+def test_the_bound_of_the_cache_holds(data, tmp_path):
+    shutil.copytree(data / "train", tmp_path / "served" / "train")
+    with serving(tmp_path / "served") as web:
+        cache = {"data__cache_dir": str(tmp_path / "cache"), "data__cache_gb": 1e-6}
+        with pytest.raises(UserError, match="may hold 1000; raise its bound"):
+            first_batches(config_of(data, data__train=f"{web.url}/train", **cache))
+
+
+def test_damage_of_the_held_out_set_is_an_error(data, tmp_path):
+    shutil.copytree(data, tmp_path / "data")
+    (shard,) = (tmp_path / "data/valid/shards").glob("*.tar")
+    shard.write_bytes(bytes(shard.stat().st_size))
+    config = config_of(tmp_path / "data", data__damage_budget=10**9)
+    dataset = open_held_out(config.data, open_sources(config.data))
+    assert dataset is not None
+    with pytest.raises(DamagedData, match=f"{shard} is damaged"):
+        next(held_out_loader(config, dataset, stages_of(config, 1), rank=0).held_out(0, 5))
+
+
+def test_held_out_rows_and_masks_are_the_same_for_every_seed(data):
+    def rows(seed: int) -> list[Batch]:
+        config = config_of(data, run__seed=seed)
+        dataset = open_held_out(config.data, open_sources(config.data))
+        assert dataset is not None
+        return list(held_out_loader(config, dataset, stages_of(config, 1), rank=0).held_out(0, 20))
+
+    assert same(rows(1), rows(2))
+
+
+def test_an_evaluation_prepares_no_window_beyond_its_rows(data):
+    config = config_of(data)
+    dataset = open_held_out(config.data, open_sources(config.data))
+    assert dataset is not None
+    loader = held_out_loader(config, dataset, stages_of(config, 1), rank=0)
+    for _ in loader.held_out(0, 10**6):
+        assert loader.mixture.streams[0]._ahead is None
+
+
+def test_missing_files_are_found_before_training(data, tmp_path, capsys):
+    shutil.copytree(data, tmp_path / "data")
+    (shard,) = (tmp_path / "data/train/shards").glob("*.tar")
+    shard.unlink()
+    config = config_of(tmp_path / "data")
+    with pytest.raises(DamagedData, match="is missing"):
+        check_run(config, 1)
+    lenient = config_of(tmp_path / "data", data__damage_budget=1000)
+    check_run(lenient, 1)
+    assert capsys.readouterr().err == "", "the run itself says it"
+    check_files(lenient, open_sources(lenient.data), None)
+    assert f"warning: {shard} is missing" in capsys.readouterr().err
+    shard.with_suffix(".index").unlink()
+    with pytest.raises(DamagedData, match=r"index is missing"):
+        check_run(lenient, 1)
+
+
+@pytest.mark.parametrize("prefix", ["##", None])
+def test_shuffled_ngrams_change_the_order_of_words_alone(tmp_path, prefix):
+    """Word starts come from the vocabulary, or from the blocks."""
+    rng = np.random.default_rng(0)
+    vocabulary = [[5], [6], [6, 7], [8, 9], [6, 7, 9]] if prefix else [[5], [7], [5, 6], [9, 8], [7, 6, 8]]
+    documents = [sum((vocabulary[i] for i in rng.integers(0, 5, size=9)), []) for _ in range(20)]  # noqa: RUF017
+    dataset = wordpiece_set(tmp_path / "set", [documents], [], prefix)
+    natural = config_of(tmp_path, data__train=str(dataset.path), train__global_batch_size=2)
+    shuffled = natural.model_copy(update={"data": natural.data.model_copy(update={"shuffled_ngrams": 1})})
+
+    def words(config: Config) -> list[list[list[int]]]:
+        """Of each document that fits into a row, the pieces of its words."""
+        loader = training_loader(config, open_sources(config.data), stages_of(config, 1), rank=0)
+        window = loader.mixture.streams[0].window(loader.mixture.start().sources[0], 32)
+        starts, lengths, _ = window.pieces(np.arange(len(window.rows)))
+        tokens = np.split(window.tokens(starts, lengths)[0].tokens, np.cumsum(lengths)[:-1])
+        begins = [np.isin(t, (5, 6, 8)) if prefix else t % 2 == 1 for t in tokens]
+        return [
+            [w.tolist() for w in np.split(t, np.flatnonzero(b)[np.flatnonzero(b) > 0])]
+            for t, b in zip(tokens, begins, strict=True)
+        ]
+
+    before, after = words(natural), words(shuffled)
+    assert before != after
+    assert [sorted(document) for document in before] == [sorted(document) for document in after]
+    assert same(first_batches(shuffled), first_batches(shuffled))
+    bare = config_of(tmp_path, data__train=str(make_dataset(tmp_path / "bare", [[5, 6]], VOCAB_SIZE).path))
+    with pytest.raises(UserError, match="has no tokenizer files, which tell where words begin"):
+        first_batches(bare.model_copy(update={"data": bare.data.model_copy(update={"shuffled_ngrams": 1})}))

@@ -1,0 +1,52 @@
+"""Within one run, steps may have any number of micro-batches of any shape: each is the plain step over all of them."""
+
+import numpy as np
+import pytest
+import torch
+
+from pretrain.data.batch import Batch
+from pretrain.model.encoder import Encoder
+from pretrain.optim import build_optimizer
+from tests.pretrain.engine import varying_worker as worker
+from tests.support.gradient_parts import norms_of_parts
+from tests.support.ranks import run_ranks
+
+
+def summed_loss(encoder: Encoder, batch: Batch) -> torch.Tensor:
+    arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
+    inputs = [torch.from_numpy(array) for array in arrays]
+    return encoder(*inputs, seq_len=batch.seq_len, n_documents=batch.n_documents).loss
+
+
+def reference(world_size: int) -> dict[str, np.ndarray]:
+    """Plain PyTorch in one process: the same steps, each over all micro-batches of all ranks."""
+    torch.set_num_threads(1)
+    encoder = worker.model()
+    config = worker.config("fp32", "0").optim
+    optimizer = build_optimizer(encoder, config.model_copy(update={"lr": worker.LR}))
+    found: dict[str, np.ndarray] = {}
+    for step in range(len(worker.STEPS)):
+        batches = [batch for part in worker.global_batches(step, world_size) for batch in part]
+        loss = sum(summed_loss(encoder, batch) for batch in batches) / sum(batch.n_predictions for batch in batches)
+        loss.backward()
+        gradients = {name: p.grad.numpy().copy() for name, p in encoder.named_parameters()}
+        found |= {f"{step} {name}": value for name, value in (gradients | norms_of_parts(gradients)).items()}
+        norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), config.grad_clip)
+        found |= {f"{step} loss": np.array(loss.item()), f"{step} norm": np.array(norm.item())}
+        optimizer.step()
+        optimizer.zero_grad()
+    return found | {f"after {name}": p.detach().numpy().copy() for name, p in encoder.named_parameters()}
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_steps_of_varying_micro_batches_are_the_plain_steps(world_size, tmp_path):
+    run_ranks("tests.pretrain.engine.varying_worker", world_size, str(tmp_path))
+    wanted = reference(world_size)
+    for precision, zero in worker.RUNS:
+        # Of the largest entry of each tensor: rounding of fp32, and of bf16 in weights, activations and sums.
+        tolerance = {"fp32": 2e-5, "bf16": 0.06}[precision]
+        found = np.load(tmp_path / f"{precision}-zero{zero}.npz")
+        assert set(found.files) == set(wanted)
+        for name, value in wanted.items():
+            difference = np.abs(found[name] - value).max()
+            assert difference <= tolerance * np.abs(value).max(), f"{precision}, ZeRO {zero}, {name}: {difference}"

@@ -1,0 +1,128 @@
+"""One rank: a skipped step, a trial step and a flipped bit, under every ZeRO stage, precision and with offload.
+
+`python -m tests.pretrain.guards.guards_worker`: exact comparisons of weights, moments and step count.
+"""
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from data_prep.errors import UserError
+from data_prep.processes import leave
+from pretrain.data.feed import DeviceFeed
+from pretrain.engine.deepspeed_state import own_weights
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.guards.fault_injection import Fault, Faults
+from pretrain.guards.replicas import check_replicas
+from tests.pretrain.engine import varying_worker as varying
+from tests.pretrain.engine.gradients_worker import model
+from tests.pretrain.engine.layout_worker import record
+
+HOSTS = ["here", "there"]
+
+
+def faulty(kind: str, rank: int) -> Faults:
+    """What does `kind` at step 1 of one rank."""
+    faults = Faults(dist.get_rank())
+    faults._faults = [Fault(kind, {"rank": rank, "step": 1})] if dist.get_rank() == rank else []
+    return faults
+
+
+class NoQuestions(TorchDispatchMode):
+    """Fails where the host asks for a value: on a GPU it would wait for it."""
+
+    def __call__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        def watched(skipped: torch.Tensor) -> torch.Tensor:
+            with self:
+                return function(skipped)
+
+        return watched
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def step(engine: Engine, number: int) -> list[float]:
+    """Cross-entropy, correct, norm, skipped."""
+    batches = varying.global_batches(number, dist.get_world_size())[dist.get_rank()]
+    predictions = engine.total([sum(batch.n_predictions for batch in batches)])
+    feed = DeviceFeed(engine.device)
+    return engine.step([feed(batch) for batch in batches], predictions[0], varying.LR).tolist()
+
+
+def same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], what: str) -> None:
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert np.array_equal(found[name], value), f"{what}: {name} has changed"
+
+
+def weights(engine: Engine) -> dict[str, np.ndarray]:
+    tensors = own_weights(engine._engine)
+    return {str(number): tensor.float().numpy().copy() for number, tensor in enumerate(tensors)}
+
+
+def check(precision: str, zero: str) -> None:
+    what = f"{precision}, ZeRO {zero}"
+    settings = varying.config(precision, zero)
+    plain = Engine(settings, model())
+    if zero in ("0", "1", "2"):
+        plain._optimize = NoQuestions()(plain._optimize)  # type: ignore[method-assign]
+    for number in (0, 1):
+        assert step(plain, number)[3] == 0
+    wanted = record(plain)
+    optimizer = weakref.ref(plain._engine.optimizer)
+    plain.release()
+    assert optimizer() is None or zero not in ("1", "2"), f"{what}: a rollback would hold both"
+
+    engine = Engine(settings, model())
+    before = weights(engine)
+    random = torch.get_rng_state()
+    batch = varying.global_batches(3, dist.get_world_size())[dist.get_rank()][0]
+    engine.rehearse(DeviceFeed(engine.device)(batch))
+    same(weights(engine), before, f"{what}, trial step")
+    assert torch.equal(torch.get_rng_state(), random)
+    assert engine._engine.global_steps == engine._engine.skipped_steps == 0
+    assert step(engine, 0)[3] == 0
+    before = record(engine)
+    for rank in (0, 1):
+        faulty("nan_gradient", rank).before_step(1, engine.module)
+        loss, _, norm, skipped = step(engine, 1)  # in which three micro-batches are added up
+        assert skipped == 1, what
+        assert math.isfinite(loss)
+        assert not math.isfinite(norm), f"{what}: {norm}"
+        same(record(engine), before, f"{what}, NaN on rank {rank}")
+    assert step(engine, 1)[3] == 0
+    same(record(engine), wanted, f"{what}, after skipped steps")
+    assert engine.weights_finite()
+    check_bits(engine, what)
+    engine.release()
+
+
+def check_bits(engine: Engine, what: str) -> None:
+    """A flipped bit is seen by both ranks, and so is a weight that is not finite."""
+    step(engine, 2)  # which gathers what ZeRO 3 holds on every rank
+    assert engine.replicas()
+    check_replicas(engine.replicas(), HOSTS, 2, engine.device)
+    faulty("flip_bit", 1).after_step(1, engine.module)
+    with pytest.raises(UserError, match=r"rank 0 \(on here\), rank 1 \(on there\) differ from each other, first in"):
+        check_replicas(engine.replicas(), HOSTS, 2, engine.device)
+    if dist.get_rank() == 1:
+        parameter = next(engine.module.parameters())
+        getattr(parameter, "ds_tensor", parameter).data.view(-1)[-1] = math.inf
+    assert not engine.weights_finite(), what
+
+
+if __name__ == "__main__":
+    init_distributed()
+    torch.set_num_threads(1)
+    for precision, zero in varying.RUNS:
+        check(precision, zero)
+    leave(0)

@@ -1,0 +1,340 @@
+"""Masks are as random as they say: rates, fates, random ids, spans, mixes, and independence, on large samples.
+
+Seeds are fixed, so results repeat; what fails was as likely as 1e-6 if the code were right (tests/support/chance.py).
+Trials are rows, which are independent, or what is drawn independently within them.
+"""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from pretrain.masking.masked_tokens import MaskedTokens
+from pretrain.masking.rows import IGNORED, Masked, Rows
+from pretrain.masking.selection import count
+from pretrain.masking.units import NGrams, Spans, Tokens
+from pretrain.masking.vocabulary import Vocabulary
+from tests.support.chance import check_distribution, check_means, check_shares
+from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, selected, some, words
+from tests.support.masks import rows_of, token_masking
+
+LAYOUTS = {
+    "unequal": f"[{words(8, 1, 1, 8, 2, 1, 5, 1, 1, 1)}]",
+    "documents": f"[{words(1, 8)}][{words(8)}][{words(1)}][{words(2, 1)}]...",
+    "specials": f"[{words(3, 1, 6)}?aaa{words(1, 1)}#{words(4)}!aa*]",
+    "short": f"[{words(8, 2)}]",
+    "cut": f"[{words(20, 1, 3)}]",
+}
+KEPT, MASK, RANDOM = 0, 1, 2
+
+
+def masking(strategy: str, rate: float = 0.15, **options) -> MaskedTokens:
+    return token_masking(VOCABULARY, rate, strategies=STRATEGIES[strategy], **options)
+
+
+def fates_of(found: Masked, before: np.ndarray) -> np.ndarray:
+    """Of each slot [R, S] what is seen in it: KEPT, MASK or RANDOM."""
+    seen = found.tokens.reshape(before.shape)
+    return np.select([seen == before, seen == VOCABULARY.mask], [KEPT, MASK], RANDOM)
+
+
+def begins_of(mask: MaskedTokens, rows: Rows) -> np.ndarray:
+    """Where units begin: bool [R, S]."""
+    ordinary = mask.vocabulary.is_ordinary[rows.tokens]
+    found = mask.units(rows, ordinary)
+    return ordinary if found is None else found.begins
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_token_has_the_chance_k_of_n(strategy, layout):
+    """Whatever its unit's length, at the ends of documents, beside specials, where k is less than a unit."""
+    rows = drawn(LAYOUTS[layout], 8000)
+    ordinary = VOCABULARY.is_ordinary[rows.tokens[0]]
+    n = int(ordinary.sum())
+    for rate in (0.1, 0.4, 0.85):
+        hit = selected(masking(strategy, rate)(rows, rate), len(rows.tokens))
+        k = int(count(rate, n))
+        check_shares(hit.sum(axis=0)[ordinary], len(hit), k / n)
+        if strategy == "token":
+            assert (hit.sum(axis=1) == k).all()
+        else:
+            check_means(hit.sum(axis=1), k)
+
+
+@pytest.mark.parametrize("strategy", ["whole_word", "span", "ngram"])
+def test_units_of_every_length_have_the_same_chance(strategy):
+    """Of random words: of the units of each length, as many are selected as of the others."""
+    rng = np.random.default_rng(3)
+    tokens = np.full((12_000, 64), 10)
+    tokens[:, 0], tokens[:, -1] = VOCABULARY.cls, VOCABULARY.sep
+    rows = rows_of(tokens, word_starts=rng.random(tokens.shape) < 0.4)
+    mask = masking(strategy, 0.2)
+    hit, begins, k = selected(mask(rows, 0.2), len(tokens)), begins_of(mask, rows), int(count(0.2, 62))
+    starts = np.flatnonzero(begins | (tokens != 10))
+    lengths = np.zeros(tokens.size, dtype=int)
+    lengths[starts] = np.diff(starts, append=tokens.size)
+    lengths = np.where(begins, lengths.reshape(tokens.shape), 0)
+    kinds = [length for length in range(1, lengths.max() + 1) if (lengths == length).sum() > 1000]
+    assert len(kinds) >= 8
+    excess = [((lengths == length) * (hit - k / 62)).sum(axis=1) for length in kinds]
+    check_means(np.stack(excess, axis=1), 0)
+
+
+def test_every_pair_of_tokens_is_as_likely_as_any():
+    rows = drawn(f"[{words(*[1] * 24)}]", 60_000)
+    hit = selected(masking("token", 0.25)(rows, 0.25), 60_000)[:, 1:-1].astype(np.float32)
+    pairs = hit.T @ hit
+    check_shares(pairs[np.triu_indices(24, 1)], 60_000, 6 * 5 / (24 * 23))
+
+
+def test_every_pair_of_units_is_as_likely_as_any():
+    """Of 12 words of 2 tokens, k = 5 tokens: two words or three, as the circle turns; neighbours as well as others."""
+    rows = drawn(f"[{words(*[2] * 12)}]", 60_000)
+    hit = selected(masking("whole_word", 0.2)(rows, 0.2), 60_000)[:, 1:-1:2].astype(np.float32)
+    check_shares((hit.sum(axis=1) == 3).sum(), 60_000, 1 / 2)
+    pairs = hit.T @ hit
+    check_shares(pairs[np.triu_indices(12, 1)], 60_000, (2 * 1 + 3 * 2) / 2 / (12 * 11))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("per", ["unit", "word", "token"])
+def test_shares_of_fates_and_what_shares_them(strategy, per):
+    """Tokens that share a fate have the same; those that do not are independent of each other."""
+    rows = drawn(f"[{words(3, 1, 2, 1, 4, 1, 1, 2, 1, 3, 1, 1, 1, 2, 5, 1)}]", 12_000, id=10)
+    mask = masking(strategy, 0.3, per=per)
+    found = mask(rows, 0.3)
+    hit, fates = selected(found, 12_000), fates_of(found, rows.tokens)
+    begins = begins_of(mask, rows)
+    heads = {"unit": begins, "word": begins | (rows.marks > 0), "token": np.ones_like(hit)}[per]
+    counts = np.bincount(fates[hit & heads], minlength=3)
+    for fate, share in ((KEPT, 0.1), (MASK, 0.8), (RANDOM, 0.1)):
+        check_shares(counts[fate], counts.sum(), share)
+    both = hit[:, :-1] & hit[:, 1:]  # a token and the next
+    one, other = fates[:, :-1][both], fates[:, 1:][both]
+    shared = ~heads[:, 1:][both]
+    assert (one[shared] == other[shared]).all()
+    assert shared.any() == (per != "token" and strategy != "token")
+    for (fate, share), (next_fate, next_share) in product(((MASK, 0.8), (RANDOM, 0.1), (KEPT, 0.1)), repeat=2):
+        hits = ((one == fate) & (other == next_fate))[~shared].sum()
+        # Each pair overlaps two others; every other one of them overlaps none (Janson, 2004).
+        check_shares(hits / 2, (~shared).sum() / 2, share * next_share)
+
+
+@pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
+def test_fates_do_not_depend_on_the_place_or_on_what_else_is_selected(strategy):
+    rows = drawn(f"[{words(3, 1, 2, 1, 4, 1, 1, 2, 1, 3)}]", 40_000, id=10)
+    found = masking(strategy, 0.3)(rows, 0.3)
+    hit = selected(found, 40_000)[:, 1:-1].astype(np.float32)
+    masked = hit * (fates_of(found, rows.tokens) == MASK)[:, 1:-1]
+    together, with_fate = hit.T @ hit, masked.T @ hit
+    often = together > 500
+    assert often.any(axis=1).all()
+    check_shares(with_fate[often], together[often], 0.8)
+    position = np.cumsum(hit, axis=1) * hit  # first, second, ... prediction of its row
+    for number in range(1, 6):
+        here = position == number
+        check_shares((masked * here).sum(), here.sum(), 0.8)
+
+
+@pytest.mark.parametrize("mask, random, only", [(1.0, 0.0, MASK), (0.0, 1.0, RANDOM), (0.0, 0.0, KEPT)])
+def test_shares_of_all_or_nothing(mask, random, only):
+    rows = drawn(LAYOUTS["documents"], 2000)
+    for strategy, per in product(STRATEGIES, ("unit", "word", "token")):
+        found = masking(strategy, 0.3, mask=mask, random=random, per=per)(rows, 0.3)
+        assert (fates_of(found, rows.tokens)[selected(found, 2000)] == only).all()
+
+
+@pytest.mark.parametrize("strategy", ["token", "whole_word"])
+def test_random_ids_are_uniform_over_other_ordinary_ids(strategy):
+    """For every original: no special token (an added one neither), not the original, all others as often."""
+    rows = drawn(f"[{words(3, 1, 2, 1, 4, 1)}]" * 4, 4000)
+    found = masking(strategy, 0.9, mask=0, random=1)(rows, 0.9)
+    used = found.labels != IGNORED
+    originals, seen = found.labels[used], found.tokens[found.positions[used]]
+    counts = np.zeros((50, 50))
+    np.add.at(counts, (originals, seen), 1)
+    ids = VOCABULARY.ordinary_ids
+    assert {48} <= set(ids.tolist())
+    assert not {0, 1, 2, 3, 4, 30, 49} & set(ids.tolist())
+    others = counts[np.ix_(ids, ids)]
+    assert others.sum() == counts.sum(), "a special token"
+    assert np.trace(others) == 0, "the original"
+    check_distribution(others[~np.eye(len(ids), dtype=bool)])
+
+
+def test_random_ids_are_drawn_for_each_token_by_itself():
+    """Of the two tokens of a word, which share their fate."""
+    rows = drawn(f"[{words(2, 2, 2, 2, 2, 2, 2, 2)}]" * 3, 6000, id=10)
+    found = masking("whole_word", 0.5, mask=0, random=1)(rows, 0.5)
+    hit, seen = selected(found, 6000), found.tokens.reshape(6000, -1)
+    first = hit & (rows.marks > 0)
+    others = VOCABULARY.ordinary_ids[VOCABULARY.ordinary_ids != 10]
+    one = np.searchsorted(others, seen[first])
+    other = np.searchsorted(others, seen[np.roll(first, 1, axis=1)])
+    counts = np.zeros((len(others), len(others)))
+    np.add.at(counts, (one, other), 1)
+    check_distribution(counts)
+
+
+def test_random_ids_come_from_the_vocabulary_and_not_from_the_batch():
+    rows = drawn(f"[{words(*[1] * 30)}]", 500, id=5)
+    found = masking("token", 0.5, mask=0, random=1)(rows, 0.5)
+    seen = set(found.tokens[found.positions[found.labels != IGNORED]].tolist())
+    assert seen == set(VOCABULARY.ordinary_ids.tolist()) - {5}
+
+
+def test_token_zero_is_like_any_other_where_it_is_ordinary():
+    vocabulary = Vocabulary(size=20, pad=19, cls=18, sep=17, mask=16, special_ids=frozenset({16, 17, 18, 19}))
+    tokens = np.random.default_rng(0).integers(0, 16, (4000, 34))
+    tokens[:, 0], tokens[:, -1] = 18, 17
+    found = token_masking(vocabulary, 0.5, mask=0, random=1)(rows_of(tokens), 0.5)
+    used = found.labels != IGNORED
+    zeros = (tokens == 0).sum(axis=1)
+    predicted = (found.labels.reshape(4000, -1) == 0).sum(axis=1)
+    check_means(predicted - zeros / 2, 0)
+    seen = found.tokens[found.positions[used]][found.labels[used] != 0]
+    check_shares((seen == 0).sum(), len(seen), 1 / 15)
+
+
+def span_shares(p: float = 0.2, most: int = 10) -> np.ndarray:
+    shares = (1 - p) ** np.arange(most)
+    return shares / shares.sum()
+
+
+@pytest.mark.parametrize("documents", [1, 2])
+def test_lengths_of_spans_are_geometric_cut_off(documents):
+    """Of those that begin early enough in their document to end within it; of the selected ones too."""
+    n_words, n_rows = 50, 4000
+    rows = drawn(f"[{words(*[1] * n_words)}]" * documents, n_rows)
+    mask = masking("span", 0.3)
+    begins = begins_of(mask, rows)
+    hit = selected(mask(rows, 0.3), n_rows) & begins
+    wanted, shares = np.zeros((2, 11)), span_shares()
+    assert abs((shares * np.arange(1, 11)).sum() - 3.797) < 0.001
+    excess = []
+    for document in range(documents):
+        first = document * (n_words + 2) + 1
+        row, word = np.nonzero(begins[:, first : first + n_words])
+        length = np.diff(row * n_words + word, append=n_rows * n_words)
+        early = word <= n_words - 10
+        row, word, length = row[early], word[early], length[early]
+        chosen = hit[row, first + word]
+        for kind, which in enumerate((np.ones_like(chosen), chosen)):
+            wanted[kind] += np.bincount(length[which], minlength=11)
+        per_row = np.zeros((n_rows, 10))
+        np.add.at(per_row, row[chosen], (length[chosen, None] == np.arange(1, 11)) - shares)
+        excess.append(per_row)
+        first_length = length[word == 0]
+        assert len(first_length) == n_rows, "a document begins a span"
+        check_distribution(np.bincount(first_length, minlength=11)[1:], shares)
+    assert (wanted[:, 0] == 0).all()
+    check_distribution(wanted[0, 1:], shares)
+    check_means(sum(excess), 0)
+    if documents == 2:  # and the spans of one document do not tell those of the other
+        one, other = (begins[:, first : first + n_words].sum(axis=1) for first in (1, n_words + 3))
+        check_means((one - one.mean()) * (other - other.mean()), 0)
+
+
+def test_spans_that_follow_each_other_are_independent():
+    rows = drawn(f"[{words(*[1] * 60)}]", 6000)
+    begins = begins_of(masking("span"), rows)[:, 1:-1]
+    first = 1 + np.argmax(begins[:, 1:], axis=1)
+    after = np.take_along_axis(np.cumsum(begins, axis=1), first[:, None], axis=1)
+    second = np.argmax(np.cumsum(begins, axis=1) > after, axis=1) - first
+    counts = np.zeros((11, 11))
+    np.add.at(counts, (first, second), 1)
+    shares = np.outer(span_shares(), span_shares())
+    enough = shares[:6, :6]
+    rest = 1 - enough.sum()
+    inner = counts[1:7, 1:7]
+    check_distribution([*inner.reshape(-1), counts.sum() - inner.sum()], [*enough.reshape(-1), rest])
+
+
+@pytest.mark.parametrize("p, most", [(0.5, 4), (0.05, 3)])
+def test_lengths_of_spans_are_configurable(p, most):
+    rows = drawn(f"[{words(*[1] * 20)}]", 6000)
+    begins = begins_of(token_masking(VOCABULARY, strategies=[(Spans(p, most), 1)]), rows)[:, 1:]
+    assert begins[:, 0].all()
+    first = 1 + np.argmax(begins[:, 1:], axis=1)
+    check_distribution(np.bincount(first, minlength=most + 1)[1:], span_shares(p, most))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_the_phase_of_ngrams_is_uniform(n):
+    rows = drawn(f"[{words(*[1] * 20)}]", 6000)
+    begins = begins_of(token_masking(VOCABULARY, strategies=[(NGrams(n), 1)]), rows)[:, 1:]
+    first = 1 + np.argmax(begins[:, 1:], axis=1)
+    check_distribution(np.bincount(first, minlength=n + 1)[1:])
+
+
+@pytest.mark.parametrize("weights", [(1, 3), (1, 1, 2), (0.5, 0.001, 0.2)])
+def test_rows_of_a_mix_are_shared_by_weight(weights):
+    """Which strategy a row has shows in its units; the draw of one row tells nothing of that of the next."""
+    strategies = [Tokens(), NGrams(4), NGrams(7)][: len(weights)]
+    lengths = [1, 4, 7][: len(weights)]
+    rows = drawn(f"[{words(*[1] * 30)}]", 40_000)
+    begins = begins_of(token_masking(VOCABULARY, strategies=list(zip(strategies, weights, strict=True))), rows)[:, 9:]
+    first = np.argmax(begins, axis=1)
+    found = 1 + np.argmax(begins[np.arange(40_000)[:, None], first[:, None] + np.arange(1, 10)], axis=1)
+    assert set(np.unique(found)) == set(lengths)
+    counts, shares = np.bincount(found, minlength=8)[lengths], np.array(weights) / sum(weights)
+    check_shares(counts, 40_000, shares)
+    check_shares(((found[::2] == 1) & (found[1::2] == 1)).sum(), 20_000, shares[0] ** 2)
+
+
+def test_tokens_of_every_strategy_of_a_mix_have_the_same_chance():
+    """A row's strategy does not change how many tokens are predicted in it."""
+    rows = drawn(f"[{words(*[1] * 30)}]", 20_000)
+    mask = token_masking(VOCABULARY, 0.3, strategies=[(Tokens(), 1), (NGrams(7), 1)])
+    by_token = begins_of(mask, rows)[:, 1:-1].all(axis=1)
+    hit = selected(mask(rows, 0.3), 20_000).sum(axis=1)
+    assert (hit[by_token] == 9).all()
+    check_means(hit[~by_token], 9)
+
+
+SAME = drawn(f"[{words(3, 1, 2, 1, 4, 1, 1, 2, 1, 3)}][{words(1, 1, 2, 1, 5, 1)}]", 3000, id=10)
+OTHERS = {
+    "epoch": lambda mask, options: (mask, elsewhere(SAME, epoch=1)),
+    "source": lambda mask, options: (mask, elsewhere(SAME, epoch=1 << 16)),
+    "window": lambda mask, options: (mask, elsewhere(SAME, window=1)),
+    "row": lambda mask, options: (mask, elsewhere(SAME, row=3000)),
+    "next row": lambda mask, options: (mask, elsewhere(SAME, row=1)),
+    "seed": lambda mask, options: (masking(**options | {"seed": 1}), SAME),
+    "purpose": lambda mask, options: (masking(**options | {"purpose": "valid"}), SAME),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_masks_of_a_row_are_independent(strategy, other):
+    """In other epochs, sources, windows and rows, under other seeds and purposes: selection, fates, random ids, units.
+
+    Processes differ in their rows alone (tests/pretrain/masking/test_masking_stream.py).
+    """
+    options = {"strategy": strategy, "rate": 0.3, "mask": 0.5, "random": 0.3}
+    mask = masking(**options)
+    pair = [(mask, SAME), OTHERS[other](mask, options)]
+    apart = slice(None, None, 2) if other == "next row" else slice(None)  # or rows would be in two pairs
+    pair = [(mask, some(rows, apart)) for mask, rows in pair]
+    found = [mask(rows, 0.3) for mask, rows in pair]
+    n_rows = len(pair[0][1].tokens)
+    hits = [selected(masked, n_rows) for masked in found]
+    n, k = 30, int(count(0.3, 30))
+    assert VOCABULARY.is_ordinary[SAME.tokens[0]].sum() == n
+    both = hits[0] & hits[1]
+    check_means(both.sum(axis=1), k * k / n)
+    begins = [begins_of(mask, rows) for mask, rows in pair]
+    if strategy in ("span", "ngram"):
+        heads = [b[:, 2:25] & SAME.marks[:n_rows, 2:25].astype(bool) for b in begins]
+        means = [head.mean(axis=0) for head in heads]
+        check_means(((heads[0] - means[0]) * (heads[1] - means[1])).sum(axis=1), 0)
+    # One prediction a row: rows are independent.
+    some_row = both.any(axis=1)
+    slot = np.argmax(both * np.random.default_rng(1).random(both.shape), axis=1)
+    fates = [fates_of(m, r.tokens)[np.arange(n_rows), slot][some_row] for m, (_, r) in zip(found, pair, strict=True)]
+    for (one, share), (two, other_share) in product(((MASK, 0.5), (RANDOM, 0.3), (KEPT, 0.2)), repeat=2):
+        check_shares(((fates[0] == one) & (fates[1] == two)).sum(), some_row.sum(), share * other_share)
+    seen = [m.tokens.reshape(n_rows, -1)[np.arange(n_rows), slot][some_row] for m in found]
+    random = (fates[0] == RANDOM) & (fates[1] == RANDOM)
+    check_shares((seen[0] == seen[1])[random].sum(), random.sum(), 1 / (len(VOCABULARY.ordinary_ids) - 1))

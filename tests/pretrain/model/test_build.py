@@ -1,0 +1,38 @@
+"""What a configuration says of a native encoder is what is built."""
+
+import pytest
+
+from pretrain.config import Config
+from pretrain.model.build import build, choose_ways
+from pretrain.model.encoder import Encoder
+from pretrain.model.model_description import describe, in_full
+from tests.support.datasets import tokenizer_info
+
+LEAST = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 1}}
+
+
+def test_settings_of_a_form_reach_the_model():
+    modern = {"arch": "modernbert", "size": "tiny", "global_rope_theta": 5e4, "local_rope_theta": 3e3}
+    found = describe(Config(**LEAST, model=modern | {"local_attention": 64}), tokenizer_info(100))
+    assert (found["rope_theta"], found["local_rope_theta"], found["window"]) == (5e4, 3e3, 64)
+    assert not found["scaled_init"]
+    assert describe(Config(**LEAST, model={"scaled_init": True}), tokenizer_info(100))["scaled_init"]
+
+
+def test_a_shape_that_an_earlier_version_recorded_is_filled_up():
+    now = describe(Config(**LEAST), tokenizer_info(100))
+    assert in_full({name: value for name, value in now.items() if name != "scaled_init"}) == now
+    assert in_full({"arch": "auto", "config": {}}) == {"arch": "auto", "config": {}}
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_the_ways_that_a_configuration_chooses(on, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(Encoder, "checkpoint_layers", lambda model: chosen.append("checkpointed"))
+    monkeypatch.setattr(Encoder, "compile_graph", lambda model, shapes: chosen.append(f"compiled for {shapes}"))
+    train = {"steps": 9, "activation_checkpointing": on, "compile": on}
+    config = Config(
+        **LEAST | {"train": train, "curriculum": [{"after_step": 3, "seq_len": 256}]}, model={"size": "tiny"}
+    )
+    choose_ways(build(describe(config, tokenizer_info(100)), seed=0), config)
+    assert chosen == (["checkpointed", "compiled for 2"] if on else [])

@@ -1,0 +1,177 @@
+"""Cloze repair: what is masked and predicted, from which data, and that no choice among targets is biased."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.errors import UserError
+from pretrain.config import Config
+from pretrain.data.phases import stages_of
+from pretrain.data.training_sources import check_run, held_out_loader, open_sources, training_loader
+from pretrain.masking.rows import IGNORED, TARGET, WORD_START, Rows
+from pretrain.masking.vocabulary import Vocabulary
+from pretrain.objectives.choose_objective import objective_of
+from pretrain.objectives.repair import Repair
+from tests.support.datasets import make_dataset
+
+VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
+
+
+def rows_of(n_rows: int, seq_len: int, share: float, seed: int = 0) -> Rows:
+    """Rows of ordinary ids and [UNK], a share of them targets; other bits of marks are set at random."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.choice([1, *range(5, 50)], size=(n_rows, seq_len))
+    marks = (rng.random(tokens.shape) < share) * TARGET | (rng.random(tokens.shape) < 0.5) * WORD_START
+    tokens[:, 0], tokens[:, -2], tokens[:, -1] = 2, 3, 0
+    marks[:, [0, -2, -1]] = 0
+    places = np.zeros((n_rows, 3), dtype=np.int64)
+    places[:, 2] = np.arange(n_rows)
+    return Rows(tokens, places, marks.astype(np.uint8))
+
+
+@given(
+    n_rows=st.integers(1, 6),
+    seq_len=st.integers(10, 70),
+    rate=st.sampled_from([0.05, 0.15, 0.5, 0.9]),
+    share=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
+    seed=st.integers(0, 2**32),
+)
+def test_targets_are_masked_and_nothing_else_is(n_rows, seq_len, rate, share, seed):
+    rows = rows_of(n_rows, seq_len, share, seed)
+    repair = Repair(VOCABULARY, rate, seed, "train")
+    slots = max(1, round(rate * (seq_len - 2)))
+    assert abs(repair.slots(seq_len) - slots) <= (rate * (seq_len - 2) % 1 == 0.5)
+    found = repair(rows, rate)
+    targets, flat = (rows.marks & TARGET != 0).reshape(-1), rows.tokens.reshape(-1)
+    assert (found.tokens == np.where(targets, VOCABULARY.mask, flat)).all()
+    labels = found.labels.reshape(n_rows, repair.slots(seq_len))
+    places = found.positions.reshape(labels.shape)
+    used = labels != IGNORED
+    wanted = (targets & (flat != 1)).reshape(n_rows, seq_len).sum(axis=1)
+    assert used.sum(axis=1).tolist() == np.minimum(wanted, repair.slots(seq_len)).tolist()
+    assert (np.diff(used.astype(int), axis=1) <= 0).all(), "unused places come last"
+    assert (places // seq_len == np.arange(n_rows)[:, None]).all()
+    assert targets[places[used]].all()
+    assert (labels[used] == flat[places[used]]).all()
+    assert len(set(places[used].tolist())) == used.sum(), "a place was chosen twice"
+    assert (np.diff(places, axis=1)[used[:, 1:]] > 0).all()
+
+
+def test_more_targets_than_places_are_chosen_from_without_bias():
+    """Each of 12 targets in 6 places, each pair of them as often as any: chi-square, far in its tail."""
+    seq_len, n_rows, rate = 42, 40_000, 0.15
+    tokens = np.full((n_rows, seq_len), 10)
+    marks = np.zeros(tokens.shape, dtype=np.uint8)
+    columns = np.array([1, 2, 3, 7, 8, 9, 20, 25, 26, 30, 39, 40])
+    marks[:, columns] = TARGET
+    places = np.zeros((n_rows, 3), dtype=np.int64)
+    places[:, 2] = np.arange(n_rows)
+    repair = Repair(VOCABULARY, rate, 3, "train")
+    found = repair(Rows(tokens, places, marks), rate)
+    assert repair.slots(seq_len) == 6
+    chosen = np.zeros(tokens.shape, dtype=np.int64)
+    chosen.reshape(-1)[found.positions] = 1
+    assert (chosen.sum(axis=1) == 6).all()
+    assert (found.tokens == VOCABULARY.mask).reshape(tokens.shape)[:, columns].all(), "all are masked"
+    chosen = chosen[:, columns]
+    pairs = (chosen.T @ chosen)[np.triu_indices(12, 1)]
+    expected = n_rows * (6 * 5) / (12 * 11)
+    assert ((pairs - expected) ** 2 / expected).sum() < 130  # 66 pairs
+    deviation = np.abs(chosen.mean(axis=0) - 0.5) * np.sqrt(n_rows) / 0.5
+    assert deviation.max() < 4.5
+
+
+def test_choices_depend_on_row_epoch_seed_and_purpose_alone():
+    rows = rows_of(6, 64, 1.0)
+    repair = Repair(VOCABULARY, 0.15, 1, "train")
+    first = repair(rows, 0.15)
+    part = Rows(rows.tokens[2:], rows.places[2:], rows.marks[2:])
+    slots = repair.slots(64)
+    assert (repair(part, 0.15).labels == first.labels[2 * slots :]).all()
+    other_epoch = Rows(rows.tokens, rows.places + [[1, 0, 0]], rows.marks)
+    for other in (
+        repair(other_epoch, 0.15),
+        Repair(VOCABULARY, 0.15, 2, "train")(rows, 0.15),
+        Repair(VOCABULARY, 0.15, 1, "valid")(rows, 0.15),
+    ):
+        assert (other.positions != first.positions).any()
+        assert (other.tokens == first.tokens).all()
+
+
+def test_a_lower_rate_leaves_places_unused():
+    rows = rows_of(4, 64, 1.0)
+    found = Repair(VOCABULARY, 0.5, 1, "train")(rows, 0.25)
+    labels = found.labels.reshape(4, -1)
+    assert labels.shape[1] == 31
+    assert ((labels != IGNORED).sum(axis=1) == 16).all()
+
+
+# From a configuration and data sets
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 200, size=n) for n in rng.integers(3, 90, size=120)]
+    targets = [document % 7 == 0 for document in documents]
+    words = [rng.random(len(document)) < 0.6 for document in documents]
+    make_dataset(tmp_path / "pairs", documents, 200, 2000, word_starts=words, targets=targets)
+    make_dataset(tmp_path / "text", documents, 200, 2000)
+    return tmp_path
+
+
+def config_of(folder: Path, train: str = "pairs", valid: str = "pairs", settings: dict | None = None, **more) -> Config:
+    values = {
+        "run": {"dir": "runs/x"},
+        "data": {"train": str(folder / train), "valid": str(folder / valid), "seq_len": 32} | (settings or {}),
+        "objective": "repair",
+        "train": {"steps": 5, "global_batch_size": 16},
+    }
+    return Config.model_validate(values | more)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"packing": "concat"}, {"shuffled_ngrams": 2}, {"packing": "none", "window_blocks": 1}]
+)
+def test_targets_reach_their_tokens(data, settings):
+    """Whatever packing, cutting, shuffling and reordering do: here a target is known by its id."""
+    config = config_of(data, settings=settings)
+    sources, stages = open_sources(config.data), stages_of(config, 1)
+    loaders = [training_loader(config, sources, stages, 0), held_out_loader(config, sources.datasets[0], stages, 0)]
+    batches = [*loaders[0].step(0, loaders[0].mixture.start()).batches, *loaders[1].held_out(1, 64)]
+    assert len(batches) > 2
+    for batch in batches:
+        labels = batch.labels[batch.labels != IGNORED]
+        assert len(labels) == batch.n_predictions > 0
+        assert (labels % 7 == 0).all()
+        ordinary = batch.tokens[batch.tokens > 4]
+        assert (ordinary % 7 != 0).all(), "no right word is seen"
+        assert (batch.tokens == 4).sum() >= len(labels)
+    for loader in loaders:
+        loader.close()
+
+
+def test_data_without_targets_is_refused(data):
+    config = config_of(data, train="text")
+    with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
+        training_loader(config, open_sources(config.data), stages_of(config, 1), 0)
+    with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
+        check_run(config, 1)
+    held_out = config_of(data, valid="text")
+    with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
+        check_run(held_out, 1)
+    check_run(config_of(data), 1)
+
+
+def test_settings_that_repair_does_not_read_are_refused(data):
+    for masking in ({"strategy": "span"}, {"replacement": {"mask": 0.5}}):
+        name = next(iter(masking))
+        with pytest.raises(ValueError, match=rf"masking\.{name} is not read by objective repair"):
+            config_of(data, masking=masking)
+    again = Config.model_validate(config_of(data).model_dump(mode="json"))
+    assert isinstance(objective_of(again, VOCABULARY, 0, "train"), Repair)
+    mlm = config_of(data, objective="mlm")
+    assert not isinstance(objective_of(mlm, VOCABULARY, 0, "train"), Repair)

@@ -1,0 +1,96 @@
+"""One rank: bytes of weights, gradients and optimizer state under every ZeRO stage, and those that planning expects.
+
+`python -m tests.pretrain.planning.memory_worker`: fails where they differ.
+"""
+
+import gc
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from data_prep.processes import leave
+from pretrain.config import Config
+from pretrain.data.feed import DeviceFeed
+from pretrain.engine.engine import Engine, init_distributed
+from pretrain.model.activation_memory import parameter_sizes
+from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import EncoderShape
+from pretrain.planning.training_memory import Item, states
+from tests.pretrain.engine.varying_worker import global_batches
+
+# Odd sizes, so that what fills partitions up is seen, and parameters on either side of stage 3's threshold.
+SHAPE = EncoderShape(vocab_size=101, layers=1, hidden=330, heads=3, intermediate=333, max_positions=33, pad_id=0)
+CASES = [("fp32", str(stage), "adamw") for stage in range(4)] + [("bf16", str(stage), "adamw") for stage in (1, 2, 3)]
+CASES += [("bf16", f"{stage}-cpu", "adamw") for stage in (1, 2, 3)] + [("bf16", "3-cpu-all", "adamw")]
+CASES += [("bf16", "1", "muon"), ("fp32", "0", "muon"), ("bf16", "2", "ema")]
+
+
+def config(precision: str, zero: str, optimizer: str) -> Config:
+    stage, *offload = zero.split("-")
+    optim: dict[str, Any] = {"ema": 0.9} if optimizer == "ema" else {"name": optimizer}
+    return Config.model_validate(
+        {
+            "run": {"dir": "unused"},
+            "data": {"train": "unused"},
+            "optim": optim,
+            "train": {"steps": 1, "precision": precision},
+            "zero": {
+                "stage": int(stage),
+                "offload": "cpu" if offload else "none",
+                "offload_parameters": "all" in offload,
+            },
+            "checkpoint": {"asynchronous": False},
+        }
+    )
+
+
+def living() -> dict[int, torch.UntypedStorage]:
+    """The storages of all tensors that Python knows, by address; a tensor on "meta" has none."""
+    gc.collect()
+    tensors = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
+    storages = [tensor.untyped_storage() for tensor in tensors if tensor.device.type == "cpu"]
+    return {storage.data_ptr(): storage for storage in storages}
+
+
+def step(engine: Engine) -> None:
+    batches = global_batches(0, dist.get_world_size())[dist.get_rank()]
+    predictions = engine.total([sum(batch.n_predictions for batch in batches)])
+    feed = DeviceFeed(engine.device)
+    engine.step([feed(batch) for batch in batches], predictions[0], 1e-3)
+
+
+def expected(items: list[Item], zero: str) -> int:
+    """Between two steps; at stage 0 gradients are let go after each."""
+    kept = [item for item in items if item.when == "always" and not (zero == "0" and item.name == "gradients")]
+    return sum(item.device + item.host for item in kept)
+
+
+def check(precision: str, zero: str, optimizer: str) -> None:
+    settings = config(precision, zero, optimizer)
+    before = living()
+    encoder = Encoder(SHAPE)
+    encoder.initialize(0)
+    engine = Engine(settings, encoder)
+    step(engine)
+    found = sum(storage.nbytes() for address, storage in living().items() if address not in before)
+    items = states(settings, parameter_sizes(SHAPE), dist.get_world_size(), "cpu")
+    wanted = expected(items, zero)
+    # Beside them there are a few scalars, and what the process group keeps.
+    assert 0 <= found - wanted < 8192, (
+        f"{precision} {zero} {optimizer}: {found} bytes, by the formula {wanted}: {items}"
+    )
+    state = [value for values in engine._engine.basic_optimizer.state.values() for value in values.values()]
+    of_optimizer = sum(value.numel() * value.element_size() for value in state)
+    planned = next(item for item in items if item.name == "optimizer state")
+    assert of_optimizer == planned.device + planned.host, f"{precision} {zero} {optimizer}: {of_optimizer}, {planned}"
+    engine._engine.destroy()
+
+
+if __name__ == "__main__":
+    init_distributed()
+    torch.set_num_threads(1)
+    for case in CASES:
+        check(*case)
+    dist.barrier()
+    leave(0)

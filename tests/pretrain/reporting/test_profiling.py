@@ -1,0 +1,78 @@
+"""Traces and tables of chosen steps. That a profile changes nothing is tested in tests/system."""
+
+import gzip
+import json
+import time
+
+import pytest
+import torch
+
+from pretrain.config.training import ProfileConfig
+from pretrain.reporting import step_profile
+from pretrain.reporting.step_profile import Profile
+from pretrain.run.phase_marker import Pulse
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def rank(monkeypatch):
+    monkeypatch.setattr(step_profile.dist, "get_rank", lambda: 0)
+
+
+def run(profile, pulse, steps):
+    """Steps of two phases; in which of them somebody listened."""
+    heard = []
+    for step in steps:
+        profile.before(step)
+        for phase in ("data", "forward"):
+            pulse.enter(phase, step)
+            torch.ones(8).sum()
+            time.sleep(0.002)
+        heard += [step] if pulse.listener else []
+        profile.after(step)
+    return heard
+
+
+def test_the_wanted_steps_alone_are_in_the_trace(tmp_path, capfd):
+    pulse = Pulse()
+    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", pulse, CPU, steps_done=0)
+    assert run(profile, pulse, range(1, 7)) == [3, 4]
+    written = (tmp_path / "profile" / "steps-3-4.txt").read_text()
+    assert capfd.readouterr().err == written
+    assert written.startswith("steps 3 to 4 on rank 0\n")
+    calls = {line.split()[0]: line.split()[-1] for line in written.splitlines()[1:] if line.strip()}
+    assert (calls["data"], calls["forward"], calls["aten::sum"]) == ("2", "2", "4")
+    names = [event.get("name") for event in trace(tmp_path / "profile" / "steps-3-4-rank-00000.json.gz")]
+    assert names.count("data") == names.count("forward") == 2
+    assert "aten::sum" in names
+
+
+def trace(path):
+    return json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+
+
+def test_a_run_that_goes_on_within_the_steps_and_stops_there_profiles_those_it_does(tmp_path):
+    pulse = Pulse()
+    profile = Profile(ProfileConfig(steps=(3, 9)), tmp_path / "profile", pulse, CPU, steps_done=4)
+    assert run(profile, pulse, [5, 6]) == [5, 6]
+    profile.close()
+    assert pulse.listener is None
+    assert (tmp_path / "profile" / "steps-5-6.txt").exists()
+
+
+def test_steps_that_are_past_are_said_in_one_line(tmp_path, capsys):
+    pulse = Pulse()
+    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", pulse, CPU, steps_done=4)
+    assert run(profile, pulse, [5, 6]) == []
+    profile.close()
+    assert capsys.readouterr().err == "train.profile: steps 3 to 4 are past, so that nothing is profiled\n"
+    assert not (tmp_path / "profile").exists()
+
+
+def test_a_disk_without_room_costs_the_profile_and_not_the_run(tmp_path, capsys):
+    (tmp_path / "profile").write_text("a file where the folder should be")
+    pulse = Pulse()
+    profile = Profile(ProfileConfig(steps=(1, 1)), tmp_path / "profile", pulse, CPU, steps_done=0)
+    run(profile, pulse, [1])
+    assert capsys.readouterr().err.startswith(f"warning: {tmp_path}/profile was not written: ")

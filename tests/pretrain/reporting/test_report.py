@@ -1,0 +1,309 @@
+"""What the report says of a run: restarts, time, samples, config; and that nothing of a run becomes markup."""
+
+import html
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from launchers.app import app
+from pretrain.reporting.curve_charts import BUCKETS, axes_of, charts_of
+from pretrain.reporting.event_timeline import Start, breaks_of, speeds, time_spent
+from pretrain.reporting.html_page import embedded, page
+from pretrain.reporting.page_data import collect
+from pretrain.reporting.page_tables import config_rows, read_config, stage_rows
+from pretrain.reporting.prediction_table import predictions_of
+from pretrain.run.journal import parse_entry
+from pretrain.run.journal_table import measured_of
+from tests.support.datasets import make_dataset
+from tests.support.report_runs import SECONDS, START, TOKENS, eventful, line, prediction_lines, step_line, write_run
+
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(2)> & {{script}} \u2028 "\x1b[31m'
+
+
+def measured(lines):
+    return measured_of(parse_entry(text) for text in lines)
+
+
+def test_restarts_and_rollbacks_are_told_apart():
+    restart, rollback = breaks_of(measured(eventful()), [])
+    assert (restart.kind, restart.after_step, restart.reached) == ("restart", 10, 20)
+    assert restart.pause == pytest.approx(60)
+    assert restart.repeated == pytest.approx(10 * SECONDS)
+    assert (rollback.kind, rollback.after_step, rollback.reached) == ("rollback", 22, 25)
+    assert rollback.pause == pytest.approx(5)
+    assert rollback.repeated == pytest.approx(3 * SECONDS)
+
+
+def test_each_step_that_was_lost_is_counted_at_the_break_that_lost_it():
+    steps = [*range(1, 11), *range(8, 13), *range(5, 15)]
+    first, second = breaks_of(measured([step_line(step, START + n) for n, step in enumerate(steps)]), [])
+    assert (first.reached, first.after_step, first.repeated) == (10, 7, 3 * SECONDS)
+    assert (second.reached, second.after_step, second.repeated) == (12, 4, (3 + 5) * SECONDS)
+
+
+def test_a_restart_that_lost_no_step_is_known_from_the_starts():
+    lines = [step_line(step, START + 2 * step + (500 if step > 4 else 0)) for step in range(1, 9)]
+    assert breaks_of(measured(lines), [Start(0, START)]) == []
+    (found,) = breaks_of(measured(lines), [Start(0, START), Start(4, START + 508)])
+    assert (found.kind, found.after_step, found.reached, found.repeated) == ("restart", 4, 4, 0)
+    assert found.pause == pytest.approx(500)
+
+
+def test_a_start_is_counted_once_where_the_journal_tells_it_too():
+    assert len(breaks_of(measured(eventful()), [Start(0, START), Start(10, START + 110)])) == 2
+
+
+def test_time_is_shared_out_without_rest():
+    run = measured(eventful())
+    spent = time_spent(run, breaks_of(run, []), [])
+    assert spent == pytest.approx(
+        {
+            "training": 30 * SECONDS * 0.75,
+            "waiting for data": 30 * SECONDS * 0.25,
+            "evaluation": 6,
+            "checkpoints": 3,
+            "steps done again": 13 * SECONDS,
+            "between starts": 65,
+            "before the first step": 0,
+            "elsewhere": 0,
+        }
+    )
+    speed = speeds(run, spent)
+    assert speed["tokens"] == pytest.approx(30 * TOKENS)
+    assert speed["tokens_per_second"] == pytest.approx(TOKENS / SECONDS)
+    assert speed["padding"] == pytest.approx(1 - TOKENS / 1024)
+    assert speed["goodput"] == pytest.approx(60 / (60 + 6 + 3 + 26 + 65))
+
+
+def test_a_clock_that_was_set_back_makes_nothing_negative():
+    lines = [step_line(step, START - 1000 * step) for step in range(1, 9)]
+    assert all(seconds >= 0 for seconds in time_spent(measured(lines), [], []).values())
+
+
+def test_goodput_is_of_all_time_since_the_first_start():
+    run = measured(eventful())
+    starts = [Start(0, START - 40), Start(10, START + 110)]
+    spent = time_spent(run, breaks_of(run, starts), starts)
+    assert (spent["before the first step"], spent["elsewhere"]) == pytest.approx((40, 0))
+    assert speeds(run, spent)["goodput"] == pytest.approx(60 / (60 + 6 + 3 + 26 + 65 + 40))
+    for forgotten in ([Start(10, START - 40)], [Start(0, None)], [Start(0, START + 40)]):  # or a clock set back
+        assert time_spent(run, breaks_of(run, []), forgotten)["before the first step"] == 0
+
+
+def test_axes_count_what_was_done_again_once():
+    axes = axes_of(measured(eventful()))
+    assert axes["step"][-1] == 30
+    assert axes["tokens"][-1] == pytest.approx(30 * TOKENS)
+    assert axes["hours"][-1] == pytest.approx(30 * SECONDS / 3600, rel=1e-4)
+    assert axes["step"][0] == axes["tokens"][0] == axes["hours"][0] == 0
+
+
+def test_long_runs_give_short_curves_with_their_peaks():
+    lines = [
+        step_line(step, START + step, **({"train/grad_norm": 1e4} if step == 3333 else {})) for step in range(1, 5001)
+    ]
+    charts = {chart["title"]: chart["lines"] for chart in charts_of(measured(lines))}
+    norm = charts["Gradient norm"][0]
+    assert len(norm["x"]) <= 2 * BUCKETS + 2
+    assert norm["y"][norm["x"].index(3333)] == 1e4
+    assert charts.keys() == {"Loss", "Learning rate", "Gradient norm", "Real tokens a second", "Waiting for data"}
+
+
+def test_the_page_of_an_eventful_run(tmp_path):
+    found = collect(write_run(tmp_path / "run", eventful()), tmp_path / "page.html")
+    marks = {kind: [mark["step"] for mark in marks] for kind, marks in found["marks"].items()}
+    assert marks == {
+        "restart": [10], "rollback": [22], "skipped": [5], "spike": [25], "checkpoint": [10],
+        "failed save": [], "stage": [],
+    }  # fmt: skip
+    assert found["notices"] == []
+    assert [name for name, *_ in found["headline"]] == [
+        "training loss, average", "held-out loss", "real tokens seen", "real tokens/s", "goodput",
+    ]  # fmt: skip
+
+
+def test_there_is_one_training_loss(tmp_path):
+    found = collect(write_run(tmp_path / "run", eventful()), tmp_path / "page.html")
+    (loss,) = [value for name, value, _ in found["headline"] if name.startswith("training loss")]
+    lines = {line["label"]: line["y"] for line in found["charts"][0]["lines"]}
+    assert lines["training, average"][-1] == pytest.approx(loss, rel=1e-4)
+
+
+def test_the_held_out_loss_stands_beside_the_unigram_entropy(tmp_path):
+    run = write_run(tmp_path / "run", eventful())
+    make_dataset(run / "data" / "valid", [[5, 6] * 8, [7, 8] * 8], 100)
+    found = collect(run, tmp_path / "page.html")
+    names = [name for name, *_ in found["headline"]]
+    place = names.index("unigram entropy of held-out text")
+    assert names[place - 1] == "held-out loss"
+    assert found["headline"][place][1:] == [pytest.approx(math.log(4)), "nats"]
+
+
+def test_a_run_that_is_exported_has_no_next_action(tmp_path):
+    run = write_run(tmp_path / "run", eventful())
+    assert collect(run, tmp_path / "page.html")["status"]["next_action"] == "export"
+    (run / "exports" / "step-00000010").mkdir(parents=True)
+    (run / "exports" / ".logged-model.tmp").mkdir()
+    found = collect(run, tmp_path / "page.html")
+    assert found["status"]["next_action"] == "export", "that is another step"
+    assert [export["name"] for export in found["exports"]] == ["step-00000010"]
+    (run / "exports" / "step-00000030").mkdir()
+    assert collect(run, tmp_path / "page.html")["status"]["next_action"] == "none"
+
+
+class Elements(HTMLParser):
+    """Names of the elements of a page, with their attributes."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: list[tuple[str, dict]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def test_text_of_a_run_cannot_become_markup(tmp_path):
+    run = write_run(tmp_path / "run", eventful(), git_commit=HOSTILE, command=HOSTILE, hosts=[{"host": HOSTILE}])
+    (run / "status.json").write_text(json.dumps({
+        "state": "failed", "step": 1, "total_steps": 2, "reason": HOSTILE, "next_action": HOSTILE, "time": 0.0,
+    }))  # fmt: skip
+    (run / "config.yaml").write_text(json.dumps({"run": {"dir": HOSTILE}, HOSTILE: HOSTILE}))
+    (run / "exports/javascript:alert(1)").mkdir(parents=True)
+    (run / "predictions.jsonl").write_bytes(b"".join(prediction_lines("k", [1, 2])))
+    report = collect(run, run / "report.html") | {"name": HOSTILE}
+    report["predictions"]["passages"][0].append(HOSTILE)
+    report["predictions"]["asked"][0]["label"] = HOSTILE
+    text = page(report)
+    tags = [tag for tag, _ in Elements(text).found]
+    assert tags.count("script") == 2
+    assert "img" not in tags
+    assert "<" not in re.search(r'id="report">(.*?)</script>', text, re.S)[1]
+    assert f"<title>{html.escape(HOSTILE)}" in text
+    assert all(export["link"].startswith("./") for export in report["exports"])
+    assert "\x1b" not in report["status"]["reason"]
+
+
+def test_embedded_json_is_the_same_value():
+    value = {"text": HOSTILE, "list": [1, None, 2.5, "<!--"]}
+    assert json.loads(embedded(value)) == value
+    assert not set("<>&\u2028") & set(embedded(value))
+
+
+def test_the_page_needs_nothing_else(tmp_path):
+    text = page(collect(write_run(tmp_path / "run", eventful()), tmp_path / "page.html"))
+    elements = Elements(text).found
+    assert not [tag for tag, attributes in elements if "src" in attributes or "href" in attributes]
+    (policy,) = [a["content"] for tag, a in elements if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
+    assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest|innerHTML|eval\(", text)
+
+
+@pytest.mark.parametrize("missing", ["journal.jsonl", "config.yaml", "environment.json", "status.json"])
+def test_what_is_missing_is_said(tmp_path, missing):
+    run = write_run(tmp_path / "run", eventful())
+    (run / missing).unlink()
+    found = collect(run, tmp_path / "page.html")
+    said = " ".join([*found["notices"], found["status"]["reason"]])
+    assert ("not recorded any step" if missing == "journal.jsonl" else missing) in said
+
+
+@pytest.mark.parametrize("damaged", ["config.yaml", "environment.json", "status.json", "predictions.jsonl"])
+@pytest.mark.parametrize("content", [b"", b"\xff\x00{", b"[1, 2]", b'{"a": [}', b"null"])
+def test_damaged_files_do_not_end_the_report(tmp_path, damaged, content):
+    run = write_run(tmp_path / "run", eventful())
+    (run / damaged).write_bytes(content)
+    assert page(collect(run, tmp_path / "page.html"))
+
+
+def test_torn_lines_of_the_journal_are_said(tmp_path):
+    run = write_run(tmp_path / "run", [*eventful(), b'{"step": 31, "tim\n', line(30, START, {"eval/loss": 5.0})])
+    assert collect(run, tmp_path / "p.html")["notices"] == [
+        "1 line of journal.jsonl could not be read and is left out."
+    ]
+
+
+def test_a_run_without_steps_is_one_sentence(tmp_path):
+    run = write_run(tmp_path / "run", [])
+    found = collect(run, tmp_path / "page.html")
+    assert found["notices"] == ["This run has not recorded any step yet."]
+    assert (found["charts"], found["spent"], found["headline"], found["predictions"]) == ([], {}, [], None)
+    assert page(found)
+
+
+def test_no_run_folder(tmp_path):
+    with pytest.raises(UserError, match="nothing does not exist"):
+        collect(tmp_path / "nothing", tmp_path / "page.html")
+
+
+def test_losses_that_are_not_finite(tmp_path):
+    lines = [step_line(step, START + step, **{"train/loss": float("nan")}) for step in range(1, 4)]
+    found = collect(write_run(tmp_path / "run", lines), tmp_path / "page.html")
+    assert "Loss" not in [chart["title"] for chart in found["charts"]]
+    assert "NaN" not in page(found)
+
+
+def test_settings_that_differ_from_the_defaults(tmp_path):
+    (tmp_path / "config.yaml").write_text(
+        "run: {dir: x, seed: 7}\ntrain: {steps: 5, precision: bf16}\noptim: {lr: 0.1}\n"
+    )
+    rows = {row["key"]: row for row in config_rows(read_config(tmp_path / "config.yaml"))}
+    assert rows["run.seed"] == {"key": "run.seed", "value": "7", "default": "0", "changed": True}
+    assert rows["train.steps"]["changed"]
+    assert rows["train.steps"]["default"] is None
+    assert not rows["train.precision"]["changed"]
+
+
+def test_stages_inherit_what_they_do_not_set():
+    config = {"data.seq_len": 128, "train.global_batch_size": 8, "train.micro_batch_size": None}
+    assert stage_rows(config) == []
+    first, second = stage_rows(config | {"curriculum": [{"after_step": 5, "seq_len": 512, "global_batch_size": None}]})
+    assert (first["after_step"], first["seq_len"]) == (0, 128)
+    assert (second["after_step"], second["seq_len"], second["global_batch_size"]) == (5, 512, 8)
+
+
+def test_predictions_are_those_of_the_last_passages_and_the_later_lines(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+    again = prediction_lines("new", [2, 4])
+    path.write_bytes(b"".join([*prediction_lines("old", [2, 3], text=20), *again[:2], b'{"key": "ne\n', *again]))
+    found = predictions_of(path, tmp_path)
+    assert found["steps"] == [2, 4]
+    assert found["passages"] == [["<7> ", 0, " <9> ", 1, " <11>"]]
+    assert found["asked"] == [
+        {"label": "<8>", "seen": "<4>", "kind": "mask"},
+        {"label": "<10>", "seen": "<9>", "kind": "random"},
+    ]
+    assert found["answers"][0] == [[["<8>", "<9>"], [0.5, 0.1], 0.5], [["<9>", "<10>"], [0.6, 0.2], 0.2]]
+
+
+def test_answers_to_passages_that_are_not_known_are_left_out(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+    path.write_bytes(b"".join([*prediction_lines("old", [2, 3]), *prediction_lines("torn", [4, 5])[1:]]))
+    assert predictions_of(path, tmp_path)["steps"] == [2, 3]
+
+
+def test_many_evaluations_are_thinned(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+    path.write_bytes(b"".join(prediction_lines("k", list(range(1, 20_001)))))
+    found = predictions_of(path, tmp_path)
+    assert len(found["steps"]) == len(found["answers"]) <= 6000
+    assert (found["steps"][0], found["steps"][-1]) == (1, 20_000)
+
+
+def test_the_command(tmp_path):
+    run = write_run(tmp_path / "run", eventful())
+    result = CliRunner().invoke(app, ["report", str(run)])
+    assert result.exit_code == 0
+    assert (run / "report.html").read_text().startswith("<!doctype html>")
+    result = CliRunner().invoke(app, ["report", str(run), "--json"])
+    assert json.loads(result.output)["status"]["state"] == "completed"
+    with pytest.raises(UserError, match="Cannot write to"):
+        CliRunner().invoke(
+            app, ["report", str(run), "--out", str(tmp_path / "no/such/page.html")], catch_exceptions=False
+        )

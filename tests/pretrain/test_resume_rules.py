@@ -1,0 +1,324 @@
+"""From which checkpoint a run goes on, for every value of run.resume."""
+
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.errors import UserError
+from pretrain import checkpoint
+from pretrain.config import Config, MaskingConfig
+from pretrain.data.mixture import MixturePosition
+from pretrain.data.stream import Position
+from pretrain.data.training_sources import Sources
+from pretrain.guards.resume_state import ResumeState
+from pretrain.model.weights_file import digest_of
+from pretrain.resume import checkpoint_state, find_start, start_state
+from pretrain.run.folder import RunFolder
+from tests.pretrain.masking.test_collocations import written
+from tests.support.checkpoints import commit
+from tests.support.datasets import make_dataset
+
+AT = MixturePosition(24, (Position(1, 0, 3),))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Sources:
+    return Sources(("set",), (make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9),), (1.0,))
+
+
+pytestmark = pytest.mark.usefixtures("one_rank")
+
+
+def config_of(
+    run: Path,
+    steps: int = 100,
+    stage: int = 1,
+    rate: float = 0.15,
+    objective: str = "mlm",
+    data: dict[str, Any] | None = None,
+    curriculum: list[dict[str, int]] | None = None,
+    remote: str | None = None,
+    **settings: Any,
+):
+    return Config.model_validate(
+        {
+            "run": {"dir": str(run), **settings},
+            "data": {"train": "x", **(data or {})},
+            "curriculum": curriculum or [],
+            "model": {"max_positions": 256},
+            "train": {"steps": steps},
+            "objective": objective,
+            "masking": {"rate": rate},
+            "zero": {"stage": stage},
+            "checkpoint": {"remote": remote},
+        }
+    )
+
+
+@pytest.fixture
+def run(tmp_path, data) -> Path:
+    """A run folder with checkpoints of steps 4 and 8."""
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    for step in (4, 8):
+        state = checkpoint_state(config_of(folder.path), data, ResumeState(step, AT, replaced_tokens=7))
+        commit(folder.checkpoints, step, state)
+    return folder.path
+
+
+def damage(run: Path, step: int) -> None:
+    path = run / f"checkpoints/step-{step:08d}/deepspeed/model.pt"
+    path.write_bytes(path.read_bytes()[::-1])
+
+
+@pytest.fixture
+def start(data):
+    """The step that a run would go on from; None for the beginning."""
+
+    def starter(run: Path, **settings: Any) -> int | None:
+        found = find_start(config_of(run, **settings), RunFolder(run), data)
+        return found.step if found else None
+
+    return starter
+
+
+@pytest.fixture
+def refusal(start):
+    def refused(run: Path, **settings: Any) -> str:
+        with pytest.raises(UserError) as caught:
+            start(run, **settings)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return refused
+
+
+def test_auto_and_required_take_the_newest_sound_one(run, start, capsys):
+    assert start(run) == 8
+    assert start(run, resume="required") == 8
+    damage(run, 8)
+    assert start(run) == 4
+    assert start(run, resume="required") == 4
+    assert "step-00000008 is damaged and passed over" in capsys.readouterr().err
+
+
+def test_an_empty_run_starts_only_under_auto_and_never(tmp_path, start, refusal):
+    RunFolder(tmp_path).create()
+    assert start(tmp_path) is None
+    assert start(tmp_path, resume="never") is None
+    assert "run.resume is required, and there is no checkpoint" in refusal(tmp_path, resume="required")
+
+
+@pytest.mark.parametrize("resume", ["auto", "required"])
+def test_all_damaged_never_starts_again(run, refusal, resume):
+    damage(run, 4)
+    damage(run, 8)
+    assert "no checkpoint is intact" in refusal(run, resume=resume)
+
+
+def test_never_refuses_what_exists(run, refusal):
+    assert "step-00000008 exists although run.resume is never" in refusal(run, resume="never")
+
+
+def test_a_named_checkpoint_of_this_run(run, start, refusal):
+    four = run / "checkpoints/step-00000004"
+    assert start(run, resume=str(four)) == 4
+    damage(run, 4)
+    assert "named by run.resume cannot be used" in refusal(run, resume=str(four))
+    assert "none/manifest.json: there is no such file" in refusal(run, resume=str(run / "checkpoints/none"))
+
+
+def test_a_run_that_went_back_goes_on_from_its_own_checkpoints(run, data, start):
+    four = run / "checkpoints/step-00000004"
+    checkpoint.set_aside(run / "checkpoints", 4)
+    state = checkpoint_state(config_of(run, resume=str(four)), data, ResumeState(6, AT))
+    commit(run / "checkpoints", 6, state)
+    assert start(run, resume=str(four)) == 6
+
+
+def test_a_checkpoint_of_another_run_needs_trust(run, tmp_path, start, refusal):
+    RunFolder(tmp_path / "new").create()
+    four = str(run / "checkpoints/step-00000004")
+    assert "pass run.trust_checkpoint=true" in refusal(tmp_path / "new", resume=four)
+    assert start(tmp_path / "new", resume=four, trust_checkpoint=True) == 4
+
+
+@pytest.mark.parametrize("resume", ["auto", "required"])
+def test_a_lost_run_folder_goes_on_from_its_copies(run, tmp_path, data, start, refusal, capsys, resume):
+    url, again = f"file://{run}/checkpoints", tmp_path / "again"
+    RunFolder(again).create()
+    assert start(again, remote=url, resume=resume) == 8
+    assert capsys.readouterr().err == f"fetching step-00000008 from {url}\n"
+    assert checkpoint.verify(again / "checkpoints/step-00000008") is None
+    damage(run, 8)
+    assert start(again, remote=url, resume=resume) == 8, "what is here is not fetched again"
+    assert start(again, remote="file:///nowhere/at/all", resume=resume) == 8
+
+
+def test_a_remote_with_checkpoints_is_never_passed_over_silently(run, tmp_path, start, refusal):
+    url, again = f"file://{run}/checkpoints", tmp_path / "again"
+    RunFolder(again).create()
+    assert f"{url} has checkpoints although run.resume is never" in refusal(again, remote=url, resume="never")
+    assert "masking.rate was 0.15 and is 0.3" in refusal(again, remote=url, rate=0.3)
+    (again / "checkpoints/step-00000008").rename(tmp_path / "gone")
+    damage(run, 4)
+    damage(run, 8)
+    assert f"{url}: no copy is intact" in refusal(again, remote=url)
+    assert "nowhere://x cannot be opened" in refusal(again, remote="nowhere://x")
+    assert start(again, remote=f"file://{tmp_path}/empty") is None
+    assert "there is no checkpoint in it" in refusal(again, remote=f"file://{tmp_path}/empty", resume="required")
+
+
+def test_changes_need_to_be_allowed(run, start, refusal):
+    message = refusal(run, rate=0.3, seed=8)
+    assert "masking.rate was 0.15 and is 0.3" in message
+    assert "run.seed was 0 and is 8" in message
+    assert "seq_len" not in message
+    assert start(run, rate=0.3, seed=8, allow_changes=True) == 8
+
+
+def text_of(folder: Path, documents: list[list[int]], vocab_size: int = 1000) -> Sources:
+    return Sources(("set",), (make_dataset(folder, documents, vocab_size),), (1.0,))
+
+
+def with_tokenizer(data: Sources, sha256: str) -> Sources:
+    """The same token ids, of another tokenizer."""
+    (dataset,) = data.datasets
+    info = replace(dataset.manifest.tokenizer, sha256=sha256)
+    other = copy(dataset)
+    other.manifest = replace(dataset.manifest, tokenizer=info)
+    return Sources(data.names, (other,), data.weights)
+
+
+def with_indexes(data: Sources, fingerprint: str | None) -> Sources:
+    """The same data set with other indexes; None: of a version that did not tell."""
+    (dataset,) = data.datasets
+    other = copy(dataset)
+    other.manifest = replace(dataset.manifest, index_fingerprint=fingerprint)
+    return Sources(data.names, (other,), data.weights)
+
+
+def test_a_run_on_a_data_set_of_an_earlier_version_is_resumed(tmp_path, data):
+    """Its manifest gets an index fingerprint when the preparation is run again."""
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    config = config_of(folder.path)
+    commit(folder.checkpoints, 8, checkpoint_state(config, with_indexes(data, None), ResumeState(8, AT)))
+    found = find_start(config, folder, data)
+    assert found is not None
+    assert start_state(found, config, data).position == AT
+
+
+def masked_by(run: Path, path: Path, second: int) -> Config:
+    """Collocations are masked: (6, 7), and 8 with `second`."""
+    written(path, [((6,), (7,)), ((8,), (second,))], "0" * 64)
+    masking = {"strategy": "collocation", "collocations": str(path)}
+    return config_of(run).model_copy(update={"masking": MaskingConfig.model_validate(masking)})
+
+
+def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
+    """A run that began with these weights, and their digest."""
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    config = config_of(run)
+    model = config.model.model_copy(update={"init": folder})
+    return config.model_copy(update={"model": model}), digest_of(folder)
+
+
+@pytest.mark.parametrize(
+    "kind", ["data set", "indexes", "tokenizer", "seed", "masking", "collocation list", "model.init"]
+)
+def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, data, kind):
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    run, init = folder.path, None
+    before, now, data_now = config_of(run), config_of(run), data
+    if kind == "data set":
+        data_now, named = text_of(tmp_path / "other", [[5, 6, 8]] * 9), "data.train (fingerprint) was "
+    elif kind == "indexes":
+        data_now, named = with_indexes(data, "i" * 64), "indexes of data.train (fingerprint) was "
+    elif kind == "tokenizer":
+        data_now, named = with_tokenizer(data, "u" * 64), f"data.train (tokenizer) was {'0' * 64} and is {'u' * 64}"
+    elif kind == "seed":
+        now, named = config_of(run, seed=8), "run.seed was 0 and is 8"
+    elif kind == "masking":
+        now, named = config_of(run, rate=0.3), "masking.rate was 0.15 and is 0.3"
+    elif kind == "collocation list":
+        before, named = masked_by(run, tmp_path / "list", 9), "masking.collocations (content) was "
+    else:
+        (before, init), named = begun_from(run, tmp_path / "bert", b"one"), "model.init (weights) was "
+        now, _ = begun_from(run, tmp_path / "bert", b"another")
+    commit(folder.checkpoints, 8, checkpoint_state(before, data, ResumeState(8, AT, init=init)))
+    if kind == "collocation list":  # another one in its place
+        now = masked_by(run, tmp_path / "list", 10)
+    with pytest.raises(UserError) as caught:
+        find_start(now, folder, data_now)
+    message = str(caught.value)
+    assert named in message
+    assert message.count(" was ") == 1, f"another kind is named too: {message}"
+    assert "pass run.allow_changes=true" in message
+    allowed = now.model_copy(update={"run": now.run.model_copy(update={"allow_changes": True})})
+    found = find_start(allowed, folder, data_now)
+    assert found is not None
+    assert found.step == 8
+
+
+def test_the_objective_may_change_if_that_is_allowed(run, start, refusal):
+    """The weights fit both: a model may be trained causally first, and by masks after that."""
+    message = refusal(run, objective="clm")
+    assert "objective was mlm and is clm; restore the setting" in message
+    assert "shape" not in message
+    assert start(run, objective="clm", allow_changes=True) == 8
+
+
+def test_another_layout_is_taken_up_and_told(run, start, capsys):
+    assert start(run) == 8
+    assert capsys.readouterr().err == ""
+    assert start(run, stage=3) == 8
+    assert capsys.readouterr().err == "step-00000008 is laid out anew: zero.stage was 1 and is 3\n"
+
+
+def test_a_run_can_be_longer_but_not_shorter_than_its_checkpoint(run, start, refusal):
+    assert start(run, steps=8) == 8
+    assert "is past train.steps (7)" in refusal(run, steps=7)
+
+
+def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data):
+    found = checkpoint.read(run / "checkpoints/step-00000008")
+    assert start_state(found, config_of(run), data) == ResumeState(8, AT, 7)
+    assert start_state(found, config_of(run, rate=0.3), data) == ResumeState(8, AT, 7)
+    next_epoch = ResumeState(8, MixturePosition(24, (Position(2),)), 7)
+    for change in ({"seq_len": 64}, {"packing": "concat"}, {"window_blocks": 3}):
+        assert start_state(found, config_of(run, data=change), data) == next_epoch
+    assert start_state(found, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
+    assert start_state(found, config_of(run, seed=3), data) == next_epoch
+    static = config_of(run).model_copy(update={"masking": MaskingConfig(static_epochs=1)})
+    assert start_state(found, static, data) == next_epoch
+    begun = [{"after_step": 7, "seq_len": 256}]
+    assert start_state(found, config_of(run, curriculum=begun), data) == next_epoch
+    later = [{"after_step": 8, "seq_len": 256}]
+    assert start_state(found, config_of(run, curriculum=later), data) == ResumeState(8, AT, 7)
+    two = Sources(("a", "b"), data.datasets * 2, (1.0, 1.0))
+    assert start_state(found, config_of(run), two).position == MixturePosition(24, (Position(2), Position(2)))
+
+
+def test_a_checkpoint_of_another_version_is_refused(run, refusal):
+    """Before its position is looked at: another version writes other things there."""
+    old = checkpoint.read(run / "checkpoints/step-00000008")
+    state = old.state | {"identity": old.state["identity"] | {"plan version": 1}, "position": {"epoch": 1, "row": 3}}
+    del state["replaced_tokens"]
+    for step in (4, 8):
+        checkpoint.write_manifest(run / f"checkpoints/step-{step:08d}", step, state, old.files)
+    for allow_changes in (False, True):
+        message = refusal(run, allow_changes=allow_changes)
+        assert "of another version of Maskwright (plan version was 1 and is 3); go on with that version" in message
+
+
+def test_a_model_of_another_shape_is_refused_even_with_changes_allowed(run, data):
+    config = config_of(run, allow_changes=True)
+    longer = config.model_copy(update={"model": config.model.model_copy(update={"max_positions": 512})})
+    with pytest.raises(UserError, match=r"max_positions was 256 and is 512; that is another shape of model"):
+        find_start(longer, RunFolder(run), data)

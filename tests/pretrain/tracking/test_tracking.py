@@ -1,0 +1,282 @@
+"""Addresses, secrets and the choice of what is sent, without an MLflow store."""
+
+import json
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from mlflow.utils.validation import _validate_metric_name
+from typer.testing import CliRunner
+
+from data_prep.errors import UserError
+from data_prep.files import file_lock
+from data_prep.format.reader import Dataset
+from data_prep.urls import redact
+from launchers.app import app
+from pretrain.run.journal import Entry
+from pretrain.tracking import (
+    OFFLINE,
+    RECORD_NAME,
+    RunRecord,
+    Tracker,
+    load_record,
+    resolve_target,
+    run_page,
+    sync,
+)
+from pretrain.tracking.journal_points import Point, SentSteps, metric_name, over_nodes
+from pretrain.tracking.run_description import describe_input, run_tags
+from pretrain.tracking.tracking_target import connect
+from tests.support.datasets import make_dataset
+from tests.support.empty_store import copy_empty_store
+
+
+@pytest.fixture(autouse=True)
+def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+
+
+@pytest.mark.parametrize(
+    "text, kept",
+    [
+        ("https://user:pa@ss@host:5000/x", "https://***@host:5000/x"),
+        ("postgresql://u:pa/ss@host/db", "postgresql://***@host/db"),
+        ("API request to http://u:p@h/api failed: bad", "API request to http://***@h/api failed: bad"),
+        ("postgresql://host/db?user=u&password=p&sslmode=on", "postgresql://host/db?user=u&password=***&sslmode=on"),
+        ("https://host/?api_key=k", "https://host/?api_key=***"),
+        (
+            "https://host/x?X-Amz-Credential=c&X-Amz-Date=1&X-Amz-Signature=s",
+            "https://host/x?X-Amz-Credential=***&X-Amz-Date=1&X-Amz-Signature=***",
+        ),
+        ("https://host/x?sv=1&sig=s", "https://host/x?sv=1&sig=***"),
+        ("sqlite:////home/a@b/mlflow.db", "sqlite:////home/a@b/mlflow.db"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+    ],
+)
+def test_secrets_in_addresses_are_redacted(text: str, kept: str) -> None:
+    assert redact(text) == kept
+    assert redact(kept) == kept
+
+
+def test_the_environment_wins_over_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve_target("http://a", "demo") == ("http://a", "demo")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://b")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
+    assert resolve_target("http://a", "demo") == ("http://b", "other")
+
+
+def test_a_relative_sqlite_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve_target("sqlite:///mlflow.db", "x")[0] == f"sqlite:///{tmp_path}/mlflow.db"
+    assert resolve_target("sqlite:///a/b.db?timeout=9", "x")[0] == f"sqlite:///{tmp_path}/a/b.db?timeout=9"
+    assert resolve_target(f"sqlite:///{tmp_path}/c.db", "x")[0] == f"sqlite:///{tmp_path}/c.db"
+
+
+def test_each_metric_of_a_step_is_new_once() -> None:
+    sent = SentSteps()
+    assert sent.take_new(Entry(5, 0.0, {"a": 1.0})) == [Point("a", 1.0, 0.0, 5)]
+    assert sent.take_new(Entry(5, 9.0, {"a": 2.0, "b": 3.0})) == [Point("b", 3.0, 9.0, 5)]
+    assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == [Point("a", 4.0, 9.0, 4)]  # a step that was skipped before
+    assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == []
+
+
+def test_a_password_is_never_written_and_sync_asks_for_it(tmp_path: Path) -> None:
+    Tracker(tmp_path, RunRecord("http://me:hunter2@127.0.0.1:1", "demo", "r", {}, {}))
+    assert "hunter2" not in (tmp_path / RECORD_NAME).read_text()
+    with pytest.raises(UserError, match="Set MLFLOW_TRACKING_URI"):
+        sync(tmp_path)
+
+
+def test_a_password_stays_out_of_the_log_of_an_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="pretrain.tracking"):
+        tracker = Tracker(tmp_path, RunRecord("http://me:hunter2@127.0.0.1:1", "demo", "r", {}, {}))
+        tracker.start()
+        tracker.close(30, "FINISHED")
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2, messages  # the outage, once, and what to do
+    assert "127.0.0.1" in messages[0]
+    assert f"maskwright track sync {tmp_path}" in messages[1]
+    assert "hunter2" not in caplog.text
+
+
+def test_sync_names_what_is_missing_or_damaged(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no mlflow_run\.json"):
+        sync(tmp_path)
+    (tmp_path / RECORD_NAME).write_text('{"uri": ')
+    with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
+        sync(tmp_path)
+    (tmp_path / RECORD_NAME).write_text('{"server": 1}')
+    with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
+        sync(tmp_path)
+
+
+def test_a_tracker_survives_a_damaged_record_and_a_folder_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / RECORD_NAME).write_text("{")
+    Tracker(tmp_path, RunRecord("sqlite:///x.db", "demo", "r", {}, {}))
+    assert json.loads((tmp_path / RECORD_NAME).read_text())["run_id"] is None
+    gone = Tracker(tmp_path / "gone", RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}, artifacts=["config.yaml"]))
+    gone.log_artifact(tmp_path / "gone" / "model")
+    gone.close(1, "FAILED")
+
+
+def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}, artifacts=["config.yaml"]))
+    tracker.log_artifact(tmp_path / "curve.png")
+    tracker.log_artifact(tmp_path / "config.yaml")
+    record = load_record(tmp_path)
+    assert record is not None
+    assert record.artifacts == ["curve.png", "config.yaml"]
+
+
+def test_runs_that_begin_at_once_open_a_sqlite_file_one_after_the_other(tmp_path: Path) -> None:
+    path = copy_empty_store(tmp_path / "mlflow.db")
+    with file_lock(Path(f"{path}.lock")):
+        other = threading.Thread(target=connect, args=[(f"sqlite:///{path}", "demo")], daemon=True)
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+    other.join(60)
+    assert not other.is_alive()
+
+
+@pytest.mark.parametrize(
+    "name, sent",
+    [
+        ("train/loss", "train/loss"),
+        ("system/node-1.cluster:gpu 0", "system/node-1.cluster:gpu 0"),
+        ("data/epoch/b\u00fccher (1)*", "data/epoch/b\u00fccher _1__"),
+        ("data/epoch/../x", "_data_epoch_.._x"),
+        ("/abs", "__abs"),
+        ("a//b", "_a__b"),
+        ("x" * 300, "x" * 250),
+    ],
+)
+def test_a_metric_s_name_is_one_that_mlflow_takes(name: str, sent: str) -> None:
+    assert metric_name(name) == sent
+    _validate_metric_name(sent)
+
+
+def test_64_nodes_are_few_series() -> None:
+    nodes = {f"system/node-{n:02d}.cluster/cpu_percent": float(n) for n in range(64)}
+    gpus = {f"system/node-{n:02d}.cluster/gpu{g}_power_watts": 100.0 * n + g for n in range(64) for g in range(8)}
+    sent = over_nodes(Entry(3, 1.5, {"train/loss": 2.0, **nodes, **gpus})).metrics
+    assert sent == {
+        "train/loss": 2.0,
+        "system/cpu_percent_mean": 31.5,
+        "system/cpu_percent_min": 0.0,
+        "system/cpu_percent_max": 63.0,
+        "system/gpu_power_watts_mean": 3153.5,
+        "system/gpu_power_watts_min": 0.0,
+        "system/gpu_power_watts_max": 6307.0,
+    }
+    one = {"system/node-1/cpu_percent": 7.0}
+    assert over_nodes(Entry(3, 1.5, one)).metrics == {"system/cpu_percent_mean": 7.0}
+
+
+def test_the_page_of_a_run_opens_on_mlflow_s_pages_for_training() -> None:
+    def page(uri: str, **ids: str | None) -> str | None:
+        known = {"run_id": "a" * 32, "experiment_id": "7"} | ids
+        return run_page(RunRecord(uri, "demo", "r", {}, {}, **known))  # type: ignore[arg-type]
+
+    there = f"#/experiments/7/runs/{'a' * 32}?workflowType=machine_learning"
+    assert page("http://host:5000/") == f"http://host:5000/{there}"
+    assert page("sqlite:////a b/mlflow.db") == (
+        f"mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'   then open http://127.0.0.1:5000/{there}"
+    )
+    assert page("databricks") is None
+    assert page("http://***@host") == f"http://***@host/{there}"
+    assert page("javascript:alert(1)") is None
+    assert page("http://host", run_id=None) is None
+    assert page("http://host", experiment_id="7/../../x") is None
+
+
+def test_data_sets_are_described_for_mlflow(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "books" / "train", [[5, 6, 7], [8, 9]], 100)
+    data = Dataset(tmp_path / "books" / "train")
+    found = describe_input(data, "training")
+    assert (found["name"], found["context"]) == ("books/train", "training")
+    assert data.manifest.fingerprint.startswith(found["digest"])
+    assert len(found["digest"]) == 36
+    assert json.loads(found["source"]) == {"uri": str(tmp_path / "books" / "train")}
+    profile = json.loads(found["profile"])
+    assert (profile["documents"], profile["tokens"]) == (2, 5)
+    assert profile["fingerprint"] == data.manifest.fingerprint
+
+
+def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # the site's; this run is not to be sent
+    threads = threading.active_count()
+    tracker = Tracker(tmp_path, RunRecord(OFFLINE, "demo", "r", {}, {}))
+    tracker.start()
+    assert threading.active_count() == threads
+    tracker.close(30, "FINISHED")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Nothing was sent to MLflow (track.uri: none). Send it with: maskwright track sync {tmp_path} --uri ADDRESS"
+    ]
+    record = load_record(tmp_path)
+    assert record is not None
+    assert (record.uri, record.status) == (OFFLINE, "FINISHED")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(UserError, match="with --uri"):
+        sync(tmp_path)
+
+
+def test_restarts_are_counted_and_another_experiment_is_another_run(tmp_path: Path) -> None:
+    def started(experiment: str) -> RunRecord:
+        Tracker(tmp_path, RunRecord(OFFLINE, experiment, "r", {}, {}))
+        record = load_record(tmp_path)
+        assert record is not None
+        return record
+
+    first, second, third = started("a"), started("a"), started("b")
+    assert [record.restarts for record in (first, second, third)] == [0, 1, 2]
+    assert first.key == second.key != third.key
+
+
+def test_tags_tell_where_a_run_was_trained() -> None:
+    environment = {
+        "git_commit": "c0ffee",
+        "git_changes": True,
+        "packages": {"maskwright": "0.1.0"},
+        "processes": 16,
+        "hosts": [{"host": "node1"}, {"host": "node2"}],
+        "slurm": {"SLURM_JOB_ID": "4713", "SLURM_ARRAY_JOB_ID": "4711", "SLURM_ARRAY_TASK_ID": "3"},
+    }
+    tags = run_tags("f00d", environment)
+    assert tags == {
+        "dataset": "f00d",
+        "git_commit": "c0ffee",
+        "git_changes": "true",
+        "mlflow.source.git.commit": "c0ffee",
+        "mlflow.source.name": "maskwright train",
+        "maskwright_version": "0.1.0",
+        "world_size": "16",
+        "hosts": "node1, node2",
+        "slurm_job_id": "4711",
+        "slurm_array_task_id": "3",
+    }
+    bare = run_tags("f00d", environment | {"git_commit": None, "git_changes": False, "slurm": {}})
+    assert bare["git_commit"] == "unknown"
+    assert not [name for name in bare if name.startswith(("slurm", "mlflow.source.git", "git_changes"))]
+
+
+def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(app, ["track", "sync", *map(str, words)])
+
+    for name in ("a", "b", "new"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "status.json").write_text("{}")
+    for name in ("a", "b"):
+        Tracker(tmp_path / "runs" / name, RunRecord(OFFLINE, "demo", name, {}, {}))
+    found = run(tmp_path / "runs", "--json")
+    assert found.exit_code == 1
+    assert [Path(outcome["run"]).name for outcome in json.loads(found.stdout)] == ["a", "b"]  # `new` was never begun
+    assert all("with --uri" in outcome["error"] for outcome in json.loads(found.stdout))
+    assert isinstance(run(tmp_path / "none").exception, UserError)
+    refused = run(tmp_path / "runs", "--uri", "http://me:hunter2@host").exception
+    assert isinstance(refused, UserError)
+    assert "hunter2" not in str(refused)

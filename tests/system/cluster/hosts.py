@@ -1,0 +1,68 @@
+"""Start and stop the hosts of hosts.sh, which know each other by ssh alone, and run commands there."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.system.cluster.cluster import NAMESPACES, namespaces
+
+PROGRAMS = ["sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "setpriv"]
+
+
+def why_unavailable() -> str | None:
+    """The reason why there can be no test hosts on this machine, or None."""
+    if os.geteuid() != 0:
+        return "test hosts need root"
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        return f"test hosts need {', '.join(missing)} (openssh-server openssh-client iproute2)"
+    probe = ["unshare", *NAMESPACES, "--fork", "ip", "link", "add", "br0", "type", "bridge"]
+    result = subprocess.run(probe, capture_output=True, text=True)
+    if result.returncode != 0:
+        return f"test hosts need namespaces and bridges ({result.stderr.strip()})"
+    return None
+
+
+class Hosts:
+    """Running hosts h1, h2, ... and the machine `desk`, which reaches them by ssh."""
+
+    def __init__(self, state: Path, holder_pid: int) -> None:
+        self.state = state
+        self._desk = ["nsenter", f"--target={holder_pid}", "--mount", "--net", "--uts", "--ipc"]
+        self._desk.append(f"--pid=/proc/{holder_pid}/ns/pid_for_children")
+
+    def start(self, *command: str | Path, cwd: Path, **environment: str) -> "subprocess.Popen[str]":
+        """Start a command on desk; its output is one pipe."""
+        return subprocess.Popen(
+            [*self._desk, f"--wd={cwd}", *map(str, command)],
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *command: str | Path, cwd: Path, **environment: str) -> tuple[int, str]:
+        """Run a command on desk: its exit code, and what it printed."""
+        with self.start(*command, cwd=cwd, **environment) as process:
+            output, _ = process.communicate()
+        return process.returncode, output
+
+    def on(self, host: str, *command: str) -> str:
+        """Run a command as root in the namespaces of a host, as its administrator; its standard output."""
+        pid = (self.state / f"sshd.{host}.pid").read_text().strip()
+        inside = ["nsenter", f"--target={pid}", "--mount", "--net", "--uts", "--ipc", *command]
+        result = subprocess.run([*self._desk, *inside], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise AssertionError(f"{command[0]} exited with {result.returncode}:\n{result.stdout}{result.stderr}")
+        return result.stdout
+
+
+@contextlib.contextmanager
+def ssh_hosts(state: Path, number: int) -> Iterator[Hosts]:
+    """`number` hosts, removed with all their processes at the end."""
+    with namespaces("hosts.sh", state, number) as holder_pid:
+        yield Hosts(state, holder_pid)

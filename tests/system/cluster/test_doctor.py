@@ -1,0 +1,99 @@
+"""`maskwright doctor --cluster` on a real Slurm: sound nodes, a node with a slow network, and one that is away."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.cluster.cluster import Cluster, slurm_cluster
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def three(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes: of two, nobody can say which one has the slow network. (`cluster` skips where there can be none.)"""
+    with slurm_cluster(tmp_path_factory.mktemp("three"), nodes=3) as running:
+        yield running
+
+
+def examine(cluster: Cluster, *words: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Findings by name, and the figures."""
+    command = [sys.executable, "-m", "launchers.cli", "doctor", *words, "--json"]
+    report = json.loads(cluster.run(*command, cwd=ROOT, check=False, OMP_NUM_THREADS="1"))
+    return {one["name"]: one for one in report["findings"] if one["group"] == "cluster"}, report["measured"]
+
+
+def test_two_nodes(cluster: Cluster) -> None:
+    findings, measured = examine(cluster, "--nodes", "2")
+    assert findings["answers"]["value"] == "2 nodes: n1, n2"
+    assert findings["sameness"]["status"] == "ok"
+    assert [rank["host"] for rank in measured["ranks"]] == ["n1", "n2"]
+    assert min(rank["tflops"] for rank in measured["ranks"]) > 0
+    (pair,) = measured["pairs"]
+    assert pair["nodes"] == ["n1", "n2"]
+    assert 1e-4 < pair["GB/s"] < 1000
+    assert 1 < pair["us"] < 1e6
+    assert measured["all"]["GB/s"] > 0
+    assert measured["nodes"]["n1"] == measured["nodes"]["n2"]
+
+
+def test_the_login_node(cluster: Cluster) -> None:
+    command = [sys.executable, "-m", "launchers.cli", "doctor", "--json"]
+    report = json.loads(cluster.run(*command, cwd=ROOT, check=False))
+    found = {one["name"]: one for one in report["findings"] if one["group"] == "slurm"}
+    assert {name for name, one in found.items() if one["status"] != "ok"} == {"kill wait"}
+    assert found["controller"]["value"].endswith("is UP")
+    assert found["requeue"]["status"] == "ok"
+    assert found["kill wait"]["value"].startswith("5 s")
+    assert found["partition main (default)"]["value"] == "3 of 3 nodes in service, limit infinite, gpu:2"
+
+
+@pytest.mark.slow
+def test_two_processes_on_each_node(cluster: Cluster) -> None:
+    findings, measured = examine(cluster, "--nodes", "2", "--gpus-per-node", "2")
+    ranks = [(rank["host"], rank["local"]) for rank in measured["ranks"]]
+    assert ranks == [("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1)]
+    assert findings["all-reduce"]["value"].endswith("over 4 processes")
+    assert len(measured["pairs"]) == 1
+
+
+@pytest.mark.slow
+def test_a_node_with_a_slow_network_is_named(three: Cluster) -> None:
+    limit = ["tbf", "rate", "50mbit", "burst", "32kb", "latency", "1s"]
+    three.run("tc", "-n", "n2", "qdisc", "add", "dev", "eth0", "root", *limit)
+    try:
+        findings, measured = examine(three, "--nodes", "3")
+    finally:
+        three.run("tc", "-n", "n2", "qdisc", "del", "dev", "eth0", "root")
+    assert len(measured["pairs"]) == 3
+    assert findings["bandwidth"]["status"] == "warn", measured
+    assert "n2 has" in findings["bandwidth"]["value"]
+    assert "n1 has" not in findings["bandwidth"]["value"], "the others are not blamed"
+    assert "n3 has" not in findings["bandwidth"]["value"]
+    assert findings["answers"]["status"] == "ok"
+
+
+@pytest.mark.slow
+def test_a_node_that_differs_and_one_that_is_away(three: Cluster, tmp_path: Path) -> None:
+    """One python of the three nodes is told another kernel, and a third never starts it."""
+    script = tmp_path / "job.sh"
+    report = tmp_path / "report.json"
+    script.write_text(f"#!/bin/bash\n'{sys.executable}' -m launchers.cli doctor --cluster --json >'{report}'\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, platform, sys\n"
+        "name = os.environ.get('SLURMD_NODENAME') if 'SLURM_PROCID' in os.environ else None\n"
+        "if name == 'n3' and os.environ.get('SLURM_STEP_ID', '').isdecimal(): sys.exit(3)\n"
+        "if name == 'n2': platform.release = lambda: '4.18'\n"
+    )
+    options = ["--parsable", "--nodes=3", f"--chdir={ROOT}", "--output=/dev/null"]
+    job = three.run("sbatch", *options, script, PYTHONPATH=f"{tmp_path}:{ROOT}", OMP_NUM_THREADS="1").strip()
+    three.wait(job, 240)
+    findings = {one["name"]: one for one in json.loads(report.read_text())["findings"]}
+    assert findings["answers"]["status"] == "fail"
+    assert findings["answers"]["value"].startswith("n3 of 3 nodes gave none")
+    assert "4.18 on n2" in findings["same kernel"]["value"]
+    assert findings["all-reduce"]["value"].endswith("over 2 processes"), "the other two are measured"

@@ -1,0 +1,166 @@
+"""`maskwright launch slurm` on a real Slurm cluster: two nodes, each with its own network."""
+
+import json
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import runs
+from tests.support.datasets import make_dataset
+from tests.system.cluster.cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[3]
+STEPS = 200
+NASTY = 'it\'s a $(touch pwned) "run" 100%j'  # every quoting on the way has to hold
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+START_SECONDS = 240  # on a busy machine
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds the data set and the config of this module's runs."""
+    path = tmp_path_factory.mktemp("slurm") / NASTY
+    rng = np.random.default_rng(0)
+    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
+    config = {
+        "run": {"dir": str(path / "local"), "seed": 3},
+        "data": {"train": str(path / "data"), "seq_len": 64},
+        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
+        "train": {"steps": STEPS, "global_batch_size": 8, "precision": "fp32"},
+        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
+    }
+    runs.write_config(path / "config.yaml", config)
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> dict[int, float]:
+    """The losses of the same config trained by two processes on this host."""
+    result = runs.maskwright("train", folder / "config.yaml", "--procs", "2")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return losses(folder / "local")
+
+
+def losses(run: Path) -> dict[int, float]:
+    """The loss of every step; of a step that was repeated, the last."""
+    return measured(run, "train/loss")
+
+
+def measured(run: Path, name: str) -> dict[int, float]:
+    """A metric of the steps that have it; of a step that was repeated, the last."""
+    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    return {line["step"]: line["metrics"][name] for line in lines if name in line["metrics"]}
+
+
+def launch(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
+    """Submit a run on two nodes and return the job's id."""
+    command = [sys.executable, "-m", "launchers.cli", "launch", "slurm", str(folder / "config.yaml")]
+    command += ["--nodes", "2", "--gpus-per-node", "1", *options, f"run.dir={json.dumps(str(run))}"]
+    output = cluster.run(*command, cwd=ROOT, OMP_NUM_THREADS="1", PATH=PATH)
+    return output.split("Submitted job ")[1].split(".")[0]
+
+
+def job_log(run: Path, job_id: str) -> str:
+    return (run / "slurm" / f"{job_id}.log").read_text()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        time.sleep(0.05)
+
+
+def has_trained(run: Path, steps: int) -> Callable[[], bool]:
+    return lambda: (run / "journal.jsonl").exists() and len(losses(run)) >= steps
+
+
+def test_two_nodes_train_like_two_processes(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
+    run = folder / "nodes"
+    job_id = launch(cluster, folder, run, "--cpu", "--job-name", NASTY, "track.system_seconds=0.1")
+    job = cluster.job(job_id)
+    assert job["JobName"] == NASTY
+    assert "TresPerNode" not in job
+    state = cluster.wait(job_id, START_SECONDS)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert "node 0: n1, interface eth0" in log
+    assert "node 1: n2, interface eth0" in log
+    # Two gradients are summed, in either order, and all else is the same arithmetic: no tolerance.
+    assert losses(run) == reference
+    assert sorted(reference) == list(range(1, STEPS + 1))
+    for node in ("n1", "n2"):
+        seen = measured(run, f"system/{node}/memory_percent")
+        assert len(seen) > 3
+        assert all(0 < value < 100 for value in seen.values())
+
+
+@pytest.mark.slow
+def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
+    run = folder / "requeued"
+    job_id = launch(cluster, folder, run, "--cpu")
+    wait_for(has_trained(run, 5), START_SECONDS)
+    cluster.run("scancel", "--batch", "--signal=USR1", job_id)
+    state = cluster.wait(job_id, START_SECONDS)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert "requeued to go on" in log
+    assert losses(run) == reference
+    assert len((run / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it went on, not back to step 1"
+
+
+@pytest.mark.slow
+def test_a_run_survives_an_ill_node_killed_ranks_a_second_job_and_a_preemption(
+    cluster: Cluster, folder: Path, reference: dict[int, float]
+) -> None:
+    """One job through all of it: it ends as COMPLETED, with the losses of a run that nothing befell."""
+    run = folder / "tried"
+    run.mkdir()
+    slurmd = cluster.run("pgrep", "--full", "slurmd -D -N n2").split()[0]
+    cluster.run("nsenter", f"--target={slurmd}", "--mount", "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", run)
+    os.environ["MASKWRIGHT_FAULTS"] = "slow:rank=0,step=1,seconds=0.05"  # not to be over too soon
+    try:
+        job_id = launch(cluster, folder, run, "--cpu", "cluster.spare_nodes=1", "checkpoint.every_steps=10")
+        wait_for(has_trained(run, 15), START_SECONDS)
+        assert "trains on n1 n3" in job_log(run, job_id)
+
+        second_log = folder.parent / "second.log"
+        second = cluster.run("sbatch", "--parsable", f"--output={second_log}", run / "slurm" / "job.sh").strip()
+        assert cluster.wait(second, 60) == "FAILED"
+        assert f"Slurm job {job_id} is training in this run folder" in second_log.read_text()
+
+        cluster.run("kill", "-KILL", *cluster.run("pgrep", "--full", "pretrain.train").split())
+        wait_for(lambda: "starts again on n1 n3" in job_log(run, job_id), 90)
+        assert not cluster.run("pgrep", "--full", "pretrain.train", check=False), "ranks are left"
+        before = len((run / "journal.jsonl").read_text().splitlines())
+        wait_for(lambda: len((run / "journal.jsonl").read_text().splitlines()) > before + 5, START_SECONDS)
+        urgent = ["--partition=urgent", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=true"]
+        assert cluster.wait(cluster.run("sbatch", "--parsable", *urgent).strip(), 60) == "COMPLETED"
+
+        state = cluster.wait(job_id, START_SECONDS)
+    finally:
+        del os.environ["MASKWRIGHT_FAULTS"]
+        cluster.run("nsenter", f"--target={slurmd}", "--mount", "umount", run)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert losses(run) == reference
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        assert database.execute("select status from runs where name = 'tried'").fetchall() == [("FINISHED",)]
+
+
+def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, folder: Path) -> None:
+    run = folder / "short"
+    job_id = launch(cluster, folder, run, "--cpu", "--partition", "main", "--time", "10")
+    cluster.run("scancel", job_id)
+    short = cluster.run("sbatch", "--parsable", "--nodes=1", run / "slurm" / "job.sh").strip()
+    assert cluster.wait(short, 30) == "FAILED"
+    assert "needs 2 nodes, and Slurm granted 1 (n1)" in job_log(run, short)
+    assert not (run / "status.json").exists()

@@ -1,0 +1,226 @@
+"""What becomes of a job on a real Slurm cluster when nodes are lost, time is up, or somebody kills something."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from launchers.slurm.job_file import read_job
+from launchers.slurm.supervisor_record import read_history, read_saving
+from pretrain.run.folder import RunFolder
+from tests.support.datasets import make_dataset
+from tests.system.cluster.cluster import Cluster
+from tests.system.cluster.test_slurm import START_SECONDS, has_trained, job_log, launch, losses, wait_for
+
+pytestmark = pytest.mark.slow
+GONE_SECONDS = 30  # KillWait is 5 s here
+SLOW = "slow:rank=0,step=1,seconds=0.2"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds the data set and the config of this module's runs."""
+    path = tmp_path_factory.mktemp("supervisor")
+    rng = np.random.default_rng(0)
+    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
+    config = {
+        "run": {"dir": str(path / "local"), "seed": 3},
+        "data": {"train": str(path / "data"), "seq_len": 64},
+        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
+        "train": {"steps": 100000, "global_batch_size": 8, "precision": "fp32"},
+        "guard": {"hang_seconds": 5},
+        "checkpoint": {"every_steps": 10},
+        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
+    }
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture
+def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASKWRIGHT_FAULTS", SLOW)
+
+
+def submit(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
+    """Submit a run that is impatient with lost nodes."""
+    job_id = launch(cluster, folder, run, "--cpu", *options)
+    path = run / "slurm" / "job.json"
+    changes = {"health_seconds": 10.0, "leave_seconds": 5.0, "pause_seconds": 1.0}
+    read_job(path).model_copy(update=changes).write()  # the supervisor has not begun: it still starts
+    return job_id
+
+
+def ranks(cluster: Cluster) -> list[str]:
+    return cluster.run("pgrep", "--full", "pretrain.train", check=False).split()
+
+
+def on_node(cluster: Cluster, node: str, pattern: str) -> list[str]:
+    """The processes of a node whose command line has the pattern."""
+    slurmd = cluster.run("pgrep", "--full", f"slurmd -D -N {node}").split()[0]
+    uts = cluster.run("readlink", f"/proc/{slurmd}/ns/uts")
+    found = cluster.run("pgrep", "--full", pattern, check=False).split()
+    return [pid for pid in found if cluster.run("readlink", f"/proc/{pid}/ns/uts", check=False) == uts]
+
+
+def wait_gone(cluster: Cluster) -> float:
+    """Seconds until no rank is left on any node."""
+    start = time.monotonic()
+    wait_for(lambda: not ranks(cluster), GONE_SECONDS)
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize("whole_node", [True, False])
+def test_a_stopped_node_is_replaced_by_a_spare(
+    cluster: Cluster, folder: Path, slow_steps: None, whole_node: bool
+) -> None:
+    """All of its processes stand still, or those of the run alone, which can then be killed."""
+    run = folder / f"stopped-{whole_node}"
+    job_id = submit(cluster, folder, run, "cluster.spare_nodes=1", "train.steps=60")
+    wait_for(has_trained(run, 15), START_SECONDS)
+    stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain" if whole_node else "pretrain.train")
+    cluster.run("kill", "-STOP", *stopped)
+    try:
+        state = cluster.wait(job_id, START_SECONDS)
+    finally:
+        cluster.run("kill", "-CONT", *stopped, check=False)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert "no sign of life from rank 1 (on n2)" in log
+    assert f"starts again on {'n1 n3' if whole_node else 'n1 n2'}" in log
+    assert sorted(losses(run)) == list(range(1, 61))
+    wait_gone(cluster)
+
+
+def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
+    cluster: Cluster, folder: Path, slow_steps: None
+) -> None:
+    run = folder / "excluded"
+    job_id = submit(cluster, folder, run, "train.steps=60")
+    wait_for(has_trained(run, 15), START_SECONDS)
+    stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain")
+    cluster.run("kill", "-STOP", *stopped)
+    try:
+        wait_for(lambda: "requeued to go on without n2" in job_log(run, job_id), 120)
+        wait_for(lambda: "trains on n1 n3" in job_log(run, job_id), 120)
+    finally:
+        cluster.run("kill", "-CONT", *stopped, check=False)
+    assert cluster.wait(job_id, START_SECONDS) == "COMPLETED", job_log(run, job_id)
+    assert cluster.job(job_id)["ExcNodeList"] == "n2"
+    assert sorted(losses(run)) == list(range(1, 61))
+
+
+def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, folder: Path, slow_steps: None) -> None:
+    """With it dies the batch script, so that only Slurm can tell; the run goes on from its checkpoint on the others."""
+    run = folder / "first_node"
+    job_id = submit(cluster, folder, run, "train.steps=60")
+    wait_for(has_trained(run, 15), START_SECONDS)
+    cluster.run("kill", "-KILL", *on_node(cluster, "n1", "."))
+    try:
+        wait_for(lambda: cluster.job(job_id)["Restarts"] == "1", 120)
+        wait_for(lambda: "start 2 on n2 n3" in job_log(run, job_id), 120)
+        state = cluster.wait(job_id, START_SECONDS)
+    finally:
+        cluster.start_node("n1")
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert "received" not in log, "nobody was warned"
+    assert sorted(losses(run)) == list(range(1, 61))
+    first = [line for line in (run / "journal.jsonl").read_text().splitlines() if line.startswith('{"step":1,')]
+    assert len(first) == 1, "it went on, not back to step 1"
+    wait_gone(cluster)
+
+
+def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, folder: Path) -> None:
+    """A step of the first start lasts beyond the limit; the next start goes on from the checkpoint before."""
+    run = folder / "late"
+    fault = 'if [ -z "${SLURM_RESTART_COUNT:-}" ]; then export MASKWRIGHT_FAULTS=slow:rank=0,step=15,seconds=900; fi'
+    job_id = launch(cluster, folder, run, "--cpu", "--setup", fault, "train.steps=20", "guard.hang_seconds=0")
+    cluster.run("scancel", job_id)
+    script = run / "slurm" / "job.sh"
+    job_id = cluster.run("sbatch", "--parsable", "--time=3", "--signal=B:USR1@30", script).strip()
+    state = cluster.wait(job_id, 900)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert "no checkpoint in the time that Slurm left" in log
+    assert "s after Slurm's warning; the warning comes 120 s before the time limit, which is too late" in log
+    assert sorted(losses(run)) == list(range(1, 21))
+    saving = read_saving(run / "slurm" / "supervisor.json")
+    assert saving is not None
+    assert not saving.is_saved
+    assert 25 < saving.seconds < 150
+    wait_gone(cluster)
+
+
+def test_time_limits_and_a_run_that_finishes_all_the_same(
+    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least three requeues, with the losses of a run without any. A start is warned after 20 s, in step 2 or 3."""
+    steps = ["train.steps=10", "guard.hang_seconds=0"]
+    assert cluster.wait(launch(cluster, folder, folder / "unbroken", "--cpu", *steps), START_SECONDS) == "COMPLETED"
+    monkeypatch.setenv("MASKWRIGHT_FAULTS", "slow:rank=0,step=1,seconds=8")
+    run = folder / "limited"
+    job_id = launch(cluster, folder, run, "--cpu", "--time", "10", *steps)
+    cluster.run("scancel", job_id)
+    script = run / "slurm" / "job.sh"
+    job_id = cluster.run("sbatch", "--parsable", "--time=2", "--signal=B:USR1@100", script).strip()
+    state = cluster.wait(job_id, 900)
+    log = job_log(run, job_id)
+    assert state == "COMPLETED", log
+    assert int(cluster.job(job_id)["Restarts"]) >= 3, log
+    assert losses(run) == losses(folder / "unbroken")
+    saving = read_saving(run / "slurm" / "supervisor.json")
+    assert saving is not None
+    assert saving.is_saved
+    assert 0 < saving.seconds < 60
+    assert log.count("s from Slurm's warning to the checkpoint") >= 3
+
+
+def test_scancel_ends_the_job_for_good(cluster: Cluster, folder: Path) -> None:
+    run = folder / "cancelled"
+    job_id = submit(cluster, folder, run)
+    wait_for(has_trained(run, 15), START_SECONDS)
+    cluster.run("scancel", job_id)
+    assert cluster.wait(job_id, 60) == "CANCELLED"
+    wait_gone(cluster)
+    assert cluster.job(job_id)["Restarts"] == "0"
+    assert RunFolder(run).read_status().state in ("stopped", "failed")
+
+
+def test_a_stop_on_request_is_not_requeued(cluster: Cluster, folder: Path) -> None:
+    run = folder / "asked"
+    job_id = submit(cluster, folder, run)
+    wait_for(has_trained(run, 15), START_SECONDS)
+    start = time.monotonic()
+    (run / "STOP").touch()
+    wait_for(lambda: RunFolder(run).recorded_status().state == "stopped", 60)
+    print(f"from the request to the checkpoint {time.monotonic() - start:.1f} s")
+    assert cluster.wait(job_id, 60) == "FAILED", "with exit code 75"
+    assert cluster.job(job_id)["ExitCode"] == "75:0"
+    assert "submit the run again to go on" in job_log(run, job_id)
+
+
+def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, folder: Path) -> None:
+    run = folder / "orphans"
+    job_id = submit(cluster, folder, run)
+    wait_for(has_trained(run, 15), START_SECONDS)
+    cluster.run("kill", "-KILL", cluster.run("pgrep", "--full", "launchers.slurm.supervisor").split()[0])
+    seconds = wait_gone(cluster)
+    print(f"ranks gone after {seconds:.1f} s")
+    assert cluster.wait(job_id, 60) == "FAILED"
+    assert cluster.job(job_id)["Restarts"] == "0"
+    assert RunFolder(run).read_status().state in ("stopped", "failed")
+
+
+def test_a_crash_that_comes_again_ends_the_job(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = folder / "crashes"
+    monkeypatch.setenv("MASKWRIGHT_FAULTS", "kill:rank=1,step=15;slow:rank=0,step=1,seconds=0.2")
+    job_id = submit(cluster, folder, run)
+    assert cluster.wait(job_id, 2 * START_SECONDS) == "FAILED", job_log(run, job_id)
+    log = job_log(run, job_id)
+    assert log.count("trains on n1 n2") in (2, 3)
+    assert "with no checkpoint in between" in log
+    assert "the same error twice" in RunFolder(run).read_status().reason
+    assert read_history(run / "slurm" / "supervisor.json", int(job_id)).checkpoint == 10

@@ -1,0 +1,101 @@
+"""Wall clocks that differ between ranks and jump: steps, durations and order stay right, and nothing is lost."""
+
+import statistics
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pretrain import checkpoint
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Entry, read_journal
+from tests.support import faulty, runs
+from tests.system.soak.journal import read_lines
+from tests.system.soak.soak import assert_tracked_once
+
+DAY, STEPS = 86_400, 400
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return runs.tiny_data(tmp_path_factory.mktemp("data"))
+
+
+def set_clock(clocks: Path, rank: int, seconds: int) -> None:
+    """At once: no clock is read half written."""
+    temporary = clocks / "new"
+    temporary.write_text(str(seconds))
+    temporary.replace(clocks / str(rank))
+
+
+def config_of(data: Path, run: Path) -> Path:
+    settings: dict[str, Any] = {
+        "train__steps": STEPS,
+        "checkpoint": {"every_steps": 50, "every_minutes": 30.0, "keep": 100},
+        "guard__hang_seconds": 30,
+        "eval__every_steps": 1000,
+    }
+    return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **settings))
+
+
+@pytest.mark.slow
+def test_clocks_that_differ_and_jump(data, tmp_path):
+    """Rank 1 is a day ahead; rank 0's clock jumps back an hour, then ahead a day, which no schedule by minutes sees."""
+    clocks, run, right = tmp_path / "clocks", tmp_path / "run", tmp_path / "right"
+    clocks.mkdir()
+    set_clock(clocks, 1, DAY)
+    process = faulty.start(tmp_path / "log", config_of(data, run), {"FAULTY_CLOCKS": str(clocks)})
+    runs.wait_for_step(run, 60)
+    set_clock(clocks, 0, -3600)
+    runs.wait_for_step(run, 120)
+    set_clock(clocks, 0, DAY)
+    assert process.wait(180) == 0, (tmp_path / "log").read_text()[-3000:]
+
+    lines = [entry for entry in read_lines(run / "journal.jsonl") if entry.batch]
+    assert [entry.step for entry in lines] == list(range(1, STEPS + 1))
+    jumps = [later.time - earlier.time for earlier, later in pairwise(lines)]
+    assert sorted(round(jump / 3600) for jump in jumps if abs(jump) > 600) == [-1, 25], "the clock did not jump"
+    assert_durations(read_journal(run / "journal.jsonl"))
+    assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == list(range(STEPS, 0, -50))
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} - {"mlflow-artifacts"} == {"clocks", "run"}
+    assert_tracked_once(RunFolder(run), STEPS)
+
+    (tmp_path / "mlflow.db").unlink()
+    done = runs.maskwright("train", config_of(data, right), "--procs", "2")
+    assert done.returncode == 0, done.stderr
+    assert runs.losses(run) == runs.losses(right)
+
+
+def assert_durations(entries: list[Entry]) -> None:
+    speeds = [entry.metrics["speed/tokens_per_second"] for entry in entries]
+    assert all(0 < speed < 100 * statistics.median(speeds) for speed in speeds)
+    assert all(0 <= entry.metrics["speed/data_wait"] <= 1 for entry in entries)
+    written = [
+        entry.metrics["checkpoint/write_seconds"] for entry in entries if "checkpoint/write_seconds" in entry.metrics
+    ]
+    assert len(written) == STEPS // 50
+    assert all(0 < seconds < 60 for seconds in written)
+
+
+@pytest.mark.slow
+def test_a_resume_on_a_host_whose_clock_is_behind_takes_the_newest_by_step(data, tmp_path):
+    """What came first by the clock is the later step: order is by step, in checkpoints, journal and MLflow."""
+    clocks, run = tmp_path / "clocks", tmp_path / "run"
+    clocks.mkdir()
+    set_clock(clocks, 0, DAY)
+    config = config_of(data, run)
+    process = faulty.start(tmp_path / "log", config, {"FAULTY_CLOCKS": str(clocks)})
+    runs.wait_for_step(run, 70)
+    assert runs.maskwright("stop", run).returncode == 0
+    assert process.wait(60) == 75
+    stopped = runs.status(run)["step"]
+    done = runs.maskwright("train", config, "--procs", "2")
+    assert done.returncode == 0, done.stderr
+    assert f"resumed after step {stopped}" in done.stderr
+    found = [checkpoint.read(path) for _, path in checkpoint.committed(run / "checkpoints")]
+    assert [one.step for one in found] == sorted((one.step for one in found), reverse=True)
+    times = {one.step: one.time for one in found}
+    assert times[STEPS] < times[stopped], "the clock was not ahead"
+    assert list(runs.losses(run)) == list(range(1, STEPS + 1))
+    assert_tracked_once(RunFolder(run), STEPS)

@@ -1,0 +1,469 @@
+"""Rows 8, 9, 24, 25 of the faults: damaged shards are found before use and named; hostile ones are refused unopened.
+
+Bytes that differ from the manifest are tested in test_format.py and test_verify.py. Here, as someone who
+means harm would, everything is sealed again: indexes, sizes and digests agree with what the shard now is.
+"""
+
+import hashlib
+import io
+import json
+import pickle
+import resource
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+
+from data_prep.errors import DamagedData, UserError
+from data_prep.format import shard_format
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, ShardInfo, index_fingerprint, xxh3
+from data_prep.inspection.verify import verify
+from tests.support.datasets import make_dataset, tar_member
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> Dataset:
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=40)]
+    ids = [f"doc-{n}" if n % 2 else n for n in range(len(documents))]
+    folder = tmp_path_factory.mktemp("sound") / "set"
+    dataset = make_dataset(folder, documents, block_tokens=1000, shard_bytes=12_000, ids=ids)
+    assert dataset.n_blocks > 3
+    assert list(verify(dataset.path)) == []
+    return dataset
+
+
+@pytest.fixture
+def dataset(sound, tmp_path) -> Dataset:
+    return Dataset(shutil.copytree(sound.path, tmp_path / "set"))
+
+
+def tar_path(dataset, shard=0):
+    return dataset.path / "shards" / dataset.manifest.shards[shard].name
+
+
+def edit_manifest(dataset, change):
+    path = dataset.path / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def seal(dataset, shard=0):
+    """Make the manifest vouch for a shard and its index as they now are."""
+
+    def change(manifest):
+        entry = manifest["shards"][shard]
+        for prefix, suffix in (("", ".tar"), ("index_", ".index")):
+            path = tar_path(dataset, shard).with_suffix(suffix)
+            with open(path, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else None
+                file.seek(0)
+                digest = digest or hashlib.sha256(file.read())
+            entry |= {f"{prefix}bytes": path.stat().st_size, f"{prefix}sha256": digest.hexdigest()}
+        manifest["index_fingerprint"] = index_fingerprint([ShardInfo(**shard) for shard in manifest["shards"]])
+
+    edit_manifest(dataset, change)
+
+
+def members(dataset, shard=0) -> list[tuple[str, bytes, int]]:
+    """Name, header and payload with padding, and payload size of each member."""
+    data = tar_path(dataset, shard).read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        infos = tar.getmembers()
+    return [(i.name, data[i.offset : i.offset_data + -(-i.size // 512) * 512], i.size) for i in infos]
+
+
+def write_tar(dataset, parts, shard=0):
+    data = b"".join(parts) + bytes(1024)
+    tar_path(dataset, shard).write_bytes(data + bytes(-len(data) % tarfile.RECORDSIZE))
+    seal(dataset, shard)
+
+
+def member(name, kind=tarfile.REGTYPE, size=0, payload=b"", link="", form=tarfile.USTAR_FORMAT) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.linkname = kind, size or len(payload), link
+    return info.tobuf(form) + payload + bytes(-len(payload) % 512)
+
+
+# Row 8: truncated or missing
+
+
+def cut_at(dataset, where) -> int:
+    parts = members(dataset)
+    boundary = sum(len(part) for _, part, _ in parts[:4])
+    return {"boundary": boundary, "header": boundary + 100, "payload": boundary + 512 + 128 + 10}[where]
+
+
+@pytest.mark.parametrize("where", ["boundary", "header", "payload"])
+def test_truncated_shard_is_named_with_what_is_lost(dataset, where):
+    path = tar_path(dataset)
+    size, keep = path.stat().st_size, cut_at(dataset, where)
+    path.write_bytes(path.read_bytes()[:keep])
+    again = Dataset(dataset.path)
+    with pytest.raises(DamagedData, match=f"{path.name} has {keep} bytes, the manifest has {size};"):
+        again.check_files()
+    again.tokens(0)
+    with pytest.raises(DamagedData) as caught:
+        again.tokens(1)
+    there, of = max(0, keep - int(dataset.table[1]["tokens_offset"])), 2 * dataset.n_tokens(1)
+    assert str(caught.value).startswith(
+        f"{path} is cut short: it has {keep} bytes, the manifest has {size}; of the tokens of block {dataset.key(1)}, "
+        f"{there} of {of} bytes are there;"
+    )
+    problems = list(verify(dataset.path))
+    assert problems[0] == f"{path.name}: {keep} bytes instead of {size}"
+    lost = [block for block in range(1, dataset.n_blocks) if dataset.shard(block).name == path.name]
+    documents = sum(len(dataset.document_lengths(block)) for block in lost)
+    tokens = sum(int(dataset.document_lengths(block).sum()) for block in lost)
+    assert problems[1] == (
+        f"{path.name}: {len(lost)} of {len(lost) + 1} blocks ({documents} documents, {tokens} tokens) lie beyond the "
+        f"end of the file, from block {dataset.key(1)} on"
+    )
+    assert problems[2].startswith(f"{path.name}: ")
+    assert len(problems) == 3
+
+
+@pytest.mark.parametrize("where", ["boundary", "header", "payload"])
+def test_truncated_shard_that_the_manifest_vouches_for(dataset, where):
+    """A stock tar reader takes such a shard for a short one, without an error."""
+    path = tar_path(dataset)
+    path.write_bytes(path.read_bytes()[: cut_at(dataset, where)])
+    seal(dataset)
+    with pytest.raises(DamagedData, match=rf"{path.with_suffix('.index').name} is damaged: .*(tar|end)"):
+        Dataset(dataset.path).tokens(0)
+    assert any("tar" in problem for problem in verify(dataset.path))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_missing_shard_among_others(dataset, workers):
+    path = tar_path(dataset, 1)
+    path.unlink()
+    again = Dataset(dataset.path)
+    with pytest.raises(DamagedData, match=f"{path.name} is missing;"):
+        again.check_files()
+    block = next(block for block in range(again.n_blocks) if again.shard(block).name == path.name)
+    assert again.document_lengths(block).size  # its index is there
+    with pytest.raises(DamagedData, match=f"{path.name} is missing;"):
+        again.tokens(block)
+    assert list(verify(dataset.path, workers)) == [f"{path.name}: missing"]
+
+
+# Row 9: a flipped bit
+
+
+@pytest.mark.parametrize("what", ["tokens", "ends", "ids"])
+def test_flipped_bit_is_found_before_use(dataset, what):
+    block = dataset.n_blocks - 1
+    path = dataset.path / "shards" / dataset.shard(block).name
+    data = bytearray(path.read_bytes())
+    record = dataset.table[block]
+    data[int(record[f"{what}_offset"]) + 3] ^= 4
+    path.write_bytes(data)
+    again = Dataset(dataset.path)
+    read = {"tokens": again.tokens, "ends": again.document_ends, "ids": again.ids}
+    with pytest.raises(DamagedData, match=rf"{path.name} is damaged: the {what} of block {dataset.key(block)}"):
+        read.pop(what)(block)
+    for other in read.values():
+        other(block)
+    problems = list(verify(dataset.path))
+    assert problems[0].startswith(f"{path.name}: SHA-256")
+    assert problems[1].startswith(f"{path.name} block {dataset.key(block)}: the {what} have checksum")
+    assert len(problems) == 2
+
+
+def test_every_flipped_bit_of_a_header_is_found(dataset):
+    path = tar_path(dataset)
+    sound = path.read_bytes()
+    for position in range(0, 640, 13):
+        path.write_bytes(sound[:position] + bytes([sound[position] ^ 1]) + sound[position + 1 :])
+        assert any(problem.startswith(path.name) for problem in verify(dataset.path)), position
+
+
+# Rows 24, 25: hostile tars
+
+
+class Bomb:
+    """Unpickled, it would write a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+HOSTILE = {
+    "parent": (lambda: member("../evil.tokens.npy", payload=b"x"), "'../evil.tokens.npy' stands where"),
+    "absolute": (lambda: member("/tmp/evil.npy", payload=b"x"), "'/tmp/evil.npy' stands where"),
+    "symlink": (lambda: member("link", tarfile.SYMTYPE, link="/etc/passwd"), "'link' is a symbolic link"),
+    "hardlink": (lambda: member("link", tarfile.LNKTYPE, link="/etc/passwd"), "'link' is a hard link"),
+    "character": (lambda: member("dev", tarfile.CHRTYPE), "'dev' is a character device"),
+    "block": (lambda: member("dev", tarfile.BLKTYPE), "'dev' is a block device"),
+    "fifo": (lambda: member("pipe", tarfile.FIFOTYPE), "'pipe' is a FIFO"),
+    "folder": (lambda: member("d", tarfile.DIRTYPE), "'d' is a folder"),
+    "long-name": (lambda: member("n" * 300, payload=b"x", form=tarfile.GNU_FORMAT), "is a GNU long name"),
+    "pax": (lambda: member("é" * 200, payload=b"x", form=tarfile.PAX_FORMAT), "is a pax header"),
+    "huge": (lambda: member("00000_000000000.ends.npy", size=8**11 - 1), "announces 8589934591 bytes"),
+    "sparse": (lambda: member("s", b"S"), "'s' is a GNU sparse file"),
+    "unknown-type": (lambda: member("s", b"Z"), "'s' is of type b'Z'"),
+    "huge-gnu": (
+        lambda: member("00000_000000000.ends.npy", size=1 << 62, form=tarfile.GNU_FORMAT),
+        "no POSIX ustar header",
+    ),
+    "pyd": (lambda: member("00000_000000000.a.pyd", payload=b"x"), "a.pyd' stands where"),
+    "escape": (lambda: member("\x1b[2Jx", payload=b"x"), r"'\x1b[2Jx' stands where"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("place", ["first", "within", "last"])
+def test_hostile_members_are_named_and_never_followed(dataset, tmp_path, name, place):
+    make, message = HOSTILE[name]
+    parts = [part for _, part, _ in members(dataset)]
+    at = {"first": 0, "within": 4, "last": len(parts)}[place]
+    write_tar(dataset, [*parts[:at], make(), *parts[at:]])
+    before = sorted(tmp_path.rglob("*"))
+    problems = list(verify(dataset.path))
+    assert sorted(tmp_path.rglob("*")) == before
+    named = [problem for problem in problems if problem.startswith(f"{tar_path(dataset).name}: member ")]
+    assert len(named) == 1, problems
+    if place == "last":
+        assert named[0].endswith("is not in the index")
+    else:
+        second = place == "within" and "'00000_000000000.ends.npy' stands where"
+        assert message in named[0] or (second and second in named[0])
+
+
+@pytest.mark.parametrize("suffix", ["pyd", "pkl", "pickle", "pth"])
+def test_pickles_in_a_shard_are_refused_and_not_loaded(dataset, tmp_path, suffix):
+    payload = pickle.dumps(Bomb(tmp_path / "exploded"))
+    parts = [part for _, part, _ in members(dataset)]
+    write_tar(dataset, [*parts, tar_member(f"00000_000000009.{suffix}", payload)])
+    (problem,) = [p for p in verify(dataset.path) if "is not in the index" in p]
+    assert problem == f"{tar_path(dataset).name}: member '00000_000000009.{suffix}' (a file) is not in the index"
+    again = Dataset(dataset.path)  # it reads by the index, and so never comes near that member
+    for block in range(again.n_blocks):
+        again.tokens(block), again.document_ends(block), again.ids(block)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_duplicate_swapped_and_missing_members(dataset):
+    parts = [part for _, part, _ in members(dataset)]
+    names = [name for name, _, _ in members(dataset)]
+    write_tar(dataset, [parts[0], parts[0], *parts[1:]])
+    assert f"{tar_path(dataset).name}: member '{names[0]}' stands where '{names[1]}' should be" in verify(dataset.path)
+    write_tar(dataset, [*parts, parts[-1]])
+    assert f"{tar_path(dataset).name}: member '{names[-1]}' (a file) is not in the index" in verify(dataset.path)
+    write_tar(dataset, [parts[1], parts[0], *parts[2:]])
+    assert any("stands where" in problem for problem in verify(dataset.path))
+
+
+@pytest.mark.parametrize("tail, message", [(b"hidden", "data follow its end marker"), (bytes(10_240), "bytes where")])
+def test_data_after_the_end_marker(dataset, tail, message):
+    path = tar_path(dataset)
+    data = bytearray(path.read_bytes())
+    if tail.strip(b"\0"):
+        data[-len(tail) :] = tail
+        path.write_bytes(data)
+    else:
+        path.write_bytes(data + tail)
+    seal(dataset)
+    (problem,) = verify(dataset.path)
+    assert problem.startswith(f"{path.name}: ")
+    assert message in problem
+
+
+def test_padding_hides_nothing(dataset):
+    path = tar_path(dataset)
+    data = bytearray(path.read_bytes())
+    name, _, size = members(dataset)[0]
+    assert size % 512
+    data[512 + size] = 1
+    path.write_bytes(data)
+    seal(dataset)
+    assert list(verify(dataset.path)) == [f"{path.name}: bytes that are not 0 follow member {name!r}"]
+
+
+def test_an_array_must_be_the_one_of_the_index(dataset):
+    path = tar_path(dataset)
+    path.write_bytes(path.read_bytes().replace(b"'descr': '<u4'", b"'descr': '|O8'", 1))
+    seal(dataset)
+    (problem,) = verify(dataset.path)
+    assert "does not begin as an .npy array" in problem
+
+
+def test_a_sparse_giant_costs_no_memory(dataset):
+    """A shard of 3 TB that is all hole: sizes alone refuse it, and nothing of its size is held."""
+    path = tar_path(dataset)
+    with open(path, "r+b") as file:
+        file.truncate(3 << 40)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DamagedData, match="bytes, the manifest has"):
+        Dataset(dataset.path).check_files()
+    problems = list(verify(dataset.path))
+    assert any("3298534883328 bytes instead of" in problem for problem in problems)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10
+
+
+# Hostile manifests and indexes
+
+
+INPUT = {"name": "x", "source": "", "bytes": 1, "digest": "", "first_task": 0, "tasks": 1}
+INPUT |= {"documents": 1, "tokens": 1, "text_bytes": 0, "left_out": {}}
+MANIFESTS = {
+    "parent": (lambda m: m["shards"][0].update(name="../00000-00000.tar"), "is not a shard's name"),
+    "absolute": (lambda m: m["shards"][0].update(name="/etc/passwd"), "is not a shard's name"),
+    "pipe": (lambda m: m["shards"][0].update(name="pipe:touch x.tar"), "is not a shard's name"),
+    "url": (lambda m: m["shards"][0].update(name="http://host/00000-00000.tar"), "is not a shard's name"),
+    "digits": (lambda m: m["shards"][0].update(name="٠٠٠٠٠-٠٠٠٠٠.tar"), "is not a shard's name"),
+    "newline": (lambda m: m["shards"][0].update(name="00000-00000.tar\n"), "is not a shard's name"),
+    "twice": (lambda m: m["shards"].append(m["shards"][0]), "or there are two such shards"),
+    "tokenizer-parent": (lambda m: m["tokenizer"].update(files={"../x.json": "0" * 64}), "not a name for a tokenizer"),
+    "tokenizer-code": (lambda m: m["tokenizer"].update(files={"tok.py": "0" * 64}), "not a name for a tokenizer"),
+    "digest": (lambda m: m["shards"][0].update(sha256="\x1b[2J"), "not a SHA-256"),
+    "negative": (lambda m: m["shards"][0].update(bytes=-1), r"shards\[0\].bytes is -1, not a whole number"),
+    "huge": (lambda m: m["totals"].update(tokens=1 << 63), "totals.tokens is 9223372036854775808, not a whole"),
+    "float": (lambda m: m["totals"].update(tokens=1e300), r"totals.tokens is 1e\+300"),
+    "bool": (lambda m: m["totals"].update(blocks=True), "totals.blocks is True"),
+    "list": (lambda m: m.update(tokenizer=[]), r"tokenizer is \[\], not an object"),
+    "text": (lambda m: m.update(shards="x"), "shards is 'x', not a list"),
+    "null": (lambda m: m["sources"].append(None), r"sources\[0\] is None, not an object"),
+    "missing": (lambda m: m.pop("sources"), "it has no sources"),
+    "unknown": (lambda m: m["totals"].update(more=1), "'totals.more' is not a key of the format"),
+    "vocabulary": (lambda m: m["tokenizer"].update(vocab_size=1 << 40), "vocab_size is 1099511627776, not from 1"),
+    "special": (lambda m: m["tokenizer"]["special_ids"].update(mask=5000), "special id 5000 is not in the voc"),
+    "tasks": (lambda m: m["sources"].append(INPUT | {"first_task": 1 << 32}), "'x' has the tasks from 4294967296 on"),
+    "role": (lambda m: m["tokenizer"]["special_ids"].pop("mask"), "special_ids are of"),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_hostile_manifest_is_refused_with_one_sentence(dataset, name):
+    change, message = MANIFESTS[name]
+    edit_manifest(dataset, change)
+    for read in (Dataset, lambda folder: list(verify(folder))):
+        with pytest.raises(UserError, match=message) as caught:
+            read(dataset.path)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 400 + len(str(dataset.path))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, "[1, 2]", "null", '"x"', "1" * 10_000, "\xff", "{}", "NaN"]
+)
+def test_manifest_that_is_no_object(dataset, text):
+    (dataset.path / "manifest.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match="is not a valid manifest") as caught:
+        Dataset(dataset.path)
+    assert len(str(caught.value)) < 400 + len(str(dataset.path))
+
+
+def test_manifest_too_large_to_read(dataset, monkeypatch):
+    monkeypatch.setattr(shard_format, "MAX_MANIFEST_BYTES", 100)
+    with pytest.raises(UserError, match="it has more than 100 bytes"):
+        Dataset(dataset.path)
+
+
+REFUSED_URLS = {
+    "pipe:touch exploded": "No data set at",
+    "pipe://touch exploded": "cannot be opened: Protocol not known: pipe",
+    "nosuch://host/set": "cannot be opened: Protocol not known: nosuch",
+    "simplecache::memory://set": "begins with simplecache::",
+    "reference://::memory://references.json": "reference://, which is not read",
+    "zip://set::reference://x::memory://references.json": "reference://, which is not read",
+    "https://me:secret@host/set": "holds a password",
+    "https://host/set?signature=secret": "https://host/set is given with a query",
+}
+
+
+@pytest.mark.parametrize("url", REFUSED_URLS)
+def test_urls_that_are_not_read(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=REFUSED_URLS[url]) as caught:
+        Dataset(url, cache_dir=tmp_path / "cache")
+    assert "secret" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def set_to(record, name, value):
+    return lambda header, records, tar_bytes: records[record].__setitem__(name, value)
+
+
+def to_the_end(header, records, tar_bytes):
+    records[0]["ends_offset"] = tar_bytes - 1
+
+
+def shift_a_token(header, records, tar_bytes):
+    records[0]["tokens"] += 1
+    records[1]["tokens"] -= 1
+
+
+def widen(header, records, tar_bytes):
+    header["token_bytes"] = 4
+
+
+INDEXES = {
+    "offset": (set_to(0, "tokens_offset", 1 << 62), "more than the"),
+    "beyond": (to_the_end, "would lie beyond the end of the tar"),
+    "tokens": (set_to(0, "tokens", 1 << 63), "more than the"),
+    "documents": (set_to(0, "documents", 1), "do not share out its documents"),
+    "last documents": (set_to(-1, "documents", 1), "do not share out its documents"),
+    "first": (set_to(0, "first_document", 7), "do not share out its documents"),
+    "none": (set_to(0, "tokens_offset", 0), "has no tokens or no ends"),
+    "order": (set_to(0, "number", 1000), "not in the order of their numbers"),
+    "ids": (set_to(0, "ids_bytes", 1 << 40), "ids_bytes is"),
+    "count": (set_to(0, "tokens", 3), "do not add up to its tokens"),
+    "shift": (shift_a_token, "do not add up to its tokens"),
+    "width": (widen, "its tokens have 4 bytes, the manifest's 2"),
+}
+
+
+def edit_index(dataset, change):
+    path = tar_path(dataset).with_suffix(".index")
+    data = bytearray(path.read_bytes())
+    header = np.frombuffer(data, INDEX_HEADER, 1)
+    records = np.frombuffer(data, BLOCK_RECORD, int(header[0]["blocks"]), INDEX_HEADER.itemsize)
+    change(header[0], records, tar_path(dataset).stat().st_size)
+    path.write_bytes(data)
+    seal(dataset)
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_hostile_index_is_refused_when_opened(dataset, name):
+    change, message = INDEXES[name]
+    path = tar_path(dataset).with_suffix(".index")
+    edit_index(dataset, change)
+    again = Dataset(dataset.path)
+    for use in (again.tokens, again.document_lengths, again.key):
+        with pytest.raises(DamagedData, match=f"{path.name} is damaged: .*{message}"):
+            use(0)
+    assert any(p.startswith(f"{path.name}: ") and message in p for p in verify(dataset.path))
+
+
+def test_index_that_points_elsewhere_in_the_tar(dataset):
+    offset = int(dataset.table[0]["ends_offset"])
+    edit_index(dataset, set_to(0, "ends_offset", offset + 4))
+    message = f"member '00000_000000000.ends.npy' starts at 512, in the index at {offset + 4 - 128}"
+    assert f"{tar_path(dataset).name}: {message}" in verify(dataset.path)
+
+
+@pytest.mark.parametrize("text", ["[" * 4000, '{"a": 1}', "[1.5]", "[true]", "[]", "nonsense", "\xff"])
+def test_ids_that_are_no_list_of_the_documents(tmp_path, text):
+    dataset = make_dataset(tmp_path / "set", [[7, 8, 9]], ids=["x" * 4094])
+    replace_ids(dataset, text.encode("latin-1").ljust(4098))
+    again = Dataset(dataset.path)
+    with pytest.raises(DamagedData, match="the ids of 00000_000000000: "):
+        again.ids(0)
+    assert any("the ids are not valid" in problem for problem in verify(dataset.path))
+
+
+def replace_ids(dataset, payload):
+    """Put other bytes in the place of the first block's ids, the checksum included."""
+    start, size = (int(dataset.table[0][name]) for name in ("ids_offset", "ids_bytes"))
+    assert len(payload) == size
+    content = tar_path(dataset).read_bytes()
+    tar_path(dataset).write_bytes(content[:start] + payload + content[start + size :])
+    edit_index(dataset, set_to(0, "ids_xxh3", xxh3(payload)))

@@ -1,0 +1,170 @@
+"""Preparation killed at any moment: a rerun gives the bytes of an undisturbed run, and nothing is left running."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from data_prep.jobs.preparation_plan import Settings
+from data_prep.tokenizer.hf_tokenizer import train
+from tests.support.prep import jsonl, prepare_files, texts, tree
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from data_prep.jobs.preparation_plan import Settings
+from tests.support.prep import prepare_files
+if __name__ == "__main__":
+    corpus, out = map(Path, sys.argv[1:3])
+    settings = Settings(block_tokens=4000, shard_bytes=20_000, valid_fraction=0.1)
+    prepare_files(sorted(corpus.glob("*.jsonl")), corpus / "tok", out, 2, settings, task_bytes=int(sys.argv[3]))
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for number in range(4):
+        rows = jsonl(texts(number, 1500)) + b"{broken\n"
+        (folder / f"{number}.jsonl").write_bytes(rows)
+    train(texts(0, 300), "bpe", 320, folder / "tok")
+    (folder / "script.py").write_text(SCRIPT)
+    run(folder, folder / "reference")
+    return folder
+
+
+def start(corpus: Path, out: Path, task_bytes: int = 100_000) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, str(corpus / "script.py"), str(corpus), str(out), str(task_bytes)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def run(corpus: Path, out: Path) -> None:
+    process = start(corpus, out)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+
+
+def workers(process: subprocess.Popen) -> list[psutil.Process]:
+    try:
+        children = psutil.Process(process.pid).children()
+        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+    except psutil.Error:
+        return []
+
+
+def wait_for_files(out: Path, count: int, process: subprocess.Popen) -> bool:
+    """Wait until OUT holds that many files; False if the process ended before."""
+    while process.poll() is None:
+        if sum(path.is_file() for path in out.rglob("*")) >= count:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+def test_kill_and_rerun_gives_identical_bytes(corpus, tmp_path, seed):
+    reference, out = tree(corpus / "reference"), tmp_path / "out"
+    rng = random.Random(seed)
+    for _ in range(2):  # two interruptions, then to the end
+        process = start(corpus, out)
+        already = sum(path.is_file() for path in out.rglob("*"))
+        interrupted = wait_for_files(out, rng.randint(min(already + 1, len(reference) - 1), len(reference)), process)
+        children = workers(process)
+        victim = rng.choice(children) if children and seed % 2 else process
+        if interrupted:
+            time.sleep(rng.random() * 0.05)
+            with contextlib.suppress(psutil.Error, ProcessLookupError):  # it may just have ended
+                victim.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+        assert_gone(children)
+    run(corpus, out)
+    assert tree(out) == reference
+
+
+def test_killed_worker_is_one_sentence(corpus, tmp_path):
+    out = tmp_path / "out"
+    process = start(corpus, out)
+    assert wait_for_files(out, 12, process)
+    children = workers(process)
+    children[0].kill()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "UserError: A worker process was killed" in errors
+    assert_gone(children)
+
+
+def test_interrupt_stops_in_the_middle_of_a_task(corpus, tmp_path):
+    long = tmp_path / "corpus"
+    long.mkdir()
+    (long / "tok").symlink_to(corpus / "tok")
+    (long / "script.py").write_text(SCRIPT)
+    (long / "0.jsonl").write_bytes((corpus / "0.jsonl").read_bytes() * 150)  # half a minute of work
+    process = start(long, tmp_path / "out", task_bytes=10**9)
+    assert wait_for_files(tmp_path / "out", 12, process)
+    children = workers(process)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=12)
+    assert process.returncode != 0
+    assert_gone(children)
+    assert not list((tmp_path / "out" / "prep" / "tasks").iterdir())
+    assert not list((tmp_path / "out").rglob(".*.tmp"))
+
+
+def test_rerun_does_not_trust_a_record_whose_shard_is_damaged(corpus, tmp_path):
+    out = tmp_path / "out"
+    run(corpus, out)
+    shard = out / "train" / "shards" / "00001-00000.tar"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    record = out / "prep" / "tasks" / "00002.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "plan": "0" * 64}))
+    name = f".00000-00000.tar.{socket.gethostname()}.{2**22 + 1}.tmp"  # no process has that number
+    (out / "valid" / "shards" / name).touch()
+    run(corpus, out)
+    assert tree(out) == tree(corpus / "reference")
+
+
+def test_second_process_in_the_same_folder_is_refused(corpus, tmp_path):
+    out = tmp_path / "out"
+    process = start(corpus, out)
+    assert wait_for_files(out, 12, process)
+    process.send_signal(signal.SIGSTOP)  # or it may be done before the second has started
+    second = start(corpus, out)
+    _, errors = second.communicate(timeout=60)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=60)
+    assert second.returncode != 0
+    assert "Another process is preparing" in errors
+    assert process.returncode == 0
+    assert tree(out) == tree(corpus / "reference")
+
+
+def test_full_disk_is_one_sentence_and_leaves_nothing_partial(corpus, tmp_path):
+    resource = pytest.importorskip("resource")
+    out = tmp_path / "out"
+    settings = Settings(block_tokens=1 << 20)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+        with pytest.raises(Exception, match=r"failed: file too large.*run the same command again"):
+            prepare_files([corpus / "0.jsonl"], corpus / "tok", out, 1, settings)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert list((out / "shards").iterdir()) == []
+    prepare_files([corpus / "0.jsonl"], corpus / "tok", out, 1, settings)

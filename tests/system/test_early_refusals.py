@@ -1,0 +1,93 @@
+"""Commands refuse missing files and folders before they import anything that takes seconds."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.datasets import make_dataset
+from tests.support.forked import ROOT
+
+# Runs commands one after the other; prints for each its exit code, its message and the slow packages imported so far.
+PROGRAM = """
+import contextlib, io, json, sys
+from launchers.cli import main
+found = []
+for words in json.load(sys.stdin):
+    sys.argv = ["maskwright", *words]
+    code, said = None, io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            main()
+        except SystemExit as leaving:
+            code = leaving.code
+    heavy = [name for name in ("torch", "transformers", "deepspeed", "mlflow") if name in sys.modules]
+    found.append([code, said.getvalue(), heavy])
+print(json.dumps(found))
+"""
+MODEL = "a folder that `maskwright export` wrote"
+CASES = {
+    "export NONE": "does not exist",
+    "export EMPTY": "is an empty folder, not a run folder",
+    "export RUN": "there is no checkpoint to export",
+    "evaluate NONE --data DATA": MODEL,
+    "evaluate EMPTY --data DATA": MODEL,
+    "evaluate RUN --data DATA": "there is no checkpoint to export",
+    "evaluate MODEL --data NONE": "No data set at",
+    "evaluate MODEL --pairs NONE": "No file",
+    "evaluate MODEL --baseline unigram --counts NONE --pairs TEXT": "No data set at",
+    "finetune NONE --task tokens --train TEXT --valid TEXT": MODEL,
+    "finetune MODEL --task tokens --train NONE --valid TEXT": "No file",
+    "finetune MODEL --task tokens --train TEXT --valid NONE": "No file",
+    "generate NONE": MODEL,
+    "analyze layers EMPTY --data DATA": MODEL,
+    "analyze layers MODEL --data NONE": "No data set at",
+    "replay NONE --step 1": "does not exist",
+    "report NONE": "does not exist",
+    "track sync NONE": "does not exist",
+    "track models NONE": "does not exist",
+    "checkpoints NONE": "does not exist",
+    "train NONE": "No config file at",
+    "plan NONE": "No config file at",
+    "study masking NONE": "No config file at",
+    "launch slurm NONE --nodes 1": "No config file at",
+    "mask show text --tokenizer NONE": "No tokenizer at",
+    "mask show --data NONE": "No data set at",
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    """What each command says, by its words."""
+    folder = tmp_path_factory.mktemp("inputs")
+    places = {name: str(folder / name.lower()) for name in ("NONE", "EMPTY", "RUN", "MODEL", "DATA", "TEXT")}
+    (folder / "empty").mkdir()
+    (folder / "run").mkdir()
+    (folder / "run" / "journal.jsonl").write_text("")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    (folder / "text").write_text("a text\n")
+    make_dataset(folder / "data", [[5, 6, 7] * 20], 20)
+    commands = [[places.get(word, word) for word in words.split()] for words in CASES]
+    environment = os.environ | {"COLUMNS": "1000"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(commands),
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_a_missing_input_is_refused_before_slow_imports(refusals, words):
+    code, said, heavy = refusals[words]
+    assert code == 1
+    assert said.startswith("error: ")
+    assert CASES[words] in said
+    assert heavy == []

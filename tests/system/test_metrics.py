@@ -1,0 +1,167 @@
+"""What a run measures: under documented names, without padding, and without an effect on what it computes."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+
+from pretrain.reporting.batch_replay import replay
+from pretrain.reporting.run_summary import page_of, summarize
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import Entry, read_journal
+from pretrain.tracking import load_record
+from tests.support import runs
+from tests.support.datasets import SPECIAL_IDS, make_dataset
+from tests.system.soak.soak import assert_same_checkpoint
+
+ROOT = Path(__file__).parents[2]
+STEPS, GROUP_STEPS = 12, 5
+WATCHED = {"track__system_seconds": 0.1, "track__group_norms_every": GROUP_STEPS, "train__profile": {"steps": [3, 7]}}
+UNWATCHED = {"track__system_seconds": 0, "track__group_norms_every": 0}
+SETTINGS = {
+    "train__steps": STEPS,
+    "checkpoint__every_steps": 6,
+    "eval__every_steps": 6,
+    "optim__ema": 0.9,
+    "data__damage_budget": 100,
+}
+# Documented, but not of a healthy run of one data set on a CPU; the files test them.
+ELSEWHERE = {
+    "speed/mfu": "tests/pretrain/model/test_flops.py",
+    "data/epoch/NAME": "tests/system/test_curriculum.py",
+    "train/skipped": "tests/system/faults/test_guards.py",
+    "train/spike": "tests/system/faults/test_guards.py",
+    "train/rollback_to": "tests/system/faults/test_guards.py",
+    "train/rows_left_out": "tests/system/faults/test_guards.py",
+    "checkpoint/failed": "tests/system/faults/test_failing_disk.py",
+    "checkpoint/remote_failed": "tests/pretrain/checkpoint/test_remote_checkpoints.py",
+    "system/HOST/gpuN_utilization_percent": "tests/pretrain/reporting/test_system.py",
+    "system/HOST/gpuN_memory_percent": "tests/pretrain/reporting/test_system.py",
+    "system/HOST/gpuN_power_watts": "tests/pretrain/reporting/test_system.py",
+    "system/HOST/gpuN_temperature_celsius": "tests/pretrain/reporting/test_system.py",
+}
+PLACEHOLDERS = {"HOST": r"[^/]+", "NAME": r"[^/]+", "N": r"\d+"}
+
+
+def documented() -> set[str]:
+    """The first column of the table of metrics in docs/tracking.md."""
+    _, journal = (ROOT / "docs/tracking.md").read_text().split("## The journal")
+    rows = re.findall(r"^\| (`\w+/.*?) \|", journal, flags=re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def pattern(name: str) -> re.Pattern[str]:
+    """What a documented name stands for."""
+    parts = re.split(r"(HOST|NAME|N(?![A-Z]))", name)
+    return re.compile("".join(PLACEHOLDERS.get(part, re.escape(part)) for part in parts))
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory) -> tuple[RunFolder, str]:
+    """A run of two processes of which all is measured, and what it printed."""
+    return _train(tmp_path_factory.mktemp("watched"), WATCHED)
+
+
+@pytest.fixture(scope="module")
+def entries(watched) -> list[Entry]:
+    return read_journal(watched[0].journal, batches=True)
+
+
+def _data(folder: Path) -> None:
+    """Documents of which one fits into a row of 32 slots and two do not, so that rows are padded."""
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 200), ("valid", 30)):
+        documents = [rng.integers(5, runs.VOCAB_SIZE, size=20).tolist() for _ in range(count)]
+        make_dataset(folder / name, documents, runs.VOCAB_SIZE, block_tokens=4000)
+
+
+def _train(folder: Path, settings: dict, *overrides: str) -> tuple[RunFolder, str]:
+    if not (data := folder / "data").exists():
+        _data(data)
+    config = runs.write_config(folder / "c.yaml", runs.tiny_config(data, folder / "run", **SETTINGS, **settings))
+    done = runs.maskwright("train", config, *overrides, "--procs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return RunFolder(folder / "run"), done.stderr
+
+
+def test_what_a_run_writes_is_documented_and_what_is_documented_is_written(entries):
+    written = {name for entry in entries for name in entry.metrics}
+    patterns = {name: pattern(name) for name in documented()}
+    assert not {name for name in written if not any(p.fullmatch(name) for p in patterns.values())}
+    missing = {name for name, p in patterns.items() if not any(p.fullmatch(one) for one in written)}
+    assert missing == set(ELSEWHERE)
+
+
+@pytest.mark.parametrize(("name", "file"), ELSEWHERE.items())
+def test_what_such_a_run_does_not_write_is_tested_elsewhere(name, file):
+    assert name.removeprefix("system/HOST/").replace("gpuN", "gpu0").removesuffix("NAME") in (ROOT / file).read_text()
+
+
+def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries):
+    folder, said = watched
+    record = load_record(folder.path)
+    client = MlflowClient(record.uri)
+    run = client.get_run(record.run_id)
+    inputs = {one.dataset.name: one for one in run.inputs.dataset_inputs}
+    assert {name: one.tags[0].value for name, one in inputs.items()} == {"data/train": "training", "data/valid": "eval"}
+    fingerprint = json.loads((folder.path.parent / "data/train/manifest.json").read_text())["fingerprint"]
+    assert fingerprint.startswith(inputs["data/train"].dataset.digest)
+    assert json.loads(inputs["data/train"].dataset.profile)["documents"] == 200
+    params = run.data.params
+    assert (params["steps"], params["optimizer"], params["precision"]) == (str(STEPS), "adamw", "fp32")
+    assert params["schedule"].startswith("wsd")
+    assert int(params["parameters"]) > 10_000
+    assert {one.path for one in client.list_artifacts(record.run_id)} >= {"report.html", "config.yaml", "curve.png"}
+    (host,) = {name.split("/")[1] for entry in entries for name in entry.metrics if name.startswith("system/")}
+    assert {"system/cpu_percent_mean", "system/memory_percent_mean"} <= set(run.data.metrics)
+    assert not [name for name in run.data.metrics if host in name]
+    assert f"MLflow: {page_of(folder.path)}" in said
+    assert summarize(folder.path).mlflow_page == page_of(folder.path)
+
+
+def test_rates_leave_out_padding(watched, entries):
+    folder, _ = watched
+    padded = 0
+    for entry in entries[::4]:
+        rows = replay(folder.path, entry.step).rows
+        real = int((rows.original != SPECIAL_IDS["pad"]).sum())
+        counted = entry.metrics["speed/tokens_per_second"] * entry.metrics["speed/step_seconds"]
+        assert counted == pytest.approx(real, rel=1e-9)
+        padded += rows.original.size - real
+    assert padded, "no padding, so that rates with it would pass"
+
+
+def test_parts_of_the_gradient_norm_come_now_and_then_and_make_up_the_whole(entries):
+    found = {entry.step: [v for name, v in entry.metrics.items() if name.startswith("grad_norm/")] for entry in entries}
+    assert {step for step, parts in found.items() if parts} == {5, 10}
+    for entry in (entries[4], entries[9]):
+        assert sum(v**2 for v in found[entry.step]) ** 0.5 == pytest.approx(entry.metrics["train/grad_norm"], rel=1e-5)
+
+
+def test_nothing_that_is_measured_changes_a_result(watched, tmp_path):
+    folder, _ = _train(tmp_path, UNWATCHED)
+    assert runs.losses(folder.path) == runs.losses(watched[0].path)
+    assert_same_checkpoint(folder, watched[0], STEPS)
+    assert not folder.system.exists()
+    assert not folder.profile.exists()
+
+
+def test_a_profile_is_a_trace_a_rank_and_a_table_printed_once(watched):
+    folder, output = watched
+    table = (folder.profile / "steps-3-7.txt").read_text()
+    assert output.count(table.splitlines()[0]) == 1
+    parts = {line.split()[0] for line in table.splitlines() if line.strip()}
+    assert parts >= {"forward", "backward", "reduction", "optimizer", "evaluation", "checkpoint"}
+    assert len([*folder.profile.glob("steps-3-7-rank-0000?.json.gz")]) == 2
+    assert "\x1b" not in output
+
+
+def test_a_resumed_run_says_that_the_profile_is_past(watched):
+    folder, _ = watched
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in folder.profile.iterdir())
+    _, output = _train(folder.path.parent, WATCHED, "train.steps=13")
+    assert output.count("train.profile: steps 3 to 7 are past, so that nothing is profiled\n") == 1
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in folder.profile.iterdir()) == before

@@ -1,0 +1,390 @@
+"""Whole runs through the command line: same result again, on other process counts, continued, refused, exported."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from mlflow.tracking import MlflowClient
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertLMHeadModel,
+    ModernBertDecoderForCausalLM,
+    pipeline,
+)
+
+from data_prep.errors import UserError
+from data_prep.format.reader import Dataset
+from pretrain import checkpoint
+from pretrain.config import Config
+from pretrain.export.hugging_face_export import export_run, native_state
+from pretrain.model.encoder import Encoder
+from pretrain.model.encoder_shape import encoder_shape
+from pretrain.reporting.batch_replay import replay
+from pretrain.run.folder import RunFolder
+from pretrain.run.journal import parse_entry, read_journal
+from tests.support import runs, text_data
+from tests.support.held_out import held_out_loss
+from tests.system.soak.soak import assert_same_checkpoint
+
+STEPS = 12
+METRICS = {
+    "train/loss",
+    "train/masked_accuracy",
+    "train/learning_rate",
+    "train/mask_rate",
+    "train/grad_norm",
+    "data/epoch",
+    "data/seq_len",
+    "speed/tokens_per_second",
+    "speed/data_wait",
+    "speed/step_seconds",
+    "speed/tflops",
+}
+SETTINGS = {"train__steps": STEPS, "checkpoint__every_steps": 4, "eval__every_steps": 6}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return text_data.text_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where the module's runs are."""
+    return tmp_path_factory.mktemp("runs")
+
+
+def config_of(data: Path, run: Path, **overrides) -> Path:
+    values = runs.tiny_config(data, run, **(SETTINGS | overrides))
+    return runs.write_config(run.with_suffix(".yaml"), values)
+
+
+def train(config: Path, *overrides: str, processes: int = 2, real: bool = False) -> str:
+    result = runs.maskwright("train", config, *overrides, "--procs", str(processes), real=real)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stderr
+
+
+def refused(*arguments: str | Path) -> str:
+    result = runs.maskwright(*arguments)
+    assert result.returncode == 1, result.stdout + result.stderr
+    (line,) = runs.complaints(result.stderr)
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def reference(data, folder) -> Path:
+    """A run of two processes with the default ZeRO stage, by the real command; other runs' processes are forked."""
+    train(config_of(data, folder / "reference"), real=True)
+    return folder / "reference"
+
+
+@pytest.fixture(scope="module")
+def single(data, folder) -> Path:
+    """The same run in one process, ZeRO 0 and two micro-batches."""
+    train(config_of(data, folder / "single", zero__stage=0, train__micro_batch_size=4), processes=1)
+    return folder / "single"
+
+
+@pytest.fixture(scope="module")
+def exported(reference, folder) -> Path:
+    text_data.make("export", reference, "--out", folder / "model")
+    return folder / "model"
+
+
+def numbers(run: Path, *names: str) -> dict[int, list[float]]:
+    return {entry.step: [entry.metrics[n] for n in names if n in entry.metrics] for entry in entries(run)}
+
+
+def entries(run: Path):
+    return read_journal(run / "journal.jsonl", batches=True)
+
+
+def batches(run: Path) -> list[dict]:
+    """Of every step: where its batch begins, and its checksum."""
+    return [entry.batch for entry in entries(run)]
+
+
+EXACT = ("train/loss", "train/grad_norm", "train/masked_accuracy", "eval/loss", "eval/masked_accuracy")
+
+
+def test_journal_holds_every_step_with_its_metrics(reference):
+    lines = [parse_entry(line) for line in (reference / "journal.jsonl").read_bytes().splitlines()]
+    assert None not in lines
+    found = entries(reference)
+    assert [entry.step for entry in found] == list(range(1, STEPS + 1))
+    for entry in found:
+        extra = set(entry.metrics) - METRICS
+        assert set(entry.metrics) >= METRICS
+        assert extra == (
+            ({"eval/loss", "eval/masked_accuracy", "eval/seconds"} if entry.step in (6, 12) else set())
+            | ({"checkpoint/seconds", "checkpoint/write_seconds"} if entry.step in (4, 8, 12) else set())
+        )
+        assert all(np.isfinite(value) for value in entry.metrics.values())
+        assert 0 <= entry.metrics["train/masked_accuracy"] <= 1
+    rates = [entry.metrics["train/learning_rate"] for entry in found]
+    wanted = [k / 6 for k in range(1, 6)] + [1.0] * 6 + [0.5]
+    assert rates == pytest.approx([2e-3 * factor for factor in wanted])
+    assert found[-1].metrics["train/loss"] < found[0].metrics["train/loss"] - 0.3, "it learns"
+
+
+def test_run_folder_is_complete(reference, data):
+    assert runs.status(reference)["state"] == "completed"
+    assert runs.status(reference)["step"] == STEPS
+    assert (reference / "curve.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    saved = Config.model_validate(yaml.safe_load((reference / "config.yaml").read_text()))
+    assert saved.data.train[0].path == str(data / "train")
+    environment = json.loads((reference / "environment.json").read_text())
+    assert environment["processes"] == 2
+    assert environment["packages"]["torch"] == torch.__version__
+    assert [step for step, _ in checkpoint.committed(reference / "checkpoints")] == [12, 8]
+
+
+def test_mlflow_has_every_step_once(reference, data):
+    client = MlflowClient(f"sqlite:///{reference.parent}/mlflow.db")
+    record = json.loads((reference / "mlflow_run.json").read_text())
+    run = client.get_run(record["run_id"])
+    history = client.get_metric_history(run.info.run_id, "train/loss")
+    assert {point.step: point.value for point in history} == runs.losses(reference)
+    assert len(history) == STEPS
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["dataset"] == Dataset(data / "train").manifest.fingerprint
+
+
+def test_same_config_same_numbers_and_allowed_changes_go_on(reference, data, folder):
+    """Forked processes compute what those of the real command do, weights and optimizer state included."""
+    again = folder / "again"
+    config = config_of(data, again)
+    train(config)
+    assert numbers(again, *EXACT) == numbers(reference, *EXACT)
+    assert batches(again) == batches(reference)
+    assert_same_checkpoint(RunFolder(reference), RunFolder(again), STEPS)
+    output = train(config, "train.steps=15", "optim.lr=1e-4", "run.allow_changes=true", "run.resume=required")
+    assert f"resumed after step {STEPS}" in output
+    assert "completed after step 15 of 15; `maskwright export " in output
+    found = runs.losses(again)
+    assert list(found) == list(range(1, 16))
+    assert {step: loss for step, loss in found.items() if step <= STEPS} == runs.losses(reference)
+    assert numbers(again, "train/learning_rate")[13] == [1e-4]
+    assert (runs.status(again)["state"], runs.status(again)["total_steps"]) == ("completed", 15)
+    assert [step for step, _ in checkpoint.committed(again / "checkpoints")] == [15, 12]
+
+
+def test_process_count_zero_stage_and_accumulation_change_rounding_only(reference, single):
+    """fp32 sums in another order: equal to 1e-4 of the value after twelve steps; the rows are the same."""
+    assert numbers(single, "train/learning_rate") == numbers(reference, "train/learning_rate")
+    assert batches(single) == batches(reference)
+    found, wanted = numbers(single, "train/loss", "eval/loss"), numbers(reference, "train/loss", "eval/loss")
+    assert list(found) == list(wanted)
+    for step in wanted:
+        assert found[step] == pytest.approx(wanted[step], rel=1e-4), step
+
+
+# Refused
+
+
+def test_replay_shows_the_text_that_both_runs_saw(reference, single):
+    for step in (1, STEPS):
+        result = runs.maskwright("replay", reference, "--step", str(step), "--diff", single)
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert result.stdout.endswith(" saw the same 8 rows, bit for bit\n")
+    shown = runs.maskwright("replay", reference, "--step", "3", "--rank", "1")
+    assert shown.returncode == 0, shown.stderr
+    assert [line.split(":")[0] for line in shown.stdout.splitlines() if line.startswith("row ")] == [
+        f"row {row}" for row in range(4, 8)
+    ]
+    bare = shown.stdout.replace("⟦", "").replace("⟧", "")
+    assert any(subject in bare for subject in text_data.SUBJECTS)
+
+
+def test_changed_settings_and_data_are_refused_by_name(single, data, folder):
+    """The data set is of another text, through another tokenizer."""
+    text = text_data.corpus(folder / "other.jsonl", 100, seed=1)
+    tokenizer = text_data.train_tokenizer(text, folder / "other-tok", vocab_size=120)
+    text_data.make("prep", "run", "--input", text, "--tokenizer", tokenizer, "--out", folder / "other")
+    kept = (single / "config.yaml").read_text()
+    changes = ["masking.rate=0.3", "run.seed=8", "train.steps=20", f"data.train={folder}/other", "data.valid=null"]
+    before = (single / "status.json").read_text()
+    message = refused("train", folder / "single.yaml", *changes)
+    assert "masking.rate was 0.15 and is 0.3" in message
+    assert "run.seed was 7 and is 8" in message
+    assert "data.train (fingerprint) was " in message
+    assert "data.train (tokenizer) was " in message
+    assert "that is another shape of model" in message, "the vocabulary of another tokenizer"
+    assert "train.steps" not in message
+    assert (single / "config.yaml").read_text() == kept
+    assert (single / "status.json").read_text() == before, "a refused command says nothing of the run"
+
+
+def test_a_second_trainer_is_refused_and_disturbs_nothing(data, folder):
+    run = folder / "held"
+    config = config_of(data, run, train__steps=100_000, checkpoint__every_steps=100_000, eval__every_steps=100_000)
+    first = runs.start_maskwright(folder / "held.log", "train", config)
+    try:
+        runs.wait_for_step(run, 3)
+        message = refused("train", config)
+        assert "is training in this run folder" in message
+        assert f"process {first.pid} on" in message
+        assert runs.status(run)["state"] == "running"
+        before = max(runs.losses(run))
+        runs.wait_for_step(run, before + 5)
+        assert runs.maskwright("stop", run).returncode == 0
+        assert first.wait(timeout=60) == 75
+    finally:
+        first.kill()
+        first.wait()
+    assert runs.status(run)["state"] == "stopped"
+    *_, last = (folder / "held.log").read_text().splitlines()
+    assert f"{run}: stopped after step " in last
+    assert last.endswith("; run the same command again to resume")
+
+
+# Export
+
+
+def native(run: Path, step: int, data: Path) -> Encoder:
+    """The trained model, rebuilt from its checkpoint."""
+    saved = checkpoint.read(run / "checkpoints" / f"step-{step:08d}")
+    config = Config.model_validate(saved.state["config"])
+    shape = encoder_shape(config, Dataset(data / "train").manifest.tokenizer)
+    encoder = Encoder(shape)
+    encoder.load_state_dict(native_state(saved))
+    return encoder.eval()
+
+
+@torch.no_grad()
+def assert_same_logits(encoder: Encoder, model_folder: Path, auto: Any = AutoModelForMaskedLM) -> None:
+    """fp32 logits of real sentences through both, one document at a time."""
+    model, loading = auto.from_pretrained(model_folder, output_loading_info=True, dtype=torch.float32)
+    assert {name: list(keys) for name, keys in loading.items() if keys} == {}
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    for text in text_data.sentences(5, seed=9):
+        ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=32)["input_ids"]
+        n = ids.shape[1]
+        cu_seqlens = torch.tensor([0, n], dtype=torch.int32)
+        hidden = encoder.hidden(ids[0], torch.arange(n), cu_seqlens, seq_len=n, n_documents=1)
+        wanted = encoder.logits(hidden)[:, : len(tokenizer)]
+        torch.testing.assert_close(model.eval()(input_ids=ids).logits[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_exported_model_has_the_trained_model_s_logits(reference, exported, data):
+    assert_same_logits(native(reference, STEPS, data), exported)
+
+
+def test_checkpoints_differ_so_the_logits_test_can_fail(reference, exported, data):
+    with pytest.raises(AssertionError):
+        assert_same_logits(native(reference, 8, data), exported)
+
+
+def test_fill_mask_loads_the_exported_model(exported):
+    fill = pipeline("fill-mask", model=str(exported))
+    answers = fill("the captain [MASK] the red ship.")
+    assert len(answers) == 5
+    assert fill.tokenizer.model_max_length == 32
+    card = (exported / "README.md").read_text()
+    assert f"| steps | {STEPS} of {STEPS} |" in card
+    assert "| longest text | 32 tokens |" in card
+    assert 'modules_to_save=["classifier", "pooler"]' in card
+
+
+def test_checkpoint_holds_the_weights_that_training_evaluated(reference, data):
+    wanted = numbers(reference, "eval/loss")[STEPS][0]
+    assert held_out_loss(native(reference, STEPS, data), data) == pytest.approx(wanted, rel=1e-5)
+    assert held_out_loss(native(reference, 8, data), data) != pytest.approx(wanted, rel=1e-3)
+
+
+def test_zero_3_bf16_exports_its_weights(data, folder):
+    run = folder / "zero3"
+    output = train(config_of(data, run, zero__stage=3, train__precision="bf16"))
+    assert ("set train.precision=fp32" in output) is not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    export_run(run, None, folder / "zero3-model")
+    assert_same_logits(native(run, STEPS, data), folder / "zero3-model")
+
+
+def export_refused(*arguments) -> str:
+    with pytest.raises(UserError) as caught:
+        export_run(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_exports_that_cannot_be(reference, tmp_path):
+    assert "no checkpoint of step 5; there are 8, 12" in export_refused(reference, 5, None)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    assert "is not an empty folder" in export_refused(reference, None, tmp_path / "full")
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
+    assert "there is no checkpoint to export" in export_refused(tmp_path / "full", None, None)
+    damaged = tmp_path / "damaged"
+    shutil.copytree(reference, damaged)
+    (file,) = (damaged / "checkpoints/step-00000012/deepspeed").glob("*zero_pp_rank_1*optim_states.pt")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    assert f"{file} differs from its checksum" in export_refused(damaged, None, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "full"]
+    export_run(damaged, 8, tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+# The causal objective
+
+
+@pytest.fixture(scope="module", params=["bert", "modernbert"])
+def causal(data, folder, request) -> Path:
+    """A causal run in two parts."""
+    run = folder / f"causal-{request.param}"
+    config = config_of(data, run, objective="clm", model__arch=request.param)
+    train(config, "train.steps=5", processes=1)
+    assert "resumed after step 5" in train(config, processes=1)
+    return run
+
+
+def test_a_causal_run_learns_and_is_replayed(causal, data):
+    found = entries(causal)
+    assert [entry.step for entry in found] == list(range(1, STEPS + 1))
+    assert found[-1].metrics["train/loss"] < found[0].metrics["train/loss"] - 0.3, "it learns"
+    assert {entry.metrics["train/mask_rate"] for entry in found} == {1.0}
+    assert all(replay(causal, step).checksum_matches for step in (1, 5, 6, STEPS))
+    wanted = held_out_loss(native(causal, STEPS, data), data, objective="clm")
+    assert found[-1].metrics["eval/loss"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_causal_run_is_exported_as_such(causal, data, folder):
+    model = folder / f"{causal.name}-model"
+    export_run(causal, None, model)
+    config = json.loads((model / "config.json").read_text())
+    kind = ModernBertDecoderForCausalLM if "modernbert" in causal.name else BertLMHeadModel
+    assert config["architectures"] == [kind.__name__]
+    assert config["eos_token_id"] is None, "no text has ended"
+    assert isinstance(AutoModelForCausalLM.from_pretrained(model), kind)
+    assert_same_logits(native(causal, STEPS, data), model, AutoModelForCausalLM)
+    with pytest.raises(AssertionError):
+        assert_same_logits(native(causal, 8, data), model, AutoModelForCausalLM)
+    card = (model / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", card.replace("PATH_OF_THIS_FOLDER", str(model)), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    ids = names["found"][0].tolist()
+    assert ids[: len(names["ids"]) + 1] == [names["tokenizer"].cls_token_id, *names["ids"]]
+    assert len(ids) == len(names["ids"]) + 11
+    if kind is ModernBertDecoderForCausalLM:  # which is causal alone
+        cls = names["tokenizer"].cls_token_id
+        assert config["bos_token_id"] == names["model"].generation_config.bos_token_id == config["cls_token_id"] == cls
+        assert "both sides" not in card
+        return
+    ids = torch.tensor([ids])
+    for sees_both_sides, settings in ((False, {}), (True, {"is_decoder": False})):
+        encoder = AutoModel.from_pretrained(model, **settings).eval()
+        first, cut = (encoder(input_ids=part).last_hidden_state[0, 0] for part in (ids, ids[:, :4]))
+        assert torch.allclose(first, cut, atol=1e-5) is not sees_both_sides
