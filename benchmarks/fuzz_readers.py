@@ -31,18 +31,26 @@ from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.files import atomic_writer, write_json  # noqa: E402
 from data_prep.format.collocation_list import Collocations, read_collocations, write_collocations  # noqa: E402
 from data_prep.format.reader import Dataset  # noqa: E402
-from data_prep.jobs.input_locations import Place, place_path, read_place, write_place  # noqa: E402
-from data_prep.jobs.preparation_plan import Input, Plan, Settings, Task, plan_path, read_plan, write_plan  # noqa: E402
+from data_prep.jobs.input_locations import InputLocations, place_path, read_place, write_place  # noqa: E402
+from data_prep.jobs.preparation_plan import (  # noqa: E402
+    Input,
+    InputRange,
+    PreparationPlan,
+    PreparationSettings,
+    plan_path,
+    read_plan,
+    write_plan,
+)
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path  # noqa: E402
 from data_prep.reading.untrusted_files import read_json  # noqa: E402
 from data_prep.sources.arrow_tables import arrow_units, parquet_units, read_arrow, read_parquet  # noqa: E402
-from data_prep.sources.input_types import Counts, Options, Row  # noqa: E402
+from data_prep.sources.input_types import Counts, Options, SourceRow  # noqa: E402
 from data_prep.sources.text_lines import read_lines  # noqa: E402
 from data_prep.tokenizer.hf_tokenizer import describe  # noqa: E402
 from evaluation.finetuning.example_files import read_json as read_questions  # noqa: E402
 from evaluation.finetuning.example_files import read_table  # noqa: E402
-from evaluation.finetuning.result_file import Epoch, Report, SeedResult  # noqa: E402
-from evaluation.likelihood.minimal_pairs import Pair, read_pairs  # noqa: E402
+from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult  # noqa: E402
+from evaluation.likelihood.minimal_pairs import MinimalPair, read_pairs  # noqa: E402
 from evaluation.likelihood.score_cache import KeptScores  # noqa: E402
 from pretrain.checkpoint import read, write_manifest  # noqa: E402
 from pretrain.config import Config, load_config  # noqa: E402
@@ -50,7 +58,7 @@ from pretrain.data.mixture import MixturePosition  # noqa: E402
 from pretrain.data.stream import PLAN_VERSION, Position  # noqa: E402
 from pretrain.engine.resharding import load_file  # noqa: E402
 from pretrain.export.resolve_model import is_causal  # noqa: E402
-from pretrain.guards.guard_history import History  # noqa: E402
+from pretrain.guards.guard_history import GuardHistory  # noqa: E402
 from pretrain.guards.saved_state import state_problem  # noqa: E402
 from pretrain.guards.watchdog import Beat  # noqa: E402
 from pretrain.model.encoder_shape import EncoderShape  # noqa: E402
@@ -201,7 +209,7 @@ def _checkpoints(folder: Path) -> Iterator[Reader]:
     state = {
         "position": MixturePosition(1, (Position(),)).to_json(),
         "replaced_tokens": 0,
-        "guards": History().to_json(),
+        "guards": GuardHistory().to_json(),
         "identity": {"plan version": PLAN_VERSION},
         "layout": {"processes": 1, "zero.stage": 0},
         "shape": asdict(EncoderShape(11, 1, 8, 1, 16, 8, 0)),
@@ -247,11 +255,11 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     yield Reader("tokenizer_config.json", tokenizer / "tokenizer_config.json", described)
     (out / "prep" / "tasks").mkdir(parents=True)
     inputs = [Input("a.txt", "", "txt", 10, "0" * 64)]
-    plan = Plan(inputs, [Task(0, 0, 10, 10)], describe(tokenizer), Settings())
+    plan = PreparationPlan(inputs, [InputRange(0, 0, 10, 10)], describe(tokenizer), PreparationSettings())
     write_plan(plan, out)
-    yield Reader("plan.json", plan_path(out), lambda: read_plan(out), kind=Plan)
-    write_place(Place(["/a.txt"], False, "/tmp", 5), out)
-    yield Reader("place.json", place_path(out), lambda: read_place(out), kind=Place)
+    yield Reader("plan.json", plan_path(out), lambda: read_plan(out), kind=PreparationPlan)
+    write_place(InputLocations(["/a.txt"], False, "/tmp", 5), out)
+    yield Reader("place.json", place_path(out), lambda: read_place(out), kind=InputLocations)
     done = {"hash": plan.task_hash(0), "task": 0, "lines": 1, "shards": {".": [asdict(shard)]}, "text_bytes": {".": 3}}
     none = dict.fromkeys(["quarantine_sha256", "first_unreadable", "drop_sha256"])
     write_json(record_path(out, 0), {**done, **none, "left_out": {"a": 1}, "encoder": "x", "note": ""})
@@ -272,7 +280,7 @@ def _of_models(folder: Path) -> Iterator[Reader]:
 def _of_inputs(folder: Path) -> Iterator[Reader]:
     pairs = folder / "pairs.jsonl"
     pairs.write_text('{"sentence_good": "a b", "sentence_bad": "b a", "UID": "x", "field": 1}\n' * 3)
-    yield Reader("pairs", pairs, lambda: read_pairs(str(pairs)), "lines", list[Pair])
+    yield Reader("pairs", pairs, lambda: read_pairs(str(pairs)), "lines", list[MinimalPair])
     table = folder / "table.jsonl"
     table.write_text('{"text": "a b", "label": 1}\n' * 3)
     yield Reader("fine-tuning table", table, lambda: read_table(str(table), ["text", "label"]), "lines")
@@ -280,10 +288,10 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
     questions.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a", "qas": []}]}]}))
     yield Reader("fine-tuning questions", questions, lambda: read_questions(str(questions)))
     report, identity = folder / "report.json", {"task": "x"}
-    Report("f1", identity, {}, [SeedResult(0, 1.5, [Epoch(1.0, {"m": 0.5}, {"f1": 0.5})])]).write(report)
+    FinetuneResults("f1", identity, {}, [SeedResult(0, 1.5, [Epoch(1.0, {"m": 0.5}, {"f1": 0.5})])]).write(report)
 
     def continued() -> list[SeedResult]:
-        found = Report("f1", identity, {})
+        found = FinetuneResults("f1", identity, {})
         found.take_over(report)
         return found.results
 
@@ -304,14 +312,14 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
     lines = folder / "input.jsonl"
     lines.write_text('{"text": "a b", "id": 1}\n{"text": "c", "id": "x"}\n')
 
-    def documents() -> list[Row]:
+    def documents() -> list[SourceRow]:
         return list(read_lines(lines, str(lines), "jsonl", 0, _size(lines), options, 1 << 20, Counts()))
 
     yield Reader("input .jsonl", lines, documents, "lines")
     parquet = folder / "input.parquet"
     pq.write_table(pa.table({"text": ["a", "b"], "id": [1, 2]}), parquet)
 
-    def rows() -> list[Row]:
+    def rows() -> list[SourceRow]:
         groups = len(parquet_units(str(parquet), options, str(parquet)))
         return list(read_parquet(parquet, str(parquet), 0, groups, options, 1 << 20, Counts()))
 
@@ -320,7 +328,7 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
     with pa.OSFile(str(arrow), "wb") as file, pa.ipc.new_stream(file, pq.read_schema(parquet)) as writer:
         writer.write_table(pq.read_table(parquet))
 
-    def batches() -> list[Row]:
+    def batches() -> list[SourceRow]:
         count = len(arrow_units(str(arrow), options, str(arrow)))
         return list(read_arrow(arrow, str(arrow), False, 0, count, options, 1 << 20, Counts()))
 

@@ -28,16 +28,16 @@ from data_prep.errors import UserError  # noqa: E402
 from data_prep.format.reader import Dataset  # noqa: E402
 from data_prep.format.shard_format import xxh3  # noqa: E402
 from pretrain.config import DataConfig  # noqa: E402
-from pretrain.data.loader import Loader, Step  # noqa: E402
+from pretrain.data.loader import Loader, LoaderStep  # noqa: E402
 from pretrain.data.mixture import Mixture  # noqa: E402
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed  # noqa: E402
-from pretrain.data.phases import BatchShape, Stage  # noqa: E402
+from pretrain.data.phases import BatchPhase, BatchShape  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402
 from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
 from pretrain.masking.replacement import Replacement  # noqa: E402
 from pretrain.masking.rows import IGNORED, Masked, Objective, Rows  # noqa: E402
-from pretrain.masking.units import Tokens, concatenated_ranges  # noqa: E402
+from pretrain.masking.units import TokenUnits, concatenated_ranges  # noqa: E402
 from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
 
 SEED = 7
@@ -102,10 +102,10 @@ def vocabulary_of(data: Path) -> Vocabulary:
 
 def maskwright(masked: bool, data: Path, written: Path, seq_len: int, watch: Watch | None) -> Iterator[Batch]:
     vocabulary = vocabulary_of(data)
-    token = MaskedTokens(vocabulary, [(Tokens(), 1)], MASK_RATE, Replacement(), SEED, "train")
+    token = MaskedTokens(vocabulary, [(TokenUnits(), 1)], MASK_RATE, Replacement(), SEED, "train")
     masking: Objective = token if masked else NoMasking()
     stream = RowStream(BlockReader(Dataset(data)), SEED, WINDOW_BLOCKS, "best_fit")
-    stages = [Stage(0, seq_len, BatchShape(1, 1, SLOTS // seq_len))]
+    stages = [BatchPhase(0, seq_len, BatchShape(1, 1, SLOTS // seq_len))]
     loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: MASK_RATE, 0)
 
     def epoch() -> Iterator[Batch]:
@@ -124,7 +124,7 @@ def maskwright(masked: bool, data: Path, written: Path, seq_len: int, watch: Wat
     return epoch()
 
 
-def rows_left(stream: RowStream, step: Step, seq_len: int) -> int | None:
+def rows_left(stream: RowStream, step: LoaderStep, seq_len: int) -> int | None:
     """Rows of the first epoch from a step on, if the step's batch reaches into the second; else None."""
     if step.after.sources[0].epoch == 0:
         return None

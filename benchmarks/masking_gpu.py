@@ -24,12 +24,12 @@ from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
 from pretrain.masking.replacement import Replacement  # noqa: E402
 from pretrain.masking.rows import WORD_START, Masked, Rows  # noqa: E402
 from pretrain.masking.selection import fixed  # noqa: E402
-from pretrain.masking.units import Spans, Strategy, Tokens, WholeWords  # noqa: E402
+from pretrain.masking.units import Spans, Strategy, TokenUnits, WholeWords  # noqa: E402
 from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
 
 TOKENS = 1 << 16
 SEQ_LENS = (128, 512, 1024, 8192)
-STRATEGIES: dict[str, Strategy] = {"token": Tokens(), "whole_word": WholeWords(), "span": Spans(0.2, 10)}
+STRATEGIES: dict[str, Strategy] = {"token": TokenUnits(), "whole_word": WholeWords(), "span": Spans(0.2, 10)}
 RATE = 0.15
 VOCABULARY = Vocabulary(size=30522, pad=0, cls=101, sep=102, mask=103, special_ids=frozenset({0, 100, 101, 102, 103}))
 DOCUMENT = 300  # tokens of a document, specials included

@@ -24,7 +24,7 @@ from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format.reader import Dataset  # noqa: E402
 from pretrain.config import DataConfig  # noqa: E402
-from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, Rows, pack, randoms_needed  # noqa: E402
+from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, PackedLayout, pack, randoms_needed  # noqa: E402
 from pretrain.philox import derive_key, draw  # noqa: E402
 
 SEQ_LENS = (128, 512, 1024, 8192)
@@ -148,7 +148,7 @@ def measure(windows: list[NDArray[np.int64]], seq_len: int, mode: Mode) -> Sums:
     return sums
 
 
-def pieces_by_document(rows: Rows, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+def pieces_by_document(rows: PackedLayout, starts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.bincount(np.searchsorted(starts, rows.piece_start, side="right") - 1, minlength=len(starts))
 
 

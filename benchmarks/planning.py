@@ -32,10 +32,10 @@ from data_prep.format.reader import Dataset  # noqa: E402
 from data_prep.format.shard_format import (  # noqa: E402
     FORMAT,
     FORMAT_VERSION,
+    DataSetTotals,
     Manifest,
     ShardInfo,
     TokenizerInfo,
-    Totals,
     fingerprint,
     index_name,
     read_index,
@@ -45,12 +45,12 @@ from data_prep.format.shard_writer import ShardWriter  # noqa: E402
 from pretrain.config import DataConfig  # noqa: E402
 from pretrain.data.loader import Loader  # noqa: E402
 from pretrain.data.mixture import Mixture, MixturePosition  # noqa: E402
-from pretrain.data.phases import BatchShape, Stage  # noqa: E402
+from pretrain.data.phases import BatchPhase, BatchShape  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402
 from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
 from pretrain.masking.replacement import Replacement  # noqa: E402
-from pretrain.masking.units import Tokens  # noqa: E402
+from pretrain.masking.units import TokenUnits  # noqa: E402
 from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
 
 SIZES = (10**9, 10**10, 10**11, 10**12)  # tokens
@@ -114,7 +114,7 @@ def write_data_set(one: Path, shard: ShardInfo, tokens: int, folder: Path) -> Ma
         fingerprint(tokenizer.sha256, np.dtype("<u2"), itertools.repeat(table, len(shards))),
         tokenizer,
         "uint16",
-        Totals(*(sum(getattr(link, name) for link in shards) for name in ("documents", "tokens", "blocks"))),
+        DataSetTotals(*(sum(getattr(link, name) for link in shards) for name in ("documents", "tokens", "blocks"))),
         shards,
         [],
     )
@@ -147,8 +147,8 @@ def batches(dataset: Dataset, share: float) -> None:
     """Build the batch at a share of the first epoch. All that knows the stream's interface is here."""
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     stream = RowStream(BlockReader(dataset), SEED, WINDOW_BLOCKS, "best_fit")
-    masking = MaskedTokens(vocabulary, [(Tokens(), 1)], 0.15, Replacement(), SEED, "train")
-    stages = [Stage(0, SEQ_LEN, BatchShape(1, 1, ROWS))]
+    masking = MaskedTokens(vocabulary, [(TokenUnits(), 1)], 0.15, Replacement(), SEED, "train")
+    stages = [BatchPhase(0, SEQ_LEN, BatchShape(1, 1, ROWS))]
     loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: 0.15, 0)
     window = int(share * stream.n_windows)
     row = 10_000 if window else 0  # of the 32,768 that a window has at least: within it, too

@@ -38,7 +38,7 @@ from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format.reader import Dataset  # noqa: E402
 from data_prep.format.shard_format import token_dtype  # noqa: E402
 from data_prep.format.shard_writer import ShardWriter  # noqa: E402
-from data_prep.sources import Found, Options, Rows, find_inputs  # noqa: E402
+from data_prep.sources import Options, RowReader, SourceInput, find_inputs  # noqa: E402
 from data_prep.sources.byte_streams import text_chunks  # noqa: E402
 from data_prep.sources.input_types import Counts  # noqa: E402
 from data_prep.tokenizer.choose_encoder import Encoders  # noqa: E402
@@ -159,8 +159,8 @@ def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
     at_once, _ = took(lambda: zstandard.ZstdDecompressor().decompress(data, max_output_size=len(text)))
     plain = folder / "stage.jsonl"
     plain.write_bytes(text)
-    whole = Found("", str(plain), "jsonl")
-    parsed, rows = took(lambda: list(Rows(whole, 0, len(text), Options(), Cache(folder, 1))))
+    whole = SourceInput("", str(plain), "jsonl")
+    parsed, rows = took(lambda: list(RowReader(whole, 0, len(text), Options(), Cache(folder, 1))))
     lines = [line for line in text.split(b"\n") if line]
     loads, _ = took(lambda: [orjson.loads(line) for line in lines])
     texts = [row.text for row in rows]

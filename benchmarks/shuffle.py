@@ -32,7 +32,7 @@ from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format.reader import Dataset  # noqa: E402
 from data_prep.format.shard_format import BLOCK_TOKENS  # noqa: E402
-from pretrain.data.packing import Rows, pack, randoms_needed  # noqa: E402
+from pretrain.data.packing import PackedLayout, pack, randoms_needed  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402
 
@@ -87,7 +87,7 @@ class Order:
 # Orders
 
 
-def windows(corpus: Corpus, window_blocks: int, seq_len: int) -> Iterator[tuple[np.ndarray, Rows]]:
+def windows(corpus: Corpus, window_blocks: int, seq_len: int) -> Iterator[tuple[np.ndarray, PackedLayout]]:
     """The documents and the rows of each window of an epoch."""
     stream = stream_of(corpus, window_blocks)
     for number in range(stream.n_windows):
@@ -119,14 +119,14 @@ def buffered(corpus: Corpus, buffer: int, streams: int, shard: int, seq_len: int
     return result
 
 
-def packed(lengths: np.ndarray, seq_len: int, rng: random.Random) -> Rows:
+def packed(lengths: np.ndarray, seq_len: int, rng: random.Random) -> PackedLayout:
     numbers = np.random.default_rng(rng.getrandbits(64)).integers(
         0, 2**64, randoms_needed(lengths, seq_len), dtype=np.uint64
     )
     return pack(np.cumsum(lengths) - lengths, lengths, seq_len, numbers, "best_fit")
 
 
-def pieces_of(corpus: Corpus, documents: np.ndarray, rows: Rows) -> Order:
+def pieces_of(corpus: Corpus, documents: np.ndarray, rows: PackedLayout) -> Order:
     """The pieces of packed documents, rows counted from 0."""
     lengths = corpus.lengths[documents]
     start = np.cumsum(lengths) - lengths
@@ -136,7 +136,7 @@ def pieces_of(corpus: Corpus, documents: np.ndarray, rows: Rows) -> Order:
     return Order(np.repeat(np.arange(len(rows)), np.diff(rows.row_starts)), document, rows.piece_length, place)
 
 
-def one_after_the_other(corpus: Corpus, parts: Iterator[tuple[np.ndarray, Rows]]) -> Order:
+def one_after_the_other(corpus: Corpus, parts: Iterator[tuple[np.ndarray, PackedLayout]]) -> Order:
     orders, rows_before = [], 0
     for documents, rows in parts:
         order = pieces_of(corpus, documents, rows)

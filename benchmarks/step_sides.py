@@ -27,7 +27,7 @@ from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
 from data_prep.format.reader import Dataset
 from pretrain.data.feed import DeviceBatch, DeviceFeed
-from pretrain.data.loader import Step
+from pretrain.data.loader import LoaderStep
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.phases import stages_of
 from pretrain.data.prefetch import Prefetcher
@@ -68,7 +68,7 @@ class Maskwright:
         feed = DeviceFeed(self.device)
         pad = Vocabulary.of(sources.tokenizer).pad
 
-        def prepare(step: Step) -> Batch:
+        def prepare(step: LoaderStep) -> Batch:
             lengths = np.concatenate([batch.document_lengths(pad) for batch in step.batches])
             predictions = sum(batch.n_predictions for batch in step.batches)
             slots = sum(len(batch.tokens) for batch in step.batches)

@@ -34,7 +34,7 @@ from data_prep.errors import UserError  # noqa: E402
 from data_prep.files import atomic_writer  # noqa: E402
 from data_prep.format.reader import Dataset  # noqa: E402
 from data_prep.sources import Options, find_inputs  # noqa: E402
-from data_prep.tokenizer.corpus_sample import Sample  # noqa: E402
+from data_prep.tokenizer.corpus_sample import CorpusSample  # noqa: E402
 from pretrain.data.stream import Position, RowStream  # noqa: E402
 from pretrain.data.window import BlockReader  # noqa: E402
 from pretrain.run.journal import read_journal  # noqa: E402
@@ -99,7 +99,7 @@ def write_text(inputs: list[str], documents: int, out: Path) -> Path:
     """The first documents of the inputs as one .jsonl that both sides read."""
     written = 0
     with open(out, "w", encoding="utf-8") as file:
-        for text in Sample(find_inputs(inputs), Options(), 10**12, Cache(CACHE, CACHE_BYTES)):
+        for text in CorpusSample(find_inputs(inputs), Options(), 10**12, Cache(CACHE, CACHE_BYTES)):
             if written == documents:
                 break
             file.write(json.dumps({"text": text}) + "\n")

@@ -20,9 +20,9 @@ from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
 from pretrain.data.batch_checksum import batch_checksum
 from pretrain.data.feed import DeviceBatch, DeviceFeed, device_masking
-from pretrain.data.loader import Loader, Step
+from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
-from pretrain.data.phases import Stage
+from pretrain.data.phases import BatchPhase
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.training_sources import Sources, held_out_loader
 from pretrain.distributed.deferred_reads import LateReader
@@ -30,10 +30,10 @@ from pretrain.distributed.rank_agreement import EndOfRun, on_main, together
 from pretrain.engine.engine import Engine
 from pretrain.engine.step_sums import PREDICTIONS, StepSums, pack_on_device, unpack_step
 from pretrain.guards.fault_injection import Faults
-from pretrain.guards.guard_history import Place
+from pretrain.guards.guard_history import StreamPoint
 from pretrain.guards.replicas import check_replicas
 from pretrain.guards.resume_state import ResumeState
-from pretrain.guards.step_judge import Judge, Measured
+from pretrain.guards.step_judge import Judge, StepResult
 from pretrain.model.build import flops_of
 from pretrain.model.flops import peak_tflops
 from pretrain.model.model_description import Description
@@ -66,7 +66,7 @@ class RunParts:
     folder: RunFolder
     data: Sources
     valid: Dataset | None
-    stages: tuple[Stage, ...]
+    stages: tuple[BatchPhase, ...]
     description: Description
     hosts: Sequence[str]
     pulse: Pulse
@@ -76,7 +76,7 @@ class RunParts:
 class _Fed:
     """A step with its batches on their way to the device, and this rank's sums over them."""
 
-    step: Step
+    step: LoaderStep
     batches: list[DeviceBatch]
     sums: StepSums
 
@@ -179,7 +179,7 @@ class Loop:
 
     # Load
 
-    def _prepare(self, step: Step) -> _Fed:
+    def _prepare(self, step: LoaderStep) -> _Fed:
         """In the prefetch thread."""
         sums = [
             (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.later else batch_checksum(b), self._flops.of_batch(b))
@@ -238,8 +238,8 @@ class Loop:
             self._write_status(info.step)
             metrics = step_metrics(info, output, sums, self._engine.groups)
             metrics |= self._flops.metrics(sums.flops, sums.predictions, info.seconds, self._ranks)
-            measured = Measured(
-                Place(info.step, info.before),
+            measured = StepResult(
+                StreamPoint(info.step, info.before),
                 (info.rows, info.seq_len),
                 metrics["train/loss"],
                 output.skipped > 0,

@@ -22,7 +22,7 @@ from pretrain.data.phases import stages_of
 from pretrain.data.training_sources import Sources, check_files, open_held_out, open_sources, training_loader
 from pretrain.distributed.rank_agreement import check_equal, disk_fault, host_names, on_main, together
 from pretrain.engine.engine import Engine, init_distributed, make_deterministic, slow_precision
-from pretrain.guards.guard_history import History
+from pretrain.guards.guard_history import GuardHistory
 from pretrain.guards.resume_state import ResumeState
 from pretrain.guards.rollback import checkpoint_before, go_back, tell
 from pretrain.guards.trial_step import dry_run
@@ -171,7 +171,7 @@ def _build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
 
 
 def _before_spike(
-    run: RunParts, saved: Checkpoint | None, history: History, loader: Loader
+    run: RunParts, saved: Checkpoint | None, history: GuardHistory, loader: Loader
 ) -> tuple[Checkpoint | None, ResumeState]:
     """Where to resume after a spike: the checkpoint before it, or the start of this process."""
     found = checkpoint_before(run.folder.checkpoints, history) or saved

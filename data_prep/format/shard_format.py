@@ -96,7 +96,7 @@ class TokenizerInfo:
 
 
 @dataclass(frozen=True)
-class Totals:
+class DataSetTotals:
     """Sums over all shards."""
 
     documents: int
@@ -151,7 +151,7 @@ class Manifest:
     fingerprint: str
     tokenizer: TokenizerInfo
     dtype: str
-    totals: Totals
+    totals: DataSetTotals
     shards: list[ShardInfo]
     sources: list[SourceInfo]
     index_fingerprint: str | None = None
@@ -295,7 +295,7 @@ def _parse_manifest(place: str, raw: Any) -> Manifest:
     for source in manifest.sources:
         if source.first_task + source.tasks > 1 << 32:
             raise ValueError(f"{reprlib.repr(source.name)} has the tasks from {source.first_task} on, {source.tasks}")
-    for field in fields(Totals):
+    for field in fields(DataSetTotals):
         if getattr(manifest.totals, field.name) != sum(getattr(shard, field.name) for shard in manifest.shards):
             raise ValueError(f"the shards' {field.name} do not add up to the total")
     found = index_fingerprint(manifest.shards)

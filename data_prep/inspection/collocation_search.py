@@ -53,7 +53,7 @@ class _Ngrams:
 
 
 @dataclass(frozen=True)
-class Found:
+class CollocationCounts:
     """A collocation list, best first for each n.
 
     counts int64 [C], pmi float32 [C]. candidates: for n = 2, 3, ..., frequent n-grams of positive PMI.
@@ -72,7 +72,7 @@ class Found:
 
 def find_collocations(
     dataset: Dataset, size: int | None, min_count: int, max_words: int, sample_tokens: int, report: Report
-) -> Found:
+) -> CollocationCounts:
     """The collocations of a data set, counted in blocks that are spread evenly over it.
 
     Args:
@@ -104,7 +104,7 @@ def find_collocations(
     ]
     ids, word_sizes = words.spellings(np.concatenate(numbers))
     n_of = np.repeat(np.arange(2, max_words + 1), [len(one) for one in chosen])
-    return Found(
+    return CollocationCounts(
         Collocations(ids, word_sizes, n_of, dataset.manifest.tokenizer.sha256),
         np.concatenate([level.counts[one] for level, one in zip(levels[1:], chosen, strict=True)]),
         np.concatenate([level.pmi[one] for level, one in zip(levels[1:], chosen, strict=True)]),

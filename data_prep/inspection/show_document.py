@@ -6,11 +6,11 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.format.reader import Dataset
-from data_prep.inspection.token_decoder import Vocabulary, open_vocabulary
+from data_prep.inspection.token_decoder import TokenDecoder, open_vocabulary
 
 
 @dataclass(frozen=True)
-class Document:
+class ShownDocument:
     """A document: where it lies and comes from, its ids [n_tokens], and for each whether it begins a word.
 
     `targets` are the tokens that the wrong text of a pair has not, if there are pairs.
@@ -32,7 +32,7 @@ class Document:
     tokens: list[str]
 
 
-def document(dataset: Dataset, number: int) -> Document:
+def document(dataset: Dataset, number: int) -> ShownDocument:
     """Document `number`, counted from 0 over the whole set; reads the one block that has it.
 
     Raises UserError if there is no such document or the data set has no tokenizer to decode it, and DamagedData.
@@ -49,7 +49,7 @@ def document(dataset: Dataset, number: int) -> Document:
     ids = dataset.tokens(block)[part]
     names, targets = dataset.ids(block), dataset.targets(block)
     source, input = _origin(dataset, dataset.task(block))
-    return Document(
+    return ShownDocument(
         number=number,
         shard=dataset.shard(block).name,
         key=dataset.key(block),
@@ -72,7 +72,7 @@ def _origin(dataset: Dataset, task: int) -> tuple[str, str]:
     return "", ""
 
 
-def _word_starts(dataset: Dataset, block: int, part: slice, ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+def _word_starts(dataset: Dataset, block: int, part: slice, ids: np.ndarray, vocabulary: TokenDecoder) -> np.ndarray:
     if vocabulary.begins_word is not None:
         if int(ids.max()) >= len(vocabulary.begins_word):
             raise UserError(

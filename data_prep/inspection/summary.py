@@ -10,7 +10,7 @@ from data_prep.errors import UserError
 from data_prep.format.reader import Dataset
 from data_prep.format.shard_format import SourceInfo
 from data_prep.format.token_frequencies import entropy, token_counts
-from data_prep.inspection.token_decoder import Vocabulary, open_vocabulary
+from data_prep.inspection.token_decoder import TokenDecoder, open_vocabulary
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SEQ_LENS = (128, 512, 1024, 8192)
@@ -75,7 +75,7 @@ class Lengths:
 
 
 @dataclass
-class _Group:
+class _LengthGroup:
     """The inputs of one name, and what is counted in their blocks; `words` only where blocks tell word starts.
 
     `targets` are 0 in data sets without pairs.
@@ -88,9 +88,9 @@ class _Group:
     words: int | None = None
     targets: int = 0
 
-    def merged(self, other: "_Group") -> "_Group":
+    def merged(self, other: "_LengthGroup") -> "_LengthGroup":
         words = [group.words for group in (self, other) if group.words is not None]
-        return _Group(
+        return _LengthGroup(
             None,
             self.token_counts + other.token_counts,
             self.inputs + other.inputs,
@@ -146,7 +146,7 @@ def summary(
     }
 
 
-def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_Group], Lengths]:
+def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_LengthGroup], Lengths]:
     """The groups of inputs by name, then one (None) for blocks of no input; and all documents' lengths."""
     table = dataset.table
     groups, group_of_block = _groups(dataset, table["task"])
@@ -169,11 +169,11 @@ def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_Group], L
     return groups, lengths
 
 
-def _groups(dataset: Dataset, tasks: np.ndarray) -> tuple[list[_Group], np.ndarray]:
+def _groups(dataset: Dataset, tasks: np.ndarray) -> tuple[list[_LengthGroup], np.ndarray]:
     """The groups, and the group of each block, int64 [blocks]; the last group is of blocks that no input claims."""
     sources = dataset.manifest.sources
     names = list(dict.fromkeys(source.source for source in sources))
-    groups = [_Group(name, np.zeros(dataset.manifest.tokenizer.vocab_size, np.int64)) for name in [*names, None]]
+    groups = [_LengthGroup(name, np.zeros(dataset.manifest.tokenizer.vocab_size, np.int64)) for name in [*names, None]]
     place = {name: number for number, name in enumerate(names)}
     for source in sources:
         groups[place[source.source]].inputs.append(source)
@@ -187,7 +187,7 @@ def _groups(dataset: Dataset, tasks: np.ndarray) -> tuple[list[_Group], np.ndarr
     return groups, np.where((found >= 0) & (tasks < end[found]), number[found], len(names))
 
 
-def _group_facts(group: _Group, vocabulary: Vocabulary | None, unk: int | None) -> dict[str, Any]:
+def _group_facts(group: _LengthGroup, vocabulary: TokenDecoder | None, unk: int | None) -> dict[str, Any]:
     """Counts and rates of a group of inputs; None where it cannot be known."""
     counts, tokens = group.token_counts, int(group.token_counts.sum())
     words = group.words
@@ -215,7 +215,7 @@ def _left_out(sources: Sequence[SourceInfo]) -> dict[str, int]:
     return {reason: sum(source.left_out.get(reason, 0) for source in sources) for reason in reasons}
 
 
-def _most_frequent(counts: np.ndarray, vocabulary: Vocabulary | None, top: int) -> list[dict[str, Any]]:
+def _most_frequent(counts: np.ndarray, vocabulary: TokenDecoder | None, top: int) -> list[dict[str, Any]]:
     order = np.argsort(-counts, kind="stable")[:top]
     total = int(counts.sum())
     return [

@@ -11,7 +11,7 @@ from data_prep.tokenizer import hf_tokenizer
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TokenDecoder:
     """Tokens of ids; `begins_word` bool [vocabulary] where the vocabulary alone tells word starts, else None."""
 
     _tokenizer: Tokenizer
@@ -26,7 +26,7 @@ class Vocabulary:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def open_vocabulary(dataset: Dataset) -> Vocabulary | None:
+def open_vocabulary(dataset: Dataset) -> TokenDecoder | None:
     """The vocabulary of a data set; None if it carries no tokenizer files.
 
     Raises DamagedData if the files are not those of the manifest.
@@ -34,4 +34,4 @@ def open_vocabulary(dataset: Dataset) -> Vocabulary | None:
     if not dataset.manifest.tokenizer.files:
         return None
     dataset.check_tokenizer()
-    return Vocabulary(hf_tokenizer.load(dataset.tokenizer_path), dataset.begins_word)
+    return TokenDecoder(hf_tokenizer.load(dataset.tokenizer_path), dataset.begins_word)

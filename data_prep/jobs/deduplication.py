@@ -23,11 +23,11 @@ from data_prep.cleaning.key_passes import MAX_BYTES, document_hashes, resolve_re
 from data_prep.cleaning.near_duplicates import signatures
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
-from data_prep.jobs.preparation_plan import Plan
-from data_prep.jobs.task_progress import Progress, Report
+from data_prep.jobs.preparation_plan import PreparationPlan
+from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.reading.typed_values import typed
 from data_prep.reading.untrusted_files import read_json
-from data_prep.sources import Row
+from data_prep.sources import SourceRow
 
 if TYPE_CHECKING:
     from data_prep.jobs.workbench import Workbench
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
 
 
-def kinds(plan: Plan) -> list[str]:
+def kinds(plan: PreparationPlan) -> list[str]:
     """The kinds of duplicates that are left out, in the order in which they are."""
     return {"none": [], "exact": ["exact"], "near": ["exact", "near"]}[plan.settings.deduplicate]
 
@@ -61,23 +61,23 @@ def scan(bench: "Workbench", task: int, report: Report) -> None:
                 for kind in add:
                     add[kind](keys[kind](texts))
                 count += len(batch)
-                report(Progress(documents.rows.bytes_read, documents.rows.text_bytes, count))
+                report(TaskProgress(documents.rows.bytes_read, documents.rows.text_bytes, count))
         files = {kind: sha256_file(_scan_path(bench.out, task, kind)) for kind in kinds(bench.plan)}
         write_json(_record_path(bench.out, task), {"hash": bench.plan.task_hash(task), "files": files})
-    report(Progress(file_bytes=bench.plan.tasks[task].bytes))
+    report(TaskProgress(file_bytes=bench.plan.tasks[task].bytes))
 
 
-def _check_deduplicates(plan: Plan) -> None:
+def _check_deduplicates(plan: PreparationPlan) -> None:
     if not kinds(plan):
         raise UserError("The plan keeps duplicates, so there is nothing to scan or resolve; plan with --deduplicate.")
 
 
-def recorded(plan: Plan, task: int, out: Path) -> bool:
+def recorded(plan: PreparationPlan, task: int, out: Path) -> bool:
     """Whether a task has the record of a scan."""
     return _read(_record_path(out, task)).get("hash") == plan.task_hash(task)
 
 
-def scanned(plan: Plan, task: int, out: Path) -> bool:
+def scanned(plan: PreparationPlan, task: int, out: Path) -> bool:
     """Whether the scan of a task is there and sound."""
     if not recorded(plan, task, out):
         return False
@@ -88,7 +88,7 @@ def scanned(plan: Plan, task: int, out: Path) -> bool:
         return False
 
 
-def resolve(plan: Plan, out: Path, max_bytes: int = MAX_BYTES) -> int:
+def resolve(plan: PreparationPlan, out: Path, max_bytes: int = MAX_BYTES) -> int:
     """From the scans of all tasks to what each must drop, unless that has been done; returns how many documents.
 
     More memory than `max_bytes` means fewer passes over the scans of a corpus of many millions of documents, and the
@@ -110,7 +110,7 @@ def resolve(plan: Plan, out: Path, max_bytes: int = MAX_BYTES) -> int:
     return sum(_n_dropped(plan, task, out) for task in range(len(plan.tasks)))
 
 
-def resolved(plan: Plan, out: Path) -> bool:
+def resolved(plan: PreparationPlan, out: Path) -> bool:
     """Whether what each task must drop is known and sound, for these very scans."""
     record = _read(out / "prep" / "drop.json")
     return record == {"scans": _scans(plan, out), "drops": _drops(plan, out)}
@@ -119,7 +119,7 @@ def resolved(plan: Plan, out: Path) -> bool:
 class Drop:
     """The documents that one task must drop. Raises UserError if that is not known."""
 
-    def __init__(self, plan: Plan, task: int, out: Path) -> None:
+    def __init__(self, plan: PreparationPlan, task: int, out: Path) -> None:
         self.sha256 = drop_sha256(plan, task, out)
         self._seen = 0
         try:
@@ -129,7 +129,7 @@ class Drop:
                 one_line(f"The duplicates of task {task} are not known; run `maskwright prep resolve` ({error})")
             ) from error
 
-    def apply(self, batch: "list[Row]", left_out: Counter[str]) -> "list[Row]":
+    def apply(self, batch: "list[SourceRow]", left_out: Counter[str]) -> "list[SourceRow]":
         """The documents of the next batch that stay; the others are counted."""
         first, self._seen = self._seen, self._seen + len(batch)
         reason = np.zeros(len(batch), dtype=int)
@@ -141,7 +141,7 @@ class Drop:
         return [row for row, dropped in zip(batch, reason, strict=True) if not dropped]
 
 
-def drop_sha256(plan: Plan, task: int, out: Path) -> str | None:
+def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:
     """SHA-256 over what a task must drop; None if nothing is to be dropped at all, "" if it is not known."""
     if not kinds(plan):
         return None
@@ -154,13 +154,13 @@ def drop_sha256(plan: Plan, task: int, out: Path) -> str | None:
     return digest.hexdigest()
 
 
-def _scans(plan: Plan, out: Path) -> str:
+def _scans(plan: PreparationPlan, out: Path) -> str:
     """SHA-256 over the records of all scans."""
     records = [_read(_record_path(out, task)) for task in range(len(plan.tasks))]
     return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
 
 
-def _drops(plan: Plan, out: Path) -> str:
+def _drops(plan: PreparationPlan, out: Path) -> str:
     """SHA-256 over what all tasks must drop."""
     digests = [drop_sha256(plan, task, out) for task in range(len(plan.tasks))]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
@@ -175,7 +175,7 @@ def _read(path: Path) -> dict[str, Any]:
     return record
 
 
-def _n_dropped(plan: Plan, task: int, out: Path) -> int:
+def _n_dropped(plan: PreparationPlan, task: int, out: Path) -> int:
     return len(np.unique(np.concatenate([_drop(task, kind, out) for kind in kinds(plan)])))
 
 

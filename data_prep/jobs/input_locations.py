@@ -10,7 +10,7 @@ from data_prep.reading.untrusted_files import read_json
 
 
 @dataclass(frozen=True)
-class Place:
+class InputLocations:
     """`locations` are those of the plan's inputs, in its order; `strict` ends a task at the first unreadable row.
 
     Remote inputs are kept in the folder `cache`, up to `cache_bytes`.
@@ -25,13 +25,13 @@ class Place:
         return Cache(Path(self.cache), self.cache_bytes)
 
 
-def write_place(place: Place, out: Path) -> None:
+def write_place(place: InputLocations, out: Path) -> None:
     write_json(place_path(out), asdict(place))
 
 
-def read_place(out: Path) -> Place:
+def read_place(out: Path) -> InputLocations:
     """What the last `prep run` or `prep plan` said; raises UserError where there is none or it is damaged."""
-    place: Place = read_json(place_path(out), Place, hint="run `maskwright prep plan` again")
+    place: InputLocations = read_json(place_path(out), InputLocations, hint="run `maskwright prep plan` again")
     return place
 
 

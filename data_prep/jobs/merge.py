@@ -12,17 +12,17 @@ from data_prep.files import atomic_writer, is_abandoned, write_json
 from data_prep.format.shard_format import (
     FORMAT,
     FORMAT_VERSION,
+    DataSetTotals,
     Manifest,
     ShardInfo,
     SourceInfo,
     TokenizerInfo,
-    Totals,
     fingerprint,
     index_fingerprint,
     read_index,
     token_dtype,
 )
-from data_prep.jobs.preparation_plan import Plan
+from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import Unreadable, quarantine_path
 from data_prep.jobs.task_worker import TaskRecord
 from data_prep.reading.untrusted_files import open_regular, parse_json, unusable
@@ -48,7 +48,7 @@ def write_manifest(
         fingerprint=fingerprint(tokenizer.sha256, dtype, tables, version),
         tokenizer=tokenizer,
         dtype=dtype.name,
-        totals=Totals(
+        totals=DataSetTotals(
             documents=sum(shard.documents for shard in shards),
             tokens=sum(shard.tokens for shard in shards),
             blocks=sum(shard.blocks for shard in shards),
@@ -61,7 +61,7 @@ def write_manifest(
     return manifest
 
 
-def merge(plan: Plan, records: Sequence[TaskRecord], out: Path) -> list[Manifest]:
+def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> list[Manifest]:
     """Write the manifest of each split from the verified records of all tasks, in task order.
 
     Also gathers the tasks' unreadable rows in OUT/quarantine.jsonl, and removes what interrupted writers left behind.
@@ -89,7 +89,7 @@ def merge(plan: Plan, records: Sequence[TaskRecord], out: Path) -> list[Manifest
     ]
 
 
-def _sources(plan: Plan, records: Sequence[TaskRecord], split: str) -> list[SourceInfo]:
+def _sources(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -> list[SourceInfo]:
     sources = []
     for given, tasks in zip(plan.inputs, plan.tasks_of_inputs(), strict=True):
         done = [records[task] for task in tasks]
@@ -113,7 +113,7 @@ def _sources(plan: Plan, records: Sequence[TaskRecord], split: str) -> list[Sour
     return sources
 
 
-def _gather_quarantine(plan: Plan, records: Sequence[TaskRecord], out: Path) -> None:
+def _gather_quarantine(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> None:
     """One file of all unreadable rows, with the lines counted from the beginning of each input."""
     path = out / "quarantine.jsonl"
     if all(record.quarantine_sha256 is None for record in records):
@@ -124,7 +124,7 @@ def _gather_quarantine(plan: Plan, records: Sequence[TaskRecord], out: Path) -> 
             file.write(orjson.dumps(row) + b"\n")
 
 
-def _quarantined(plan: Plan, records: Sequence[TaskRecord], out: Path) -> Iterator[Unreadable]:
+def _quarantined(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Iterator[Unreadable]:
     for tasks in plan.tasks_of_inputs():
         lines = 0
         for task in tasks:
@@ -145,7 +145,7 @@ def _moved(path: Path, row: bytes, lines: int) -> Unreadable:
         raise unusable(path, "it is not a list of unreadable rows", "run the same command again") from None
 
 
-def _nothing(plan: Plan, records: Sequence[TaskRecord], split: str) -> str:
+def _nothing(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -> str:
     if split == "valid" and any(record.documents("train") for record in records):
         return f"--valid-fraction {plan.settings.valid_fraction} takes no document of so small a corpus; raise it."
     if split == "train" and any(record.documents("valid") for record in records):

@@ -3,14 +3,14 @@
 import shlex
 from collections.abc import Sequence
 
-from data_prep.jobs.preparation_plan import Input, Plan
+from data_prep.jobs.preparation_plan import Input, PreparationPlan
 from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
 
 SHORT_SHARE = 0.25  # of the documents, from which on short ones are worth a warning
 _SPLITS = {"blank": "split at empty lines", "line": "one document a line", "file": "one document a file"}
 
 
-def notes_of(plan: Plan, records: Sequence[TaskRecord]) -> list[str]:
+def notes_of(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[str]:
     """Why a faster encoder was left out, how text files were split, and whether their documents are short."""
     return [*encoder_notes(records), *_split_notes(plan, records)]
 
@@ -20,7 +20,7 @@ def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
     return sorted({record.note for record in records if record.note})
 
 
-def _split_notes(plan: Plan, records: Sequence[TaskRecord]) -> list[str]:
+def _split_notes(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[str]:
     texts: list[Input] = []
     documents = short = 0
     for given, tasks in zip(plan.inputs, plan.tasks_of_inputs(), strict=True):

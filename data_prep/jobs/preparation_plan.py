@@ -27,7 +27,7 @@ from data_prep.format.shard_format import (
 from data_prep.jobs.input_locations import place_path
 from data_prep.reading.folder_kinds import kind_of, not_a
 from data_prep.reading.untrusted_files import read_json, unusable
-from data_prep.sources import Examined, Found, Options
+from data_prep.sources import Examined, Options, SourceInput
 from data_prep.urls import shown
 
 MAX_PLAN_BYTES = 1 << 30
@@ -49,7 +49,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Task:
+class InputRange:
     """A unit of work that one process does alone: the range [first, last) of an input's units, about `bytes` of it."""
 
     input: int
@@ -59,7 +59,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PreparationSettings:
     """What decides the output besides inputs and tokenizer; `valid_fraction` of the documents go to OUT/valid.
 
     `evaluation_sha256` is that of the n-grams that documents must not contain (OUT/prep/evaluation.npy), if any.
@@ -87,13 +87,13 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PreparationPlan:
     """Work for any number of processes; equal plans give byte-identical data sets."""
 
     inputs: list[Input]
-    tasks: list[Task]
+    tasks: list[InputRange]
     tokenizer: TokenizerInfo
-    settings: Settings
+    settings: PreparationSettings
 
     @property
     def splits(self) -> list[str]:
@@ -124,8 +124,8 @@ class Plan:
 
 
 def extend(
-    plan: Plan, found: Sequence[Found], examined: Sequence[Examined], task_bytes: int | None = None
-) -> tuple[Plan, list[str]]:
+    plan: PreparationPlan, found: Sequence[SourceInput], examined: Sequence[Examined], task_bytes: int | None = None
+) -> tuple[PreparationPlan, list[str]]:
     """The plan with tasks for the inputs that it does not have yet, and the location of each of its inputs.
 
     `task_bytes` is the size of new tasks, by default such that there are a few hundred. Raises UserError if an input of
@@ -147,7 +147,7 @@ def extend(
         if same := awaited.get((one.source, one.kind, seen.bytes, seen.digest)):
             locations[same.pop()] = one.location
             continue
-        tasks += [Task(len(inputs), *cut) for cut in cuts(seen, task_bytes)]
+        tasks += [InputRange(len(inputs), *cut) for cut in cuts(seen, task_bytes)]
         inputs.append(Input(name, one.source, one.kind, seen.bytes, seen.digest))
         locations.append(one.location)
     for old, location in zip(inputs, locations, strict=True):
@@ -177,7 +177,7 @@ def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
     return ranges
 
 
-def _names(found: Sequence[Found]) -> list[str]:
+def _names(found: Sequence[SourceInput]) -> list[str]:
     """The locations without the folders that all of them share: the same wherever that folder lies."""
     parts = [shown(one.location).split("/") for one in found]
     shared = 0
@@ -200,11 +200,11 @@ def new_evaluation_path(out: Path) -> Path:
     return out / "prep" / "evaluation.npy.new"
 
 
-def read_plan(out: Path) -> Plan:
+def read_plan(out: Path) -> PreparationPlan:
     """The plan of OUT; raises UserError where there is none or it is damaged."""
     path = plan_path(out)
     try:
-        plan: Plan = read_json(path, Plan, MAX_PLAN_BYTES, hint=_ANOTHER_OUT)
+        plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=_ANOTHER_OUT)
         _check(plan)
     except MissingFile:
         if kind_of(out) in ("an empty folder", "an unfinished data set folder"):
@@ -215,7 +215,7 @@ def read_plan(out: Path) -> Plan:
     return plan
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: PreparationPlan) -> None:
     """Raise ValueError unless the parts of a plan fit each other."""
     check_tokenizer(plan.tokenizer)
     for task in plan.tasks:
@@ -251,13 +251,13 @@ def _is_beginning(name: str) -> bool:
     return name in ("lock", "tokenizer", new_evaluation_path(Path()).name) or name.endswith(".tmp")
 
 
-def open_plan(out: Path, tokenizer: TokenizerInfo, settings: Settings) -> Plan:
+def open_plan(out: Path, tokenizer: TokenizerInfo, settings: PreparationSettings) -> PreparationPlan:
     """The plan of OUT, or an empty one where there is none.
 
     Raises UserError if OUT was begun with another tokenizer or other settings, naming them.
     """
     if not plan_path(out).exists():
-        return Plan([], [], tokenizer, settings)
+        return PreparationPlan([], [], tokenizer, settings)
     plan = read_plan(out)
     before, now = _options(plan.settings), _options(settings)
     differing = [name for name in before if before[name] != now[name]]
@@ -270,7 +270,7 @@ def open_plan(out: Path, tokenizer: TokenizerInfo, settings: Settings) -> Plan:
     return plan
 
 
-def write_plan(plan: Plan, out: Path) -> None:
+def write_plan(plan: PreparationPlan, out: Path) -> None:
     """Make the plan OUT's; a plan that is there already must be the beginning of it."""
     if not plan_path(out).exists() or read_plan(out) != plan:
         write_json(plan_path(out), asdict(plan))

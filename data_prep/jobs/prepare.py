@@ -19,12 +19,12 @@ from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, s
 from data_prep.format.reader import Dataset
 from data_prep.format.shard_format import Manifest, TokenizerInfo
 from data_prep.jobs import deduplication
-from data_prep.jobs.input_locations import Place, write_place
+from data_prep.jobs.input_locations import InputLocations, write_place
 from data_prep.jobs.merge import NoDocuments, merge
 from data_prep.jobs.preparation_notes import notes_of
 from data_prep.jobs.preparation_plan import (
-    Plan,
-    Settings,
+    PreparationPlan,
+    PreparationSettings,
     check_out,
     evaluation_path,
     extend,
@@ -34,29 +34,29 @@ from data_prep.jobs.preparation_plan import (
     write_plan,
 )
 from data_prep.jobs.process_pool import Work, Workers
-from data_prep.jobs.task_progress import Progress, Report
+from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path, run_task, suffices, verified_record
 from data_prep.jobs.workbench import Workbench
-from data_prep.sources import Found, examine
+from data_prep.sources import SourceInput, examine
 from data_prep.tokenizer.hf_tokenizer import copy_files, describe
 from data_prep.urls import is_url
 
-Show = Callable[[str, Progress, int], None]
+Show = Callable[[str, TaskProgress, int], None]
 """Gets a stage's name, its totals and the bytes of all its input."""
 
 
-def show_nothing(stage: str, progress: Progress, total_bytes: int) -> None:
+def show_nothing(stage: str, progress: TaskProgress, total_bytes: int) -> None:
     """For when nobody watches."""
 
 
 @dataclass(frozen=True)
-class Request:
+class PrepareRequest:
     """What to prepare from what. `evaluation` are files whose texts no document may contain."""
 
-    inputs: Sequence[Found]
+    inputs: Sequence[SourceInput]
     tokenizer: Path
     out: Path
-    settings: Settings = field(default_factory=Settings)
+    settings: PreparationSettings = field(default_factory=PreparationSettings)
     evaluation: Sequence[Path] = ()
     evaluation_ngram: int = NGRAM_WORDS
     task_bytes: int | None = None
@@ -74,7 +74,7 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Prepared:
+def prepare(request: PrepareRequest, workers: Workers, show: Show = show_nothing) -> Prepared:
     """Turn text into the data set OUT, or OUT/train and OUT/valid with a valid fraction.
 
     The output does not depend on `workers`. Inputs that are added to a finished data set are processed alone. Raises
@@ -100,7 +100,7 @@ def prepare(request: Request, workers: Workers, show: Show = show_nothing) -> Pr
         return Prepared(manifests, new_tasks, notes + merged_notes)
 
 
-def plan_only(request: Request) -> tuple[Plan, list[str]]:
+def plan_only(request: PrepareRequest) -> tuple[PreparationPlan, list[str]]:
     """Make or extend the plan of OUT, and do nothing of it; also returns notes."""
     tokenizer = describe(request.tokenizer)
     with _explained(request.out), _locked(request.out, check_out):
@@ -154,11 +154,11 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
 def incomplete(out: Path, stage: str) -> list[int]:
     """The tasks of a stage ("scan" or "task") that have no record of the plan's; their files are not read."""
     plan = read_plan(out)
-    done: Callable[[Plan, int, Path], object] = deduplication.recorded if stage == "scan" else read_record
+    done: Callable[[PreparationPlan, int, Path], object] = deduplication.recorded if stage == "scan" else read_record
     return [task for task in range(len(plan.tasks)) if not done(plan, task, out)]
 
 
-def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[str]]:
+def _make_plan(request: PrepareRequest, tokenizer: TokenizerInfo) -> tuple[PreparationPlan, list[str]]:
     """The plan of OUT with all inputs of the request, and notes; afterwards OUT has all that a task needs.
 
     Raises UserError if an input cannot be read, or OUT was begun with other settings.
@@ -170,7 +170,7 @@ def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[s
     examined = [examine(one, cache, settings.reading) for one in inputs]
     plan, locations = extend(plan, inputs, examined, request.task_bytes)
     # First: by it OUT is known as a preparation that was begun.
-    write_place(Place(locations, request.strict, str(request.cache), request.cache_bytes), out)
+    write_place(InputLocations(locations, request.strict, str(request.cache), request.cache_bytes), out)
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
     if settings.evaluation_sha256:
@@ -184,7 +184,7 @@ def _make_plan(request: Request, tokenizer: TokenizerInfo) -> tuple[Plan, list[s
     return plan, notes
 
 
-def _outside(inputs: Sequence[Found], out: Path) -> list[Found]:
+def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
     """The inputs that are not files of OUT, which may lie in a folder of inputs."""
     folder = os.path.realpath(out)
     outside = [
@@ -197,7 +197,7 @@ def _outside(inputs: Sequence[Found], out: Path) -> list[Found]:
     return outside
 
 
-def _with_evaluation(request: Request) -> tuple[Settings, list[str]]:
+def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list[str]]:
     """The settings, with the n-grams of the evaluation files saved in OUT/prep beside those of the plan; and notes."""
     if not request.evaluation:
         return request.settings, []
@@ -210,7 +210,7 @@ def _with_evaluation(request: Request) -> tuple[Settings, list[str]]:
     return replace(request.settings, evaluation_sha256=sha256_file(path)), [note] if skipped else []
 
 
-def _do(plan: Plan, out: Path, workers: Workers, show: Show) -> tuple[list[TaskRecord], int]:
+def _do(plan: PreparationPlan, out: Path, workers: Workers, show: Show) -> tuple[list[TaskRecord], int]:
     """Do the tasks that are not done yet, the largest first; the records of all, and how many were done now."""
     tasks = range(len(plan.tasks))
     records = workers.run(_verify, tasks, out, _shown(show, "verify", plan, tasks))
@@ -220,16 +220,16 @@ def _do(plan: Plan, out: Path, workers: Workers, show: Show) -> tuple[list[TaskR
     return records, len(order)
 
 
-def _largest_first(plan: Plan, tasks: Sequence[int]) -> list[int]:
+def _largest_first(plan: PreparationPlan, tasks: Sequence[int]) -> list[int]:
     return sorted(tasks, key=lambda task: -plan.tasks[task].bytes)
 
 
-def _shown(show: Show, stage: str, plan: Plan, tasks: Sequence[int]) -> Report:
+def _shown(show: Show, stage: str, plan: PreparationPlan, tasks: Sequence[int]) -> Report:
     total = sum(plan.tasks[task].bytes for task in tasks)
     return lambda progress: show(stage, progress, total)
 
 
-def _checked(out: Path, tasks: Sequence[int]) -> Plan:
+def _checked(out: Path, tasks: Sequence[int]) -> PreparationPlan:
     plan = read_plan(out)
     if not plan.tasks:
         raise UserError(f"The plan of {out} has no tasks, since all of its inputs are empty; plan with others.")
@@ -280,7 +280,7 @@ def _explained(out: Path) -> Iterator[None]:
         raise interrupted(error, out) from error
 
 
-def finished(plan: Plan, out: Path) -> dict[Path, Manifest] | None:
+def finished(plan: PreparationPlan, out: Path) -> dict[Path, Manifest] | None:
     """The manifests, if they are there and of all inputs of the plan."""
     try:
         manifests = {out / split: _sound(out / split) for split in plan.splits}
@@ -298,7 +298,7 @@ def _sound(folder: Path) -> Manifest:
     return dataset.manifest
 
 
-def _merge(plan: Plan, records: list[TaskRecord], out: Path) -> tuple[dict[Path, Manifest], list[str]]:
+def _merge(plan: PreparationPlan, records: list[TaskRecord], out: Path) -> tuple[dict[Path, Manifest], list[str]]:
     """Write the manifests; they, by folder, and notes for the user."""
     manifests = dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))
     return manifests, notes_of(plan, records)

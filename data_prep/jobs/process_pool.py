@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from data_prep.errors import UserError
-from data_prep.jobs.task_progress import Progress, Report
+from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.processes import deaf, start_worker
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Workers:
                 with contextlib.suppress(Empty):
                     ended.get(timeout=_TICK_SECONDS).result()
                     left -= 1
-                on_progress(Progress(*(now - then for now, then in zip(self._totals(), before, strict=True))))
+                on_progress(TaskProgress(*(now - then for now, then in zip(self._totals(), before, strict=True))))
             return [future.result() for future in futures]
         except BrokenProcessPool as error:
             raise UserError(
@@ -121,29 +121,29 @@ class Workers:
 def _run_here(work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     bench = _bench(out)
-    totals = Totals(on_progress)
+    totals = PoolTotals(on_progress)
     return [work(bench, task, totals.of_next_task()) for task in tasks]
 
 
-class Totals:
+class PoolTotals:
     """Sums the reports of tasks that follow one another."""
 
     def __init__(self, on_progress: Report) -> None:
         self._on_progress = on_progress
-        self._finished = self._current = Progress()
+        self._finished = self._current = TaskProgress()
 
     def of_next_task(self) -> Report:
-        self._finished, self._current = _sum(self._finished, self._current), Progress()
+        self._finished, self._current = _sum(self._finished, self._current), TaskProgress()
         return self._report
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: TaskProgress) -> None:
         # The last report of a task does not know the text of its input.
         self._current = progress if progress.text_bytes else replace(progress, text_bytes=self._current.text_bytes)
         self._on_progress(_sum(self._finished, self._current))
 
 
-def _sum(one: Progress, other: Progress) -> Progress:
-    return Progress(*map(sum, zip(astuple(one), astuple(other), strict=True)))
+def _sum(one: TaskProgress, other: TaskProgress) -> TaskProgress:
+    return TaskProgress(*map(sum, zip(astuple(one), astuple(other), strict=True)))
 
 
 def _bench(out: Path) -> "Workbench":
@@ -157,7 +157,7 @@ class _Stopped(Exception):
 
 
 _counters: Any
-_totals: Totals
+_totals: PoolTotals
 _benches: dict[tuple[Path, int, int], "Workbench"] = {}
 
 
@@ -172,12 +172,12 @@ def _start(counters: Any, workers: Any) -> None:
         workers.value += 1
     _counters = counters
 
-    def publish(progress: Progress) -> None:
+    def publish(progress: TaskProgress) -> None:
         if counters[-1]:
             raise _Stopped
         counters[first : first + _SLOTS] = astuple(progress)
 
-    _totals = Totals(publish)
+    _totals = PoolTotals(publish)
 
 
 def _import() -> None:

@@ -13,9 +13,9 @@ from data_prep.cleaning.contamination import Grams, contaminated
 from data_prep.cleaning.text_filters import Cleaning, clean_all, normalize
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, make_folder
-from data_prep.jobs.input_locations import Place
-from data_prep.jobs.preparation_plan import Plan
-from data_prep.sources import Found, Row, Rows
+from data_prep.jobs.input_locations import InputLocations
+from data_prep.jobs.preparation_plan import PreparationPlan
+from data_prep.sources import RowReader, SourceInput, SourceRow
 
 BATCH_CHARACTERS = 1 << 22  # reading and encoding in turns: each is slow at first, so a megabyte took 9% longer
 
@@ -47,15 +47,15 @@ class Quarantine(contextlib.ExitStack):
 
 
 @dataclass
-class Documents:
+class TaskDocuments:
     """Batches of a task's documents, in order. `left_out` counts the others by reason while iterating.
 
     Every stage that reads a task gets the same documents, so that a place in their sequence names one of them.
     """
 
-    plan: Plan
+    plan: PreparationPlan
     task: int
-    place: Place
+    place: InputLocations
     evaluation: Grams | None
     quarantine: Quarantine | None = None
     left_out: Counter[str] = field(default_factory=Counter)
@@ -65,18 +65,18 @@ class Documents:
         self.input = self.plan.inputs[unit.input]
         self.rows = self._open(unit.first, unit.last)
 
-    def _open(self, first: int, last: int) -> Rows:
-        found = Found(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
-        return Rows(found, first, last, self.plan.settings.reading, self.place.open_cache())
+    def _open(self, first: int, last: int) -> RowReader:
+        found = SourceInput(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
+        return RowReader(found, first, last, self.plan.settings.reading, self.place.open_cache())
 
-    def __iter__(self) -> Iterator[list[Row]]:
+    def __iter__(self) -> Iterator[list[SourceRow]]:
         for batch in self._batches():
             if kept := self._cleaned(batch):
                 yield kept
 
-    def _batches(self) -> Iterator[list[Row]]:
+    def _batches(self) -> Iterator[list[SourceRow]]:
         """Readable documents, about BATCH_CHARACTERS at a time."""
-        batch: list[Row] = []
+        batch: list[SourceRow] = []
         characters = 0
         for row in self.rows:
             if row.reason:
@@ -92,7 +92,7 @@ class Documents:
         if batch:
             yield batch
 
-    def _cleaned(self, batch: list[Row]) -> list[Row]:
+    def _cleaned(self, batch: list[SourceRow]) -> list[SourceRow]:
         cleaning = self.plan.settings.cleaning
         if cleaning == Cleaning() and self.evaluation is None:
             return batch

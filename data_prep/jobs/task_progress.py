@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Progress:
+class TaskProgress:
     """Running totals: bytes read of the input, bytes of text in them, documents and tokens written."""
 
     file_bytes: int = 0
@@ -14,5 +14,5 @@ class Progress:
     tokens: int = 0
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[TaskProgress], None]
 """Gets the totals of one task, or of several; an exception that it raises stops the work."""

@@ -13,14 +13,14 @@ from data_prep.files import sha256_file, write_json
 from data_prep.format.shard_format import ShardInfo, is_shard_name, token_dtype
 from data_prep.format.shard_writer import ShardWriter
 from data_prep.jobs import deduplication
-from data_prep.jobs.preparation_plan import Plan
+from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import Quarantine, Unreadable, quarantine_path
-from data_prep.jobs.task_progress import Progress, Report
+from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.workbench import Workbench
 from data_prep.reading.untrusted_files import read_json
-from data_prep.sources import Row
+from data_prep.sources import SourceRow
 from data_prep.tokenizer.alignment import UNCHANGED, targets_of
-from data_prep.tokenizer.encoder_base import Encoder
+from data_prep.tokenizer.encoder_base import TextEncoder
 
 SHORT_TOKENS = 20
 
@@ -59,7 +59,7 @@ def record_path(out: Path, task: int) -> Path:
     return out / "prep" / "tasks" / f"{task:05d}.json"
 
 
-def read_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
+def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | None:
     """The record of a finished task if it is of this plan's task and duplicates; its files are not read."""
     try:
         record: TaskRecord = read_json(record_path(out, task), TaskRecord)
@@ -74,7 +74,7 @@ def read_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
     return record if (record.task, record.hash, record.drop_sha256) == wanted else None
 
 
-def verified_record(plan: Plan, task: int, out: Path) -> TaskRecord | None:
+def verified_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | None:
     """As read_record, if every file that the record lists has the bytes it lists."""
     record = read_record(plan, task, out)
     if record is None:
@@ -112,7 +112,9 @@ def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
         write_json(record_path(bench.out, task), asdict(record))
     splits = bench.plan.splits
     report(
-        Progress(bench.plan.tasks[task].bytes, 0, sum(map(record.documents, splits)), sum(map(record.tokens, splits)))
+        TaskProgress(
+            bench.plan.tasks[task].bytes, 0, sum(map(record.documents, splits)), sum(map(record.tokens, splits))
+        )
     )
     return record
 
@@ -128,7 +130,7 @@ class _Task:
         self.has_ids = self.plan.settings.reading.id_field is not None
 
     def run(self, report: Report) -> TaskRecord:
-        encoder: Encoder | None = None
+        encoder: TextEncoder | None = None
         note = ""
         with contextlib.ExitStack() as stack:
             writers = {split: stack.enter_context(self._writer(split)) for split in self.plan.splits}
@@ -140,7 +142,7 @@ class _Task:
                     encoder, note = self.bench.encoders.choose([row.text for row in batch])
                 self._write(batch, encoder, writers)
                 rows = self.documents.rows
-                report(Progress(rows.bytes_read, rows.text_bytes, self.kept, self.tokens))
+                report(TaskProgress(rows.bytes_read, rows.text_bytes, self.kept, self.tokens))
         return TaskRecord(
             hash=self.plan.task_hash(self.task),
             task=self.task,
@@ -161,7 +163,7 @@ class _Task:
         folder = self.bench.out / split / "shards"
         return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes, settings.pairs)
 
-    def _write(self, batch: list[Row], encoder: Encoder, writers: dict[str, ShardWriter]) -> None:
+    def _write(self, batch: list[SourceRow], encoder: TextEncoder, writers: dict[str, ShardWriter]) -> None:
         ids, lengths, words = encoder([row.text for row in batch])
         keep = self._usable(batch, ids, lengths)
         targets = None
@@ -181,7 +183,7 @@ class _Task:
             self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
             writers[split].add(*_chosen(chosen, ids, lengths, words, names, targets))
 
-    def _usable(self, batch: list[Row], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def _usable(self, batch: list[SourceRow], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Documents with a token and without a pad, cls, sep or mask id, bool [n_documents]; the others are counted."""
         keep = lengths > 0
         self.documents.left_out["empty"] += int((~keep).sum())
@@ -194,7 +196,7 @@ class _Task:
             keep[special] = False
         return keep
 
-    def _split(self, batch: list[Row]) -> dict[str, np.ndarray]:
+    def _split(self, batch: list[SourceRow]) -> dict[str, np.ndarray]:
         """By a hash of the text, so that copies of a document never fall on both sides."""
         if not self.plan.settings.valid_fraction:
             return {".": np.ones(len(batch), dtype=bool)}

@@ -10,10 +10,10 @@ from data_prep.cleaning.contamination import Grams
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
 from data_prep.format.shard_format import begins_word, tokenizer_digest
-from data_prep.jobs.input_locations import Place, read_place
-from data_prep.jobs.preparation_plan import Plan, evaluation_path, read_plan
-from data_prep.jobs.task_documents import Documents, Quarantine
-from data_prep.sources import Found, examine
+from data_prep.jobs.input_locations import InputLocations, read_place
+from data_prep.jobs.preparation_plan import PreparationPlan, evaluation_path, read_plan
+from data_prep.jobs.task_documents import Quarantine, TaskDocuments
+from data_prep.sources import SourceInput, examine
 from data_prep.tokenizer.choose_encoder import Encoders
 from data_prep.tokenizer.hf_tokenizer import load
 from data_prep.urls import shown
@@ -24,8 +24,8 @@ class Workbench:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self.plan: Plan = read_plan(out)
-        self.place: Place = read_place(out)
+        self.plan: PreparationPlan = read_plan(out)
+        self.place: InputLocations = read_place(out)
 
     @property
     def _tokenizer_path(self) -> Path:
@@ -67,14 +67,14 @@ class Workbench:
         forbidden[[id for name, id in info.special_ids.items() if name != "unk"]] = True
         return forbidden
 
-    def documents(self, task: int, quarantine: Quarantine | None = None) -> Documents:
+    def documents(self, task: int, quarantine: Quarantine | None = None) -> TaskDocuments:
         """The documents of a task; raises UserError if its input is not as it was when it was planned."""
         unit = self.plan.tasks[task]
         planned = self.plan.inputs[unit.input]
-        found = Found(planned.source, self.place.locations[unit.input], planned.kind)
+        found = SourceInput(planned.source, self.place.locations[unit.input], planned.kind)
         if planned.kind != "hub" and self._digest(found) != planned.digest:
             raise UserError(f"{shown(found.location)} has changed since it was planned; run the same command again.")
-        return Documents(self.plan, task, self.place, self.evaluation, quarantine)
+        return TaskDocuments(self.plan, task, self.place, self.evaluation, quarantine)
 
-    def _digest(self, found: Found) -> str:
+    def _digest(self, found: SourceInput) -> str:
         return examine(found, self.place.open_cache(), self.plan.settings.reading).digest

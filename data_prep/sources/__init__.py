@@ -7,15 +7,15 @@ Nothing here imports pyarrow, fsspec or datasets until an input needs it.
 
 from data_prep.sources.examine_input import Examined, examine
 from data_prep.sources.find_inputs import find_inputs
-from data_prep.sources.input_types import Found, Options, Row
-from data_prep.sources.open_rows import Rows
+from data_prep.sources.input_types import Options, SourceInput, SourceRow
+from data_prep.sources.open_rows import RowReader
 
 __all__ = [
     "Examined",
-    "Found",
     "Options",
-    "Row",
-    "Rows",
+    "RowReader",
+    "SourceInput",
+    "SourceRow",
     "examine",
     "find_inputs",
 ]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from data_prep.errors import UnusableInput, first_line
 from data_prep.files import open_plain
 from data_prep.reading.untrusted_files import open_regular
-from data_prep.sources.input_types import Counts, Options, Row, too_long
+from data_prep.sources.input_types import Counts, Options, SourceRow, too_long
 from data_prep.urls import shown
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
@@ -80,7 +80,7 @@ def _column(batch: pa.RecordBatch, field: str) -> pa.Array:
     return pc.struct_field(column, rest) if rest else column
 
 
-def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
     """A row for each row of the batch, or one with a reason for a damaged batch; adds its rows to `counts.lines`."""
     line = counts.lines
     counts.lines += batch.num_rows
@@ -92,19 +92,19 @@ def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: 
             wrongs, bad = _strings(_column(batch, options.wrong_field), max_bytes, counts)
         ids = _plain(_column(batch, options.id_field)).to_pylist() if options.id_field else None
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        yield Row(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}")
+        yield SourceRow(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}")
         return
     for index, text in enumerate(texts):
         line += 1
         id = ids[index] if ids else None
         if text is None:
-            yield Row(line, "", reasons.get(index) or f"field {options.text_field!r} is null")
+            yield SourceRow(line, "", reasons.get(index) or f"field {options.text_field!r} is null")
         elif id is None and ids:
-            yield Row(line, "", f"id field {options.id_field!r} is null")
+            yield SourceRow(line, "", f"id field {options.id_field!r} is null")
         elif wrongs and wrongs[index] is None:
-            yield Row(line, "", bad.get(index) or f"field {options.wrong_field!r} is null")
+            yield SourceRow(line, "", bad.get(index) or f"field {options.wrong_field!r} is null")
         else:
-            yield Row(line, text, "", id, wrongs[index] if wrongs else None)
+            yield SourceRow(line, text, "", id, wrongs[index] if wrongs else None)
 
 
 def _strings(column: pa.Array, max_bytes: int, counts: Counts) -> tuple[list[str | None], dict[int, str]]:
@@ -183,7 +183,7 @@ def _group_bytes(file: pq.ParquetFile, group: int, options: Options) -> int:
 
 def read_parquet(
     path: Path, location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
-) -> Iterator[Row]:
+) -> Iterator[SourceRow]:
     """Rows of the row groups [first, last). A damaged one is a row with a reason, and the next one is read."""
     columns = _fields(options)
     with _parquet(str(path), options, location) as file:
@@ -199,7 +199,7 @@ def read_parquet(
             except _DAMAGE as error:
                 if getattr(error, "errno", None):  # the disk, not the bytes
                     raise
-                yield Row(counts.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
+                yield SourceRow(counts.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
             counts.bytes_read, counts.lines = bytes_before + size, lines_before + rows
 
 
@@ -251,7 +251,7 @@ def _arrow_batches(source: Any, options: Options, location: str) -> Iterator[pa.
 
 def read_arrow(
     path: Path, location: str, whole: bool, first: int, last: int, options: Options, max_bytes: int, counts: Counts
-) -> Iterator[Row]:
+) -> Iterator[SourceRow]:
     """Rows of the record batches [first, last), or of all where the file is one unit (`whole`)."""
     size = path.stat().st_size
     try:
@@ -263,6 +263,6 @@ def read_arrow(
             counts.bytes_read = source.tell() if whole else counts.bytes_read + read
             mapping.madvise(mmap.MADV_DONTNEED)  # else what has been read counts as this process's memory
     except _DAMAGE as error:
-        yield Row(counts.lines + 1, "", f"the file is damaged or truncated from here on: {first_line(error)}")
+        yield SourceRow(counts.lines + 1, "", f"the file is damaged or truncated from here on: {first_line(error)}")
     if whole and last > first:
         counts.bytes_read = size

@@ -9,7 +9,7 @@ import xxhash
 from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import UserError
 from data_prep.reading.untrusted_files import open_regular
-from data_prep.sources.input_types import Found, Options
+from data_prep.sources.input_types import Options, SourceInput
 from data_prep.sources.text_lines import is_one_unit
 from data_prep.urls import Remote, identity, is_url, open_remote, remote_errors, shown
 
@@ -25,7 +25,7 @@ class Examined:
     unit_bytes: tuple[int, ...] | None
 
 
-def examine(found: Found, cache: Cache, options: Options | None = None) -> Examined:
+def examine(found: SourceInput, cache: Cache, options: Options | None = None) -> Examined:
     """Size, digest and units of an input; big files are sampled, not read.
 
     Units: bytes of uncompressed text files; row groups of parquet and record batches of arrow files, in bytes of
@@ -64,7 +64,7 @@ def _content(path: Path) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _units(found: Found, path: Path, size: int, options: Options) -> tuple[int, ...] | None:
+def _units(found: SourceInput, path: Path, size: int, options: Options) -> tuple[int, ...] | None:
     if found.kind in ("jsonl", "txt"):
         return (size,) if is_one_unit(found.location, found.kind, options) else None
     from data_prep.sources.arrow_tables import arrow_units, parquet_units
@@ -72,7 +72,7 @@ def _units(found: Found, path: Path, size: int, options: Options) -> tuple[int, 
     return (parquet_units if found.kind == "parquet" else arrow_units)(str(path), options, found.location)
 
 
-def _examine_remote(found: Found, cache: Cache, options: Options) -> Examined:
+def _examine_remote(found: SourceInput, cache: Cache, options: Options) -> Examined:
     remote = open_remote(found.location)
     with remote_errors(found.location):
         known = identity(remote)
@@ -84,7 +84,9 @@ def _examine_remote(found: Found, cache: Cache, options: Options) -> Examined:
     return Examined(known.size, digest, _remote_units(found, remote, known.size, cache, options))
 
 
-def _remote_units(found: Found, remote: Remote, size: int, cache: Cache, options: Options) -> tuple[int, ...] | None:
+def _remote_units(
+    found: SourceInput, remote: Remote, size: int, cache: Cache, options: Options
+) -> tuple[int, ...] | None:
     if found.kind == "arrow":  # has no table of contents, and a download of everything is too much for a plan
         return (size,)
     if found.kind != "parquet":

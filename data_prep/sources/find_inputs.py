@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from data_prep.errors import UserError, working_directory
-from data_prep.sources.input_types import HUB, SUFFIXES, Found, kind_of
+from data_prep.sources.input_types import HUB, SUFFIXES, SourceInput, kind_of
 from data_prep.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 
 _TABLES = {
@@ -25,7 +25,7 @@ _LONGEST = 40  # characters of a path that a command repeats
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
 
 
-def find_inputs(values: Iterable[str | Path]) -> list[Found]:
+def find_inputs(values: Iterable[str | Path]) -> list[SourceInput]:
     """Inputs for `--input` values, each a file, a folder (every readable file under it), a glob pattern, a URL of
     these or `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV&streaming=true`, with a source name in front or not:
     `NAME=VALUE`.
@@ -34,7 +34,7 @@ def find_inputs(values: Iterable[str | Path]) -> list[Found]:
     read once, under the first name. Raises UserError for a value that names nothing, a file of an unknown type or whose
     name is not in UTF-8, a saved DatasetDict, and what cannot be reached.
     """
-    inputs: dict[str, Found] = {}
+    inputs: dict[str, SourceInput] = {}
     for value in map(str, values):
         source, value = _named(value)
         for location in _locations(value):
@@ -46,7 +46,7 @@ def find_inputs(values: Iterable[str | Path]) -> list[Found]:
             except UnicodeEncodeError:  # which plan and manifest could not hold
                 raise UserError(f"The name {location!r} is not in UTF-8; rename it.") from None
             same = location if is_url(location) or kind == "hub" else os.path.realpath(location)
-            inputs.setdefault(same, Found(source, location, kind))
+            inputs.setdefault(same, SourceInput(source, location, kind))
     return list(inputs.values())
 
 

@@ -18,7 +18,7 @@ import xxhash
 
 from data_prep.errors import UserError, first_line
 from data_prep.sources.arrow_tables import batch_rows, check_schema, column_names
-from data_prep.sources.input_types import HUB, Counts, Options, Row
+from data_prep.sources.input_types import HUB, Counts, Options, SourceRow
 from data_prep.urls import identity, open_remote
 
 _UNIT_ROWS, _BATCH_ROWS = 1000, 250
@@ -126,7 +126,9 @@ def _shard_bytes(builder: Any, hub: _Hub, shards: int) -> tuple[int, ...]:
     return tuple(sum(sizes) // shards for _ in range(shards))
 
 
-def read_hub(location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+def read_hub(
+    location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
+) -> Iterator[SourceRow]:
     """Rows of units [first, last). What is damaged within a streamed shard ends that shard with a reason."""
     hub, data = _load(location)
     schema = _schema(location, data)
@@ -141,10 +143,10 @@ def read_hub(location: str, first: int, last: int, options: Options, max_bytes: 
             try:
                 yield from _rows(data.shard(num_shards=data.num_shards, index=index), options, max_bytes, counts)
             except (ValueError, EOFError, zlib.error, pa.ArrowException) as error:
-                yield Row(counts.lines + 1, "", f"shard {index} is damaged from here on: {error}")
+                yield SourceRow(counts.lines + 1, "", f"shard {index} is damaged from here on: {error}")
 
 
-def _rows(data: Any, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+def _rows(data: Any, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
     for table in data.iter(_BATCH_ROWS):
         for batch in table.to_batches():
             counts.bytes_read += batch.nbytes

@@ -44,7 +44,7 @@ class Options:
             )
 
 
-class Found(NamedTuple):
+class SourceInput(NamedTuple):
     """One input. kind: jsonl, txt, parquet, arrow or hub; location: absolute path, URL or `hub:...`."""
 
     source: str
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     kind: str
 
 
-class Row(NamedTuple):
+class SourceRow(NamedTuple):
     """A document and where it starts (line or table row, from 1); or, where `reason` is set, why there is none.
 
     `wrong` is the text that it corrects, if it has one.

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import UserError
-from data_prep.sources.input_types import Counts, Found, Options, Row
+from data_prep.sources.input_types import Counts, Options, SourceInput, SourceRow
 from data_prep.sources.text_lines import read_lines
 from data_prep.urls import is_url, shown
 
 MAX_DOCUMENT_BYTES = 64 << 20
 
 
-class Rows(Counts):
+class RowReader(Counts):
     """The rows of units [first, last) of an input, in order; while iterating, its counts are running totals.
 
     Units are bytes where `examine` gives none. A document of more than `max_bytes` of UTF-8 is a row with a reason.
@@ -23,7 +23,7 @@ class Rows(Counts):
 
     def __init__(
         self,
-        found: Found,
+        found: SourceInput,
         first: int,
         last: int,
         options: Options,
@@ -34,7 +34,7 @@ class Rows(Counts):
         self._found, self._first, self._last = found, first, last
         self._options, self._cache, self._max_bytes = options, cache, max_bytes
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[SourceRow]:
         self.bytes_read = self.text_bytes = self.lines = 0
         location, kind = self._found.location, self._found.kind
         rest = (self._first, self._last, self._options, self._max_bytes, self)

@@ -17,7 +17,7 @@ from data_prep.compressed import DAMAGE
 from data_prep.errors import UnusableInput
 from data_prep.reading.untrusted_files import open_regular
 from data_prep.sources.byte_streams import line_batches, plain_chunks, text_chunks
-from data_prep.sources.input_types import Counts, Options, Row, compression_of, getter, too_long
+from data_prep.sources.input_types import Counts, Options, SourceRow, compression_of, getter, too_long
 from data_prep.urls import shown
 
 Batches = Iterator[list[bytes | None]]
@@ -33,7 +33,7 @@ def is_one_unit(location: str, kind: str, options: Options) -> bool:
 
 def read_lines(
     path: Path, location: str, kind: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
-) -> Iterator[Row]:
+) -> Iterator[SourceRow]:
     """Rows of bytes [first, last); of units [0, 1) where the file is one unit."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -51,11 +51,11 @@ def read_lines(
         try:
             yield from rows(batches, options, max_bytes, counts)
         except DAMAGE as error:
-            yield Row(counts.lines + 1, "", f"the file is damaged or truncated from here on: {error}")
+            yield SourceRow(counts.lines + 1, "", f"the file is damaged or truncated from here on: {error}")
         counts.bytes_read = end - start
 
 
-def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
     get_text, get_id, get_wrong = map(getter, (options.text_field, options.id_field, options.wrong_field))
     id_types = (str, int) if options.id_field else (type(None),)
     wrong_type = str if options.wrong_field else type(None)
@@ -70,11 +70,11 @@ def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Coun
             except (ValueError, LookupError, TypeError):
                 text = id = wrong = None
             if type(text) is str and type(id) in id_types and type(wrong) is wrong_type:
-                yield new(Row, (number, text, "", id, wrong))
+                yield new(SourceRow, (number, text, "", id, wrong))
             elif line is None:
-                yield Row(number, "", too_long("line", max_bytes))
+                yield SourceRow(number, "", too_long("line", max_bytes))
             elif line.strip():
-                yield Row(number, "", _why_not(line, options))
+                yield SourceRow(number, "", _why_not(line, options))
         counts.lines = number
 
 
@@ -100,19 +100,19 @@ def _why_not(line: bytes, options: Options) -> str:
     return f"id field {options.id_field!r} is neither a string nor an integer"
 
 
-def _line_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+def _line_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
     number = 0
     for lines in batches:
         for line in lines:
             number += 1
             if line is None:
-                yield Row(number, "", too_long("line", max_bytes))
+                yield SourceRow(number, "", too_long("line", max_bytes))
             elif line and not line.isspace():
                 yield _document(number, line)
         counts.lines = number
 
 
-def _txt_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[Row]:
+def _txt_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
     separates = _separator_test("txt", options.separator) or (lambda line: False)
     parts: list[bytes] = []
     size, start, number = 0, 1, 0  # size: of the document so far, counting its line ends
@@ -136,20 +136,20 @@ def _txt_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts
         yield row
 
 
-def _ended(start: int, parts: list[bytes], size: int, max_bytes: int) -> Row | None:
+def _ended(start: int, parts: list[bytes], size: int, max_bytes: int) -> SourceRow | None:
     if size > max_bytes + 1:
-        return Row(start, "", too_long("document", max_bytes))
+        return SourceRow(start, "", too_long("document", max_bytes))
     data = b"\n".join(parts)
     return _document(start, data) if data and not data.isspace() else None
 
 
-def _document(line: int, data: bytes) -> Row:
+def _document(line: int, data: bytes) -> SourceRow:
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").removesuffix(b"\r")
     try:
-        return Row(line, data.decode())
+        return SourceRow(line, data.decode())
     except UnicodeDecodeError as error:
-        return Row(line, "", _not_utf8(line, data, error.start))
+        return SourceRow(line, "", _not_utf8(line, data, error.start))
 
 
 def _not_utf8(line: int, data: bytes, place: int) -> str:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from data_prep.format.shard_format import TokenizerInfo
 from data_prep.processes import uninterrupted
-from data_prep.tokenizer.encoder_base import Arrays, Encoder, FastEncoder, Unsupported, WordRule
+from data_prep.tokenizer.encoder_base import Arrays, FastEncoder, TextEncoder, Unsupported, WordRule
 from data_prep.tokenizer.gigatoken_encoder import GigatokenEncoder
 from data_prep.tokenizer.huggingface_encoder import HuggingFaceEncoder
 from data_prep.tokenizer.nanotoken_encoder import NanotokenEncoder
@@ -48,7 +48,7 @@ class Encoders:
         self._library = HuggingFaceEncoder(tokenizer, self._rule) if self._rule else self._reference
         self._fast: FastEncoder | None = None
 
-    def choose(self, sample: Sequence[str]) -> tuple[Encoder, str]:
+    def choose(self, sample: Sequence[str]) -> tuple[TextEncoder, str]:
         """The fastest encoder with the tokenizers library's ids, lengths and word starts on a probe of `sample`.
 
         The text says why a faster one was left out, and is empty if none was. A package that is not installed is no
@@ -65,7 +65,7 @@ class Encoders:
             return safe, f"{self._package} is not used: {reason}"
         return _Guarded(self._fast, safe, self._fail), ""
 
-    def _safe(self, expected: Arrays) -> tuple[Encoder, str]:
+    def _safe(self, expected: Arrays) -> tuple[TextEncoder, str]:
         """The tokenizers library, asked for words only where the ids do not tell them."""
         ids, lengths, starts = expected
         if self._rule is None or (starts is not None and np.array_equal(self._rule(ids, lengths), starts)):
@@ -97,7 +97,7 @@ class Encoders:
 class _Guarded:
     """A young package's encoder until it fails, then the other; which also has texts that the package does not take."""
 
-    def __init__(self, fast: FastEncoder, safe: Encoder, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(self, fast: FastEncoder, safe: TextEncoder, on_failure: Callable[[BaseException], None]) -> None:
         self.name = fast.name
         self._fast, self._safe, self._on_failure = fast, safe, on_failure
         self._failed = False

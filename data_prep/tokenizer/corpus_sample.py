@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from data_prep.cache.bounded_cache import Cache
-from data_prep.sources import Examined, Found, Options, Rows, examine
+from data_prep.sources import Examined, Options, RowReader, SourceInput, examine
 from data_prep.urls import shown
 
 MIN_SHARE = 1_000_000
 
 
-class Sample:
+class CorpusSample:
     """Documents from the beginnings of all inputs, as often as they are iterated over, the same each time.
 
     Each input gives a share of `sample_bytes` (UTF-8) by its size, but MIN_SHARE if that is more; what a short one
@@ -18,7 +18,7 @@ class Sample:
     `rejected` rows could not be read, the first for `first_reason`.
     """
 
-    def __init__(self, inputs: Sequence[Found], options: Options, sample_bytes: int, cache: Cache) -> None:
+    def __init__(self, inputs: Sequence[SourceInput], options: Options, sample_bytes: int, cache: Cache) -> None:
         self.options, self.sample_bytes, self.cache = options, sample_bytes, cache
         # Multiples of the golden ratio modulo 1 are evenly spread, wherever one stops.
         order = sorted(range(len(inputs)), key=lambda number: number * 0.618033988749895 % 1)
@@ -37,9 +37,9 @@ class Sample:
             yield from self._beginning(found, seen, min(left, max(MIN_SHARE, left * seen.bytes // max(1, rest))))
             rest -= seen.bytes
 
-    def _beginning(self, found: Found, seen: Examined, share: int) -> Iterator[str]:
+    def _beginning(self, found: SourceInput, seen: Examined, share: int) -> Iterator[str]:
         last = seen.bytes if seen.unit_bytes is None else len(seen.unit_bytes)
-        for row in Rows(found, 0, last, self.options, self.cache):
+        for row in RowReader(found, 0, last, self.options, self.cache):
             if row.reason:
                 self.rejected += 1
                 self.first_reason = self.first_reason or f"{shown(found.location)} line {row.line}: {row.reason}"

@@ -15,7 +15,7 @@ WordRule = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Ids [n_tokens] and lengths [n_texts] to word starts bool [n_tokens]."""
 
 
-class Encoder(Protocol):
+class TextEncoder(Protocol):
     """Texts to ids without special tokens; word starts are None where the vocabulary tells them."""
 
     name: str
@@ -23,7 +23,7 @@ class Encoder(Protocol):
     def __call__(self, texts: Sequence[str]) -> Arrays: ...
 
 
-class FastEncoder(Encoder, Protocol):
+class FastEncoder(TextEncoder, Protocol):
     """One of a package that is younger than the tokenizers library."""
 
     def takes(self, text: str) -> bool:

@@ -11,12 +11,12 @@ from transformers import AutoModelForSequenceClassification
 
 from data_prep.errors import UserError
 from data_prep.urls import shown
-from evaluation.finetuning.example_files import Row, first_names, read_table, spread
+from evaluation.finetuning.example_files import TableRow, first_names, read_table, spread
 from evaluation.finetuning.feature_batches import Feature
 from evaluation.finetuning.label_options import cut_note, label_names, label_options
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import classification_metrics
-from evaluation.finetuning.settings import Settings
+from evaluation.finetuning.settings import FinetuneSettings
 
 _GOLD, _UNDECIDED = "gold_label", "-"  # of SNLI and MultiNLI; of a pair on which no three annotators agreed
 _TEXTS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"))
@@ -29,7 +29,7 @@ class Classification:
 
     without_model = "naive Bayes, which counts the tokens of a text, whatever their order"
 
-    def __init__(self, settings: Settings, train: str, valid: str, tokenizer: Any) -> None:
+    def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
         columns = settings.columns or find_columns(train)
         if len(columns) not in (2, 3):
             raise UserError(
@@ -97,7 +97,7 @@ def find_columns(path: str) -> tuple[str, ...]:
     )
 
 
-def read_labelled(path: str, columns: Sequence[str], limit: int | None) -> tuple[list[Row], list[str]]:
+def read_labelled(path: str, columns: Sequence[str], limit: int | None) -> tuple[list[TableRow], list[str]]:
     """Rows of a table, and a note on how many are left out, whose annotators did not agree on a `gold_label`."""
     rows = read_table(path, columns)
     labelled = [row for row in rows if columns[-1] != _GOLD or _label(row) != _UNDECIDED]
@@ -108,14 +108,14 @@ def read_labelled(path: str, columns: Sequence[str], limit: int | None) -> tuple
     return spread(labelled, limit), [note] if left_out else []
 
 
-def _label(row: Row) -> str:
+def _label(row: TableRow) -> str:
     label = row.cells[-1].strip()
     if not label:
         raise UserError(f"{row.place}: the label is empty")
     return label
 
 
-def _features(rows: list[Row], ids: dict[str, int], tokenizer: Any, max_length: int) -> tuple[list[Feature], int]:
+def _features(rows: list[TableRow], ids: dict[str, int], tokenizer: Any, max_length: int) -> tuple[list[Feature], int]:
     """Features, and how many were cut."""
     texts = [[row.cells[place] for row in rows] for place in range(len(rows[0].cells) - 1)]
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)

@@ -22,7 +22,7 @@ from evaluation.finetuning.feature_batches import IGNORED, Feature, with_targets
 from evaluation.finetuning.label_options import cut_note, label_options
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import f_beta, precision_recall, share
-from evaluation.finetuning.settings import Settings
+from evaluation.finetuning.settings import FinetuneSettings
 
 MOST_TOKENS = 8  # in the place of a word
 KEEP = 0  # the detector's labels: this, and 1 more than the number of tokens by which a word is replaced
@@ -41,7 +41,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Pair:
+class RepairPair:
     """The words of a wrong text as token ids, what is wrong with it, and the right text's tokens."""
 
     words: list[Word]
@@ -59,7 +59,7 @@ class Pair:
         return labels
 
 
-class Repair:
+class RepairTask:
     """Pairs of a wrong and a right text.
 
     The metric is F0.5 of the repairs, as usual for error correction, counted in tokens of the wrong texts: repaired
@@ -70,13 +70,13 @@ class Repair:
     metric = "repair_f0.5"
     without_model = "nothing is changed"
 
-    def __init__(self, settings: Settings, train: str, valid: str, tokenizer: Any) -> None:
+    def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
         columns = settings.columns or find_columns(train)
         if len(columns) != 2:
             raise UserError(f"--columns {','.join(columns)} is not WRONG,RIGHT. Name these two columns.")
         pairs = read_pairs(train, columns, settings.limit, tokenizer)
         self._pairs = read_pairs(valid, columns, settings.limit_valid, tokenizer)
-        self._row = Row.of(tokenizer, settings.max_length)
+        self._row = RepairRow.of(tokenizer, settings.max_length)
         detecting = [self._row.detecting(pair.words, pair.labels) for pair in pairs]
         filling = [self._row.filling(pair.words, pair.labels, pair.edits) for pair in pairs]
         if not (filling := with_targets(filling)):
@@ -112,7 +112,7 @@ class Repair:
 
 
 @dataclass(frozen=True)
-class Row:
+class RepairRow:
     """How words lie in what a model sees: `first`, the words as far as `max_length` goes, `last`."""
 
     first: Word
@@ -121,7 +121,7 @@ class Row:
     max_length: int
 
     @classmethod
-    def of(cls, tokenizer: Any, max_length: int) -> "Row":
+    def of(cls, tokenizer: Any, max_length: int) -> "RepairRow":
         """Raises UserError if the tokenizer has no mask, or puts nothing before a text, as causal models' do."""
         specials = tokenizer("")["input_ids"]
         if tokenizer.mask_token_id is None or not specials:
@@ -178,7 +178,7 @@ class Row:
         return [*self.first, *chain(*words), *self.last]
 
 
-def repair_metrics(pairs: list[Pair], labels: list[list[int]], repaired: list[list[Word]]) -> dict[str, float]:
+def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: list[list[Word]]) -> dict[str, float]:
     """Metrics of what was taken for wrong, and of what was put in its place.
 
     Args:
@@ -222,17 +222,17 @@ def find_columns(path: str) -> tuple[str, ...]:
     return "wrong", "right"
 
 
-def read_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: Any) -> list[Pair]:
+def read_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: Any) -> list[RepairPair]:
     """The pairs of a table whose cells are the wrong and the right text."""
     rows = spread(read_table(path, columns), limit)
     wrong, right = (_words([row.cells[place] for row in rows], tokenizer) for place in (0, 1))
     return [pair_of(*both) for both in zip(wrong, right, strict=True)]
 
 
-def pair_of(wrong: list[Word], right: list[Word]) -> Pair:
+def pair_of(wrong: list[Word], right: list[Word]) -> RepairPair:
     """Both texts' words, aligned as `maskwright prep` aligns pairs."""
     edits = [Edit(j, j_end, tuple(chain(*right[i:i_end]))) for i, i_end, j, j_end in differences(right, wrong)]
-    return Pair(wrong, edits, tuple(chain(*right)))
+    return RepairPair(wrong, edits, tuple(chain(*right)))
 
 
 def _words(texts: list[str], tokenizer: Any) -> list[list[Word]]:

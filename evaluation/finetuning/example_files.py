@@ -19,7 +19,7 @@ _CONLLU_ID = re.compile(r"[0-9]+([-.][0-9]+)?\t")  # of a word, of a range of wo
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """Chosen cells of a table's row; `place` is "FILE, line N"."""
 
     place: str
@@ -27,7 +27,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class LabelledSentence:
     """Words and their labels; `place` is where it begins."""
 
     place: str
@@ -35,7 +35,7 @@ class Sentence:
     labels: list[str]
 
 
-def read_table(path: str, columns: Sequence[str]) -> list[Row]:
+def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
     """The named cells of each row of a .jsonl file, or else of tab-separated lines without quoting.
 
     Args:
@@ -47,7 +47,7 @@ def read_table(path: str, columns: Sequence[str]) -> list[Row]:
     """
     lines = _lines(read_text(path), path)
     if _is_jsonl(path):
-        rows = [Row(place, _fields(place, line, columns)) for place, line in lines]
+        rows = [TableRow(place, _fields(place, line, columns)) for place, line in lines]
     else:
         (first, header), *below = lines
         names = header.split("\t")
@@ -55,7 +55,7 @@ def read_table(path: str, columns: Sequence[str]) -> list[Row]:
             numbers, below = [int(name) for name in columns], lines
         else:
             numbers = _numbers(first, names, columns)
-        rows = [Row(place, _chosen(place, _split(place, line, len(names)), numbers)) for place, line in below]
+        rows = [TableRow(place, _chosen(place, _split(place, line, len(names)), numbers)) for place, line in below]
     if not rows:
         raise UnusableInput(f"{shown(path)} has no rows under its header")
     return rows
@@ -67,7 +67,7 @@ def first_names(path: str) -> list[str]:
     return list(_object(place, line)) if _is_jsonl(path) else line.split("\t")
 
 
-def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
+def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentence]:
     """Sentences of a file in CoNLL's form: a word a line, cells apart by spaces or tabs, a blank line after a sentence.
 
     Lines that begin with # are comments where the word is not the first cell; else # may be a word. Of CoNLL-U, cells
@@ -86,7 +86,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
     lines = read_text(path).split("\n")
     is_conllu = _is_conllu(lines)
     numbers = [int(name) for name in columns] or (_FORM_AND_UPOS if is_conllu else [])
-    sentences: list[Sentence] = []
+    sentences: list[LabelledSentence] = []
     open_sentence = False
     for place, cells in _word_lines(path, lines, is_conllu, has_comments=bool(numbers) and numbers[0] > 1):
         if not cells:
@@ -96,7 +96,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[Sentence]:
             raise UnusableInput(f"{place}: a word and its label are wanted, and there is {cells[0][:80]!r}")
         word, label = _chosen(place, cells, numbers or [1, len(cells)])
         if not open_sentence:
-            sentences.append(Sentence(place, [], []))
+            sentences.append(LabelledSentence(place, [], []))
         open_sentence = True
         sentences[-1].words.append(word)
         sentences[-1].labels.append(label)

@@ -17,9 +17,9 @@ from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_f
 from data_prep.reading.untrusted_files import read_json
 from evaluation.finetuning.example_files import read_text
 from evaluation.finetuning.learner import Learner
-from evaluation.finetuning.result_file import Epoch, Report, SeedResult
-from evaluation.finetuning.settings import Settings
-from evaluation.finetuning.tasks import Task, open_task
+from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
+from evaluation.finetuning.settings import FinetuneSettings
+from evaluation.finetuning.tasks import FinetuneTask, open_task
 from pretrain.export.resolve_model import load_tokenizer, model_folder
 from pretrain.export.transformers_folder import save_model
 from pretrain.model.padded_model import longest_text
@@ -30,7 +30,9 @@ OnProgress = Callable[[int, int, str], None]
 """Called with the steps done, the steps of all of a seed, and what is going on."""
 
 
-def prepare(model: Path, settings: Settings, files: dict[str, str]) -> tuple[Path, Settings, Task]:
+def prepare(
+    model: Path, settings: FinetuneSettings, files: dict[str, str]
+) -> tuple[Path, FinetuneSettings, FinetuneTask]:
     """The Hugging Face folder of a model or run, the settings with the length that it can take, and the task.
 
     Args:
@@ -49,8 +51,13 @@ def prepare(model: Path, settings: Settings, files: dict[str, str]) -> tuple[Pat
 
 
 def open_report(
-    settings: Settings, task: Task, folder: Path, files: dict[str, str], json_path: Path | None, out: Path | None
-) -> Report:
+    settings: FinetuneSettings,
+    task: FinetuneTask,
+    folder: Path,
+    files: dict[str, str],
+    json_path: Path | None,
+    out: Path | None,
+) -> FinetuneResults:
     """The report to go on with, of `json_path` if there is one.
 
     Args:
@@ -62,7 +69,7 @@ def open_report(
     identity = {**asdict(settings), "columns": list(settings.columns), "out": str(out) if out else None}
     identity["model"] = _digest(sha256_file(file) for file in _deciding(folder))
     identity |= {name: _digest([read_text(path)]) for name, path in files.items()}
-    report = Report(task.metric, identity, task.baseline)
+    report = FinetuneResults(task.metric, identity, task.baseline)
     if json_path is not None:
         if not json_path.absolute().parent.is_dir():
             raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
@@ -81,7 +88,7 @@ def open_report(
 
 
 def run_seed(
-    settings: Settings, task: Task, folder: Path, seed: int, on_progress: OnProgress
+    settings: FinetuneSettings, task: FinetuneTask, folder: Path, seed: int, on_progress: OnProgress
 ) -> tuple[SeedResult, list[Learner]]:
     """Train and evaluate with one seed; its result, and the models of the task's heads."""
     begun = time.monotonic()
@@ -103,7 +110,7 @@ def run_seed(
     return SeedResult(seed, time.monotonic() - begun, epochs), learners
 
 
-def save(out: Path, folder: Path, task: Task, learners: list[Learner], report: Report) -> None:
+def save(out: Path, folder: Path, task: FinetuneTask, learners: list[Learner], report: FinetuneResults) -> None:
     """Write the models as Hugging Face folders, in the place of those of a worse seed: `out`, or of several out/NAME.
 
     Args:
@@ -141,7 +148,7 @@ def _restore(out: Path) -> None:
         _aside(out).rename(out)
 
 
-def _is_own(out: Path, report: Report) -> bool:
+def _is_own(out: Path, report: FinetuneResults) -> bool:
     """Whether `out` was written by this fine-tuning."""
     try:
         return bool(read_json(out / _MARK, dict[str, Any]) == report.identity)

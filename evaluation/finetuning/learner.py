@@ -12,7 +12,7 @@ from torch import Tensor
 
 from data_prep.errors import UserError
 from evaluation.finetuning.feature_batches import Feature, by_length, collate, shuffled
-from evaluation.finetuning.settings import CLIP, WARMUP, WEIGHT_DECAY, Settings
+from evaluation.finetuning.settings import CLIP, WARMUP, WEIGHT_DECAY, FinetuneSettings
 from pretrain.config import ScheduleConfig
 from pretrain.export.resolve_model import load_model
 from pretrain.optim.lr_schedule import lr_factor
@@ -52,7 +52,7 @@ class Learner:
         UserError: as initial_model, or if a feature has an id that the model does not know.
     """
 
-    def __init__(self, folder: Path, head: Head, settings: Settings, pad_id: int, seed: int) -> None:
+    def __init__(self, folder: Path, head: Head, settings: FinetuneSettings, pad_id: int, seed: int) -> None:
         self._settings, self._seed, self._pad_id = settings, seed, pad_id
         self._features, self._name = head.features, head.name
         self.steps = -(-len(head.features) // settings.batch_size)  # of an epoch
@@ -131,7 +131,7 @@ class Learner:
         torch.manual_seed(high << 32 | low)
 
 
-def initial_model(folder: Path, head: Head, settings: Settings, pad_id: int) -> Any:
+def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: int) -> Any:
     """A head's model in fp32, the weights of a head that the folder lacks being drawn by torch's generator.
 
     A causal model's tokens see both sides from now on, where its architecture can be an encoder's. Where its config

@@ -16,7 +16,7 @@ from evaluation.finetuning.example_files import read_json, spread
 from evaluation.finetuning.feature_batches import Feature
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import question_metrics
-from evaluation.finetuning.settings import Settings
+from evaluation.finetuning.settings import FinetuneSettings
 
 _LONGEST_ANSWER = 30  # tokens
 _SHORTEST = 32  # tokens of a window
@@ -32,7 +32,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Window:
+class QuestionWindow:
     """A part of a question's context; `offsets` of its tokens in the context, None for other tokens."""
 
     question: int
@@ -51,7 +51,7 @@ class Questions:
     metric = "f1"
     without_model = "no question is answered"
 
-    def __init__(self, settings: Settings, train: str, valid: str, tokenizer: Any) -> None:
+    def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
         if settings.max_length < _SHORTEST:
             raise UserError(
                 f"windows of {settings.max_length} tokens are too short for questions; {_SHORTEST} at least"
@@ -139,7 +139,7 @@ def _question(place: str, entry: dict[str, Any], context: Any) -> Question:
     return Question(typed(str, entry["question"]).strip(), context, [] if is_impossible else answers)
 
 
-def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list[Window]:
+def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list[QuestionWindow]:
     """Windows of contexts; of a question longer than half of one, its beginning."""
     texts = [question.text for question in questions]
     cut = tokenizer(
@@ -164,7 +164,9 @@ def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list
         offsets = [place if kind == 1 else None for kind, place in zip(kinds, places, strict=True)]
         inputs = {name: encoded[name][number] for name in ("input_ids", "token_type_ids") if name in encoded}
         begin, end = _target(questions[question], offsets)
-        windows.append(Window(question, Feature(inputs, {"start_positions": begin, "end_positions": end}), offsets))
+        windows.append(
+            QuestionWindow(question, Feature(inputs, {"start_positions": begin, "end_positions": end}), offsets)
+        )
     return windows
 
 

@@ -44,7 +44,7 @@ class _Saved:
 
 
 @dataclass
-class Report:
+class FinetuneResults:
     """Of one fine-tuning.
 
     Attributes:

@@ -9,7 +9,7 @@ CLIP = 1.0  # largest norm of the gradient
 
 
 @dataclass(frozen=True)
-class Settings:
+class FinetuneSettings:
     """Of one fine-tuning.
 
     Attributes:

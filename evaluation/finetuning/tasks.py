@@ -5,14 +5,14 @@ from typing import Any, Protocol
 
 from data_prep.errors import UserError
 from evaluation.finetuning.classification import Classification
-from evaluation.finetuning.cloze_repair import Repair
+from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.questions import Questions
-from evaluation.finetuning.settings import Settings
-from evaluation.finetuning.token_labels import Tokens
+from evaluation.finetuning.settings import FinetuneSettings
+from evaluation.finetuning.token_labels import TokenTask
 
 
-class Task(Protocol):
+class FinetuneTask(Protocol):
     """The examples of two files, ready for models.
 
     Attributes:
@@ -34,7 +34,7 @@ class Task(Protocol):
         ...
 
 
-def open_task(settings: Settings, train: str, valid: str, tokenizer: Any) -> Task:
+def open_task(settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> FinetuneTask:
     """The task of the settings, its examples read and encoded.
 
     Raises:
@@ -42,11 +42,11 @@ def open_task(settings: Settings, train: str, valid: str, tokenizer: Any) -> Tas
     """
     kinds: dict[str, Any] = {
         "classification": Classification,
-        "tokens": Tokens,
+        "tokens": TokenTask,
         "questions": Questions,
-        "repair": Repair,
+        "repair": RepairTask,
     }
-    task: Task = kinds[settings.task](settings, train, valid, tokenizer)
+    task: FinetuneTask = kinds[settings.task](settings, train, valid, tokenizer)
     task.metric = settings.metric or task.metric
     if task.metric not in task.baseline:
         *others, last = task.baseline

@@ -9,15 +9,15 @@ from transformers import AutoModelForTokenClassification
 
 from data_prep.errors import UserError
 from data_prep.urls import shown
-from evaluation.finetuning.example_files import Sentence, read_columns, spread
+from evaluation.finetuning.example_files import LabelledSentence, read_columns, spread
 from evaluation.finetuning.feature_batches import IGNORED, Feature, with_targets
 from evaluation.finetuning.label_options import cut_note, label_names, label_options
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import names_entities, token_metrics
-from evaluation.finetuning.settings import Settings
+from evaluation.finetuning.settings import FinetuneSettings
 
 
-class Tokens:
+class TokenTask:
     """A label for the first token of each word, other tokens' being ignored.
 
     The metric is F1 of entities, or accuracy where labels name none. A word without a token, as beyond `max_length`,
@@ -26,7 +26,7 @@ class Tokens:
 
     without_model = "always the label that is most frequent in training"
 
-    def __init__(self, settings: Settings, train: str, valid: str, tokenizer: Any) -> None:
+    def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
         sentences = spread(read_columns(train, settings.columns), settings.limit)
         held_out = spread(read_columns(valid, settings.columns), settings.limit_valid)
         counts = Counter(label for sentence in sentences for label in sentence.labels)
@@ -60,7 +60,7 @@ class Tokens:
 
 
 def _features(
-    sentences: list[Sentence], ids: dict[str, int], tokenizer: Any, max_length: int
+    sentences: list[LabelledSentence], ids: dict[str, int], tokenizer: Any, max_length: int
 ) -> tuple[list[Feature], list[list[int | None]], int]:
     """Features, the place of each word's first token, and how many sentences were cut.
 

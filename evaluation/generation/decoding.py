@@ -15,7 +15,7 @@ _ORDER = 1  # the purpose of draws that order positions; 0 is for tokens
 
 
 @dataclass(frozen=True)
-class Step:
+class DecodingStep:
     """A state of the texts: ids [B, S] int64, and which of them were drawn in this step, bool [B, S]."""
 
     ids: Tensor
@@ -27,7 +27,7 @@ def masks_left(free: int, iteration: int, iterations: int) -> int:
     return -(-free * (iterations - iteration) // iterations)
 
 
-def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[Step]:
+def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[DecodingStep]:
     """Fill all masks at once, then mask and fill anew those that the model was the least sure of, ever fewer.
 
     Ghazvininejad, Levy, Liu and Zettlemoyer, "Mask-Predict: parallel decoding of conditional masked language models",
@@ -49,10 +49,10 @@ def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, dr
         found, probability = draws.choose(predict(ids)[row, places].flatten(0, 1), uniform.flatten())
         ids = ids.scatter(1, places, found.view_as(places))
         sure = sure.scatter(1, again, probability.view_as(places))
-        yield Step(ids.clone(), torch.zeros_like(ids, dtype=torch.bool).scatter(1, places, True))
+        yield DecodingStep(ids.clone(), torch.zeros_like(ids, dtype=torch.bool).scatter(1, places, True))
 
 
-def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[Step]:
+def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[DecodingStep]:
     """Draw one position after the other, each time given all others, in sweeps over all of them in random order.
 
     Wang and Cho, "BERT has a mouth, and it must speak: BERT as a Markov random field language model", NeuralGen 2019
@@ -72,10 +72,10 @@ def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Dr
         for place in positions[order].unbind(dim=1):
             ids[row, place] = mask
             ids[row, place], _ = draws.choose(predict(ids)[row, place], uniform[row, place])
-        yield Step(ids.clone(), ids != before)
+        yield DecodingStep(ids.clone(), ids != before)
 
 
-def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) -> Iterator[Step]:
+def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) -> Iterator[DecodingStep]:
     """Append `length` tokens to texts [B, S], each drawn given those before it: what a causal model is for.
 
     Its logits at a place are those of the id that follows; those of the last place are enough.
@@ -87,4 +87,4 @@ def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) ->
         ids = torch.cat([ids, found[:, None]], dim=1)
         drawn = torch.zeros_like(ids, dtype=torch.bool)
         drawn[:, -1] = True
-        yield Step(ids, drawn)
+        yield DecodingStep(ids, drawn)

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from data_prep.errors import UserError
-from evaluation.generation.decoding import Predict, Step, gibbs, left_to_right, mask_predict
+from evaluation.generation.decoding import DecodingStep, Predict, gibbs, left_to_right, mask_predict
 from evaluation.generation.token_sampling import Draws
 from pretrain.export.resolve_model import ids_around, load_language_model, load_tokenizer
 from pretrain.model.padded_model import longest_text
@@ -25,7 +25,7 @@ _LOGITS = 1 << 25  # numbers that logits of one pass take at most, where a singl
 
 
 @dataclass(frozen=True)
-class Request:
+class GenerationRequest:
     """What to write.
 
     prompt: text in which MASK, or the tokenizer's mask token, stands for a token to write.
@@ -44,7 +44,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Text:
+class GeneratedText:
     """A text after a step: its ids, specials included, and which of them the step drew."""
 
     ids: list[int]
@@ -68,7 +68,7 @@ class Writer:
         self._ids = ids_around(self.tokenizer, folder, self.causal)
         self.outside = frozenset(id for name, id in self._ids.items() if name != "mask")
 
-    def write(self, request: Request) -> Iterator[list[Text]]:
+    def write(self, request: GenerationRequest) -> Iterator[list[GeneratedText]]:
         """For each sample, the text after each step; the last one is the result.
 
         Raises:
@@ -83,9 +83,9 @@ class Writer:
             draws = Draws(allowed, request.temperature, request.top_k, request.seed, first)
             steps = list(self._steps(start.expand(samples, -1), request, draws))
             for sample in range(samples):
-                yield [Text(step.ids[sample].tolist(), step.drawn[sample].tolist()) for step in steps]
+                yield [GeneratedText(step.ids[sample].tolist(), step.drawn[sample].tolist()) for step in steps]
 
-    def _steps(self, start: Tensor, request: Request, draws: Draws) -> Iterator[Step]:
+    def _steps(self, start: Tensor, request: GenerationRequest, draws: Draws) -> Iterator[DecodingStep]:
         if self.causal:
             return left_to_right(self._predict, start, request.length or LENGTH, draws)
         mask = self._ids["mask"]
@@ -105,7 +105,7 @@ class Writer:
 
         return predict
 
-    def _start(self, request: Request) -> Tensor:
+    def _start(self, request: GenerationRequest) -> Tensor:
         """The text to begin with, int64 [1, S]."""
         prompt = request.prompt.replace(MASK, self.tokenizer.mask_token or MASK)
         ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
@@ -128,7 +128,7 @@ class Writer:
             raise UserError(f"the text would have {total} tokens, and {self._name} takes {self._longest} at most")
         return torch.tensor([start])
 
-    def _refuse_for_causal(self, request: Request, masks: int) -> None:
+    def _refuse_for_causal(self, request: GenerationRequest, masks: int) -> None:
         given = {"--method": request.method, "--iterations": request.iterations}
         if unused := [name for name, value in given.items() if value is not None]:
             raise UserError(f"{self._name} is a causal model, which writes from left to right; leave out {unused[0]}")

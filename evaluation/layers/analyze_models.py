@@ -6,8 +6,8 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.format.reader import Dataset
-from evaluation.layers.layer_analysis import Found, analyze
-from evaluation.layers.position_sample import Settings, causal_sample, held_out_rows, masked_sample
+from evaluation.layers.layer_analysis import LayerMeasures, analyze
+from evaluation.layers.position_sample import SampleSettings, causal_sample, held_out_rows, masked_sample
 from pretrain.export.resolve_model import check_vocabulary, load_language_model, load_tokenizer, model_folder
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.model.padded_model import longest_text
@@ -16,18 +16,18 @@ _USUAL_LENGTH = 128  # slots of a row, where models take as many
 
 
 @dataclass(frozen=True)
-class Measured:
+class ModelMeasures:
     """A model in a text: its name as it was given, its objective ("mlm" or "clm"), and "natural" or what was done."""
 
     model: str
     objective: str
     text: str
-    found: Found
+    found: LayerMeasures
 
 
 def measure(
-    names: Sequence[str], dataset: Dataset, settings: Settings, seq_len: int | None
-) -> tuple[Settings, Iterator[Measured]]:
+    names: Sequence[str], dataset: Dataset, settings: SampleSettings, seq_len: int | None
+) -> tuple[SampleSettings, Iterator[ModelMeasures]]:
     """What is measured in the end, and each model in natural text and, with shuffled_ngrams, in shuffled text.
 
     Args:
@@ -51,7 +51,7 @@ def measure(
     return settings, _measure(folders, dataset, settings)
 
 
-def _measure(folders: dict[str, Path], dataset: Dataset, settings: Settings) -> Iterator[Measured]:
+def _measure(folders: dict[str, Path], dataset: Dataset, settings: SampleSettings) -> Iterator[ModelMeasures]:
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     rows = {}
     for n in dict.fromkeys((0, settings.shuffled_ngrams)):
@@ -64,7 +64,7 @@ def _measure(folders: dict[str, Path], dataset: Dataset, settings: Settings) -> 
                 found = analyze(model, sample, vocabulary.pad, settings)
             except UserError as error:
                 raise UserError(f"{name}: {error}") from error
-            yield Measured(name, "clm" if causal else "mlm", text, found)
+            yield ModelMeasures(name, "clm" if causal else "mlm", text, found)
 
 
 def _text(n: int) -> str:

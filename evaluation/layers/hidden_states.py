@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
-from evaluation.layers.position_sample import Places, Sample
+from evaluation.layers.position_sample import Places, PositionSample
 
 _ROWS = 32  # of a forward pass
 
@@ -14,7 +14,7 @@ States = NDArray[np.float32]
 
 
 @torch.inference_mode()
-def states_of(model: PreTrainedModel, sample: Sample, pad: int) -> dict[str, States]:
+def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[str, States]:
     """States by kind of position: float32 [L + 1, P, d], those of the embeddings first, then of each of L layers.
 
     They are what transformers gives as `hidden_states`. The model is moved to a GPU if there is one.

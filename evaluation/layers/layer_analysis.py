@@ -12,7 +12,7 @@ from data_prep.format.token_frequencies import entropy
 from evaluation.layers.hidden_states import States, states_of
 from evaluation.layers.jackknife import GROUPS, Estimate, estimate
 from evaluation.layers.mutual_information import cluster, counts_of, share_told
-from evaluation.layers.position_sample import Indices, Places, Sample, Settings
+from evaluation.layers.position_sample import Indices, Places, PositionSample, SampleSettings
 from evaluation.layers.similarity import Products, linear_cka, pwcca
 from pretrain.philox import derive_key, draw
 
@@ -60,7 +60,7 @@ class Information:
 
 
 @dataclass(frozen=True)
-class Found:
+class LayerMeasures:
     """All measures of a model in a text."""
 
     layers: int
@@ -69,7 +69,7 @@ class Found:
     information: list[Information]
 
 
-def analyze(model: PreTrainedModel, sample: Sample, pad: int, settings: Settings) -> Found:
+def analyze(model: PreTrainedModel, sample: PositionSample, pad: int, settings: SampleSettings) -> LayerMeasures:
     """Measure a model; a kind of which there are fewer than FEWEST positions is left out.
 
     So is what a kind tells where it has no more positions than clusters: each would be a cluster of its own.
@@ -95,7 +95,7 @@ def analyze(model: PreTrainedModel, sample: Sample, pad: int, settings: Settings
             f"the text has fewer than {FEWEST} positions of any kind; take more of it, or another --seq-len"
         )
     layers, _, hidden = next(iter(states.values())).shape
-    return Found(layers - 1, hidden, similarities, information)
+    return LayerMeasures(layers - 1, hidden, similarities, information)
 
 
 def _similarities(kind: str, states: States, group: Indices, seed: int) -> list[Similarity]:
@@ -116,7 +116,7 @@ def _similarities(kind: str, states: States, group: Indices, seed: int) -> list[
 
 
 def _information(
-    kind: str, of: str, states: States, places: Places, frequent: Indices, settings: Settings
+    kind: str, of: str, states: States, places: Places, frequent: Indices, settings: SampleSettings
 ) -> Information | None:
     ids = places.seen if of == "seen" else places.target
     which = np.flatnonzero(np.isin(ids, frequent))
@@ -128,7 +128,7 @@ def _information(
     return Information(kind, of, len(which), len(whole), entropy(whole), at)
 
 
-def _told(states: NDArray[np.float32], tokens: Indices, group: Indices, settings: Settings) -> Estimate:
+def _told(states: NDArray[np.float32], tokens: Indices, group: Indices, settings: SampleSettings) -> Estimate:
     """The share of the tokens' entropy that clusters tell; the interval is that of these clusters."""
     of_state = cluster(states, settings.clusters, settings.seed)
     left_out = [share_told(counts_of(of_state[group != g], tokens[group != g])) for g in range(GROUPS)]

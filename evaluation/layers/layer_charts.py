@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.layers.analyze_models import Measured
+from evaluation.layers.analyze_models import ModelMeasures
 from evaluation.layers.jackknife import Estimate
 from evaluation.layers.layer_analysis import Similarity
 from pretrain.reporting.png_charts import COLOURS, Line, Panel, draw_panels
@@ -22,7 +22,7 @@ _LINES = {  # by kind of positions and token asked for: colour, marker, label
 }
 
 
-def draw_similarity(shown: Sequence[Measured], path: Path) -> None:
+def draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
     """Write a panel for each measure. Each model in each text has a line for each kind of positions."""
     colours = dict(zip(dict.fromkeys(one.model for one in shown), itertools.cycle(COLOURS), strict=False))
     depths = {one.found.layers for one in shown}
@@ -40,7 +40,7 @@ def draw_similarity(shown: Sequence[Measured], path: Path) -> None:
     draw_panels([panels], path, (11, 4.2), legend_columns=2)
 
 
-def draw_information(shown: Sequence[Measured], path: Path) -> None:
+def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
     """Write a panel for each model in each text, with a line for each kind of positions and token asked for."""
     models, texts = (
         list(dict.fromkeys(names)) for names in zip(*((one.model, one.text) for one in shown), strict=True)
@@ -60,7 +60,9 @@ def draw_information(shown: Sequence[Measured], path: Path) -> None:
     draw_panels(rows, path, size, legend_columns=2 if len(models) < 3 else 4, sharey=True)
 
 
-def _similarity_lines(similarity: Similarity, one: Measured, colour: str, several: bool, by_depth: bool) -> list[Line]:
+def _similarity_lines(
+    similarity: Similarity, one: ModelMeasures, colour: str, several: bool, by_depth: bool
+) -> list[Line]:
     """The measure, and what it is by chance; over the share of the model's depth with `by_depth`."""
     places = [layer + 0.5 for layer in range(len(similarity.between))]
     if by_depth:

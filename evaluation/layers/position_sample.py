@@ -18,7 +18,7 @@ from pretrain.data.window import BlockReader
 from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import IGNORED, Rows
-from pretrain.masking.units import Tokens
+from pretrain.masking.units import TokenUnits
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key, draw
 
@@ -30,7 +30,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Settings:
+class SampleSettings:
     """What is measured.
 
     positions: the most of a kind. tokens: the most frequent ones, whose identity is asked for. clusters: of states.
@@ -69,7 +69,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Sample:
+class PositionSample:
     """Rows as a model gets them, and the positions of each kind.
 
     tokens [R, S] int64, padded at the end. frequent: the ids whose identity is asked for.
@@ -80,7 +80,7 @@ class Sample:
     frequent: Indices
 
 
-def held_out_rows(dataset: Dataset, settings: Settings, vocabulary: Vocabulary) -> Rows:
+def held_out_rows(dataset: Dataset, settings: SampleSettings, vocabulary: Vocabulary) -> Rows:
     """The rows to read, each a document or a piece of one between [CLS] and [SEP].
 
     Raises:
@@ -112,20 +112,20 @@ def frequent_tokens(rows: Rows, vocabulary: Vocabulary, number: int) -> Indices:
     return np.sort(best[counts[best] > 0])
 
 
-def causal_sample(rows: Rows, vocabulary: Vocabulary, settings: Settings) -> Sample:
+def causal_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) -> PositionSample:
     """Positions of ordinary tokens that an ordinary token follows, which is their target."""
     ordinary = vocabulary.is_ordinary[rows.tokens]
     row, column = np.nonzero(ordinary[:, :-1] & ordinary[:, 1:])
     tokens = rows.tokens
     places = Places(row, column, tokens[row, column], tokens[row, column + 1], row % GROUPS)
-    return Sample(
+    return PositionSample(
         tokens,
         {"all": _thinned(places, settings, "all")},
         frequent_tokens(rows, vocabulary, settings.tokens),
     )
 
 
-def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: Settings) -> Sample:
+def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) -> PositionSample:
     """Positions under token masks with the replacement of BERT (80/10/10), by kind:
 
     predicted: all that are predicted, as training has them; of these, masked (seen as [MASK]), random (seen as another
@@ -137,7 +137,7 @@ def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: Settings) -> Sam
     if len(frequent) < 2:
         raise UserError("the rows hold fewer than two different tokens; there is nothing to tell apart")
     objective = MaskedTokens(
-        vocabulary, [(Tokens(), 1.0)], settings.mask_rate, Replacement(), settings.seed, "analysis"
+        vocabulary, [(TokenUnits(), 1.0)], settings.mask_rate, Replacement(), settings.seed, "analysis"
     )
     wanted = max(len(rows.tokens), round(settings.positions * _ROWS_PER_POSITION))
     seen, target, predicted = [], [], []
@@ -182,8 +182,8 @@ def _of_kinds(
     which: dict[str, NDArray[np.bool_]],
     different: int,
     frequent: Indices,
-    settings: Settings,
-) -> Sample:
+    settings: SampleSettings,
+) -> PositionSample:
     """The sample; of its rows, those after the first `different` ones repeat these, and go where they go."""
     seen = seen.copy()
     seen[which["random"]] = _others(target[which["random"]], frequent, settings.seed)
@@ -192,7 +192,7 @@ def _of_kinds(
         row, column = np.nonzero(here)
         found = Places(row, column, seen[row, column], target[row, column], row % different % GROUPS)
         places[kind] = _thinned(found, settings, kind)
-    return Sample(seen, places, frequent)
+    return PositionSample(seen, places, frequent)
 
 
 def _others(originals: Indices, frequent: Indices, seed: int) -> Indices:
@@ -204,7 +204,7 @@ def _others(originals: Indices, frequent: Indices, seed: int) -> Indices:
     return frequent[pick + (among & (pick >= rank))]
 
 
-def _thinned(places: Places, settings: Settings, purpose: str) -> Places:
+def _thinned(places: Places, settings: SampleSettings, purpose: str) -> Places:
     """At most as many as are wanted, each set of that size equally likely, in the order of the rows."""
     if len(places) <= settings.positions:
         return places

@@ -12,8 +12,16 @@ from data_prep.errors import UserError
 from data_prep.format.reader import Dataset
 from data_prep.urls import shown
 from evaluation.intervals import paired_bootstrap
-from evaluation.likelihood.held_out_loss import HeldOut, Masks, Measured, StrategyName, held_out_results, measure
-from evaluation.likelihood.minimal_pairs import Pair, credits, limited, pair_results, read_pairs, sentences, units
+from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, StrategyName, held_out_results, measure
+from evaluation.likelihood.minimal_pairs import (
+    MinimalPair,
+    credits,
+    limited,
+    pair_results,
+    read_pairs,
+    sentences,
+    units,
+)
 from evaluation.likelihood.prediction_streams import Predictor
 from evaluation.likelihood.predictors import open_model
 from evaluation.likelihood.score_cache import KeptScores, model_identity
@@ -31,7 +39,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class EvaluationRequest:
     """What to evaluate, and on what.
 
     models: folders of models or of runs. baseline: whether a unigram model comes after them.
@@ -64,7 +72,7 @@ class _Candidate:
     folder: Path | None = None
 
 
-def evaluate(task: Task, progress: Progress, keep: Path | None = None) -> dict[str, Any]:
+def evaluate(task: EvaluationRequest, progress: Progress, keep: Path | None = None) -> dict[str, Any]:
     """All results, as JSON values (docs/evaluation.md).
 
     keep: a file for scores of sentences, which are not computed again where they are there.
@@ -84,7 +92,7 @@ def evaluate(task: Task, progress: Progress, keep: Path | None = None) -> dict[s
         _check_counted(counted, held_out)
         counts = token_counts(counted, _named(progress, f"counting the tokens of {counted.location}"))
         candidates += [_unigram(counted, counts)] if task.baseline else []
-    measured: dict[str, Measured] = {}
+    measured: dict[str, HeldOutAnswers] = {}
     credit: dict[str, NDArray[np.float64]] = {}
     for one in candidates:
         if held_out:
@@ -109,7 +117,7 @@ def _named(progress: Progress, line: str) -> Callable[[int, int], None]:
     return lambda done, of: progress(done, of, line)
 
 
-def _pairs(task: Task) -> list[Pair]:
+def _pairs(task: EvaluationRequest) -> list[MinimalPair]:
     if task.pairs is None:
         return []
     pairs = read_pairs(task.pairs)
@@ -122,7 +130,7 @@ def _opened(name: str) -> _Candidate:
     return _Candidate(name, model, model.tokenizer, model.longest, folder)
 
 
-def _held_out(task: Task, candidates: list[_Candidate]) -> HeldOut | None:
+def _held_out(task: EvaluationRequest, candidates: list[_Candidate]) -> HeldOut | None:
     if task.data is None:
         return None
     seq_len = task.seq_len or min([_SEQ_LEN, *(one.longest for one in candidates if one.longest)])
@@ -151,7 +159,7 @@ def _unigram(counted: Dataset, counts: NDArray[np.int64]) -> _Candidate:
 
 
 def _credit(
-    one: _Candidate, pairs: list[Pair], form: Form, progress: Progress, keep: Path | None
+    one: _Candidate, pairs: list[MinimalPair], form: Form, progress: Progress, keep: Path | None
 ) -> NDArray[np.float64]:
     named = _named(progress, f"{len(pairs):,} pairs: {one.name}")
     kept = KeptScores(keep, f"{form} {model_identity(one.folder)}") if keep and one.folder else KeptScores()
@@ -160,7 +168,7 @@ def _credit(
     return credits(scores[::2], scores[1::2])
 
 
-def _settings(task: Task, held_out: HeldOut | None, counted: Dataset | None) -> dict[str, Any]:
+def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Dataset | None) -> dict[str, Any]:
     """What decides the figures beside the models."""
     found: dict[str, Any] = {}
     if held_out:
@@ -173,7 +181,7 @@ def _settings(task: Task, held_out: HeldOut | None, counted: Dataset | None) -> 
     return found
 
 
-def _held_out_comparisons(measured: dict[str, Measured]) -> list[dict[str, Any]]:
+def _held_out_comparisons(measured: dict[str, HeldOutAnswers]) -> list[dict[str, Any]]:
     """Of each model with the first one, row by row."""
     sums = {name: of_model.by_row() for name, of_model in measured.items()}
     found = []
@@ -185,7 +193,7 @@ def _held_out_comparisons(measured: dict[str, Measured]) -> list[dict[str, Any]]
     return found
 
 
-def _pair_comparisons(pairs: list[Pair], credit: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
+def _pair_comparisons(pairs: list[MinimalPair], credit: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
     """Of each model with the first one, UID by UID."""
     found, unit = [], units(pairs)
     number_of_pairs = np.bincount(unit).astype(np.float64)

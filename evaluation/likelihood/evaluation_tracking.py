@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from pretrain.tracking import Point, Results, Target, load_record, send_results
+from pretrain.tracking import Point, Target, TrackedResults, load_record, send_results
 
 
 def send(found: Mapping[str, Any], target: Target) -> None:
@@ -17,11 +17,11 @@ def send(found: Mapping[str, Any], target: Target) -> None:
     send_results(target, [_results(name, found["settings"], results) for name, results in found["models"].items()])
 
 
-def _results(name: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> Results:
+def _results(name: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> TrackedResults:
     key = hashlib.sha256(json.dumps([name, settings, results]).encode()).hexdigest()[:32]
     points = [Point(metric, value, time.time(), 0) for metric, value in _metrics(results)]
     params = {"model": name, **_params(settings)}
-    return Results(f"evaluate {name}", key, params, points, parent=_training_key(Path(name)))
+    return TrackedResults(f"evaluate {name}", key, params, points, parent=_training_key(Path(name)))
 
 
 def _training_key(model: Path) -> str | None:

@@ -43,7 +43,7 @@ class Masks:
 
 
 @dataclass(frozen=True)
-class Question:
+class HeldOutQuestion:
     """A batch and what is known of its K predictions.
 
     batch: its labels are all used. row [K]: counted over the held-out set.
@@ -77,7 +77,7 @@ class HeldOut:
         if not dataset.n_blocks:
             raise UserError(f"{dataset.location} holds no document to evaluate on")
 
-    def __iter__(self) -> Iterator[Question]:
+    def __iter__(self) -> Iterator[HeldOutQuestion]:
         masks, data = self.masks, DataConfig(train="-")
         begins_word = word_starts(self.dataset, "evaluation")
         reader = BlockReader(
@@ -99,18 +99,18 @@ class HeldOut:
             stream.close()
 
 
-def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_row: int) -> Question:
+def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_row: int) -> HeldOutQuestion:
     places = batch.masked_positions[batch.labels != IGNORED]
     begins = (rows.marks.reshape(-1) & WORD_START) != 0
     ends_before = begins | ~is_ordinary[rows.tokens.reshape(-1)]  # a row ends with [SEP] or padding
     word_class = np.where(begins[places], np.where(ends_before[places + 1], 0, 1), 2)
     bounds = batch.cu_seqlens[: batch.n_documents + 1].astype(np.int64)
     document = np.searchsorted(bounds, places, side="right") - 1
-    return Question(batch, first_row + places // batch.seq_len, word_class, np.diff(bounds)[document] - 2)
+    return HeldOutQuestion(batch, first_row + places // batch.seq_len, word_class, np.diff(bounds)[document] - 2)
 
 
 @dataclass(frozen=True)
-class Measured:
+class HeldOutAnswers:
     """A model's answers, and what is known of each prediction: [M].
 
     loss float64, in nats. right bool. label: the token that was asked for. row, word_class, length: see Question.
@@ -131,7 +131,7 @@ class Measured:
 
 def measure(
     held_out: HeldOut, predictor: Predictor, progress: Callable[[int, int], None] = lambda done, total: None
-) -> Measured:
+) -> HeldOutAnswers:
     """Ask a model all questions.
 
     Args:
@@ -140,19 +140,21 @@ def measure(
     Raises:
         UserError: if nothing is masked.
     """
-    parts: list[Measured] = []
+    parts: list[HeldOutAnswers] = []
     for question in held_out:
         stream = question.stream(predictor.causal)
         answers = predictor(stream)
         known = question.row, question.word_class, question.length
-        parts.append(Measured(-answers.log_probabilities, answers.right, stream.labels, *known))
+        parts.append(HeldOutAnswers(-answers.log_probabilities, answers.right, stream.labels, *known))
         progress(int(question.row.max(initial=0)) + 1, held_out.masks.rows)
     if not sum(len(part.label) for part in parts):
         raise UserError(f"{held_out.dataset.location}: at a mask rate of {held_out.masks.rate:g} no token is predicted")
-    return Measured(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Measured)))
+    return HeldOutAnswers(
+        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(HeldOutAnswers))
+    )
 
 
-def held_out_results(measured: Measured, counts: NDArray[np.int64]) -> dict[str, Any]:
+def held_out_results(measured: HeldOutAnswers, counts: NDArray[np.int64]) -> dict[str, Any]:
     """Loss (nats), perplexity and accuracy of all predictions and of parts of them, as JSON values.
 
     Args:
@@ -170,11 +172,11 @@ def held_out_results(measured: Measured, counts: NDArray[np.int64]) -> dict[str,
     }
 
 
-def _parts(measured: Measured, of: NDArray[np.int64], name: Callable[[int], str]) -> dict[str, Any]:
+def _parts(measured: HeldOutAnswers, of: NDArray[np.int64], name: Callable[[int], str]) -> dict[str, Any]:
     return {name(number): _figures(measured, of == number) for number in np.unique(of).tolist()}
 
 
-def _figures(measured: Measured, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+def _figures(measured: HeldOutAnswers, chosen: NDArray[np.bool_]) -> dict[str, Any]:
     return {
         "loss": float(measured.loss[chosen].mean()),
         "masked_accuracy": float(measured.right[chosen].mean()),

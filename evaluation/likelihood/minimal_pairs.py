@@ -23,7 +23,7 @@ _FORM = "A file of pairs (.jsonl) has a JSON object a line, with sentence_good a
 
 
 @dataclass(frozen=True)
-class Pair:
+class MinimalPair:
     """A right and a wrong sentence; groups: (kind, name), kinds being those of GROUPS that the file tells."""
 
     good: str
@@ -31,7 +31,7 @@ class Pair:
     groups: tuple[tuple[str, str], ...]
 
 
-def read_pairs(path: str) -> list[Pair]:
+def read_pairs(path: str) -> list[MinimalPair]:
     """The pairs of a jsonl file, which may be compressed (.gz, .zst).
 
     Raises:
@@ -41,7 +41,7 @@ def read_pairs(path: str) -> list[Pair]:
     return [_pair(line, f"{shown(path)}, line {number}") for number, line in lines if line.strip()]
 
 
-def _pair(line: str, where: str) -> Pair:
+def _pair(line: str, where: str) -> MinimalPair:
     try:
         values = orjson.loads(line)
     except ValueError:
@@ -55,10 +55,10 @@ def _pair(line: str, where: str) -> Pair:
         if isinstance(values.get(kind), dict | list):
             raise UnusableInput(f"{where} has no text or number as {kind}")
     groups = tuple((kind, str(values[kind])) for kind in GROUPS if values.get(kind) is not None)
-    return Pair(values["sentence_good"], values["sentence_bad"], groups)
+    return MinimalPair(values["sentence_good"], values["sentence_bad"], groups)
 
 
-def limited(pairs: Sequence[Pair], most: int) -> list[Pair]:
+def limited(pairs: Sequence[MinimalPair], most: int) -> list[MinimalPair]:
     """At most `most` pairs of each UID, evenly spread over its pairs in the order of the file."""
     members: dict[str, list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
@@ -70,7 +70,7 @@ def limited(pairs: Sequence[Pair], most: int) -> list[Pair]:
     return [pairs[number] for number in sorted(chosen)]
 
 
-def sentences(pairs: Sequence[Pair]) -> list[str]:
+def sentences(pairs: Sequence[MinimalPair]) -> list[str]:
     """Those of each pair, the right one first."""
     return [text for pair in pairs for text in (pair.good, pair.bad)]
 
@@ -80,7 +80,7 @@ def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.f
     return np.where(good == bad, 0.5, (good > bad).astype(np.float64))
 
 
-def units(pairs: Sequence[Pair]) -> NDArray[np.int64]:
+def units(pairs: Sequence[MinimalPair]) -> NDArray[np.int64]:
     """The number of the unit of a resample that each pair belongs to: its UID, whose pairs are alike, or itself."""
     uids = (dict(pair.groups).get("UID") for pair in pairs)
     numbers: dict[str | int, int] = {}
@@ -88,7 +88,7 @@ def units(pairs: Sequence[Pair]) -> NDArray[np.int64]:
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
 
-def pair_results(pairs: Sequence[Pair], credit: NDArray[np.float64]) -> dict[str, Any]:
+def pair_results(pairs: Sequence[MinimalPair], credit: NDArray[np.float64]) -> dict[str, Any]:
     """Accuracy of all pairs and by group, with Wilson intervals of 95%, as JSON values; groups as "UID:name"."""
     members: dict[str, list[int]] = defaultdict(list)
     for kind in GROUPS:

@@ -9,7 +9,7 @@ import xxhash
 
 from data_prep.errors import UnusableInput, UserError
 from data_prep.reading.untrusted_files import parse_json, read_bytes, shown_path
-from evaluation.likelihood.sentence_tokenizer import Sentence
+from evaluation.likelihood.sentence_tokenizer import EncodedSentence
 from pretrain.checkpoint.manifest import hash_file
 from pretrain.run.append_log import LineFile
 
@@ -30,7 +30,7 @@ def model_identity(folder: Path) -> str:
     return xxhash.xxh3_128_hexdigest("\n".join(parts).encode())
 
 
-def key_of(sentence: Sentence) -> str:
+def key_of(sentence: EncodedSentence) -> str:
     """The same for sentences of the same tokens and words alone."""
     digest = xxhash.xxh3_128(sentence.ids.tobytes())
     digest.update(sentence.words.tobytes())

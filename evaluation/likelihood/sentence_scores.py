@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from evaluation.likelihood.prediction_streams import Predictor, Stream, stream_of
 from evaluation.likelihood.score_cache import KeptScores, key_of
-from evaluation.likelihood.sentence_tokenizer import Sentence, SentenceTokenizer
+from evaluation.likelihood.sentence_tokenizer import EncodedSentence, SentenceTokenizer
 
 Form = Literal["original", "within-word"]
 Progress = Callable[[int, int], None]
@@ -31,7 +31,7 @@ _KEPT_AT_ONCE = 16384  # tokens, some seconds of a small model on a CPU
 
 
 @dataclass(frozen=True)
-class _Group:
+class _ScoreGroup:
     """Sentences of the same length: ids and words [n, L] int64, as in sentence_tokenizer.Sentence."""
 
     ids: NDArray[np.int64]
@@ -62,7 +62,9 @@ def sentence_scores(
     total = _tokens(unique)
     done = total - _tokens(missing)
     for part in _parts(missing):
-        stacked = _Group(np.stack([one.ids for one in part.values()]), np.stack([one.words for one in part.values()]))
+        stacked = _ScoreGroup(
+            np.stack([one.ids for one in part.values()]), np.stack([one.words for one in part.values()])
+        )
         log_probabilities = [np.zeros(0)]
         for stream in _streams(stacked, predictor.causal, tokenizer, form):
             log_probabilities.append(predictor(stream).log_probabilities)
@@ -81,11 +83,11 @@ def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: 
             raise UserError(f"{name}: a sentence has {length} tokens, and the model takes {longest}: {text[:60]!r}...")
 
 
-def _tokens(sentences: dict[str, Sentence]) -> int:
+def _tokens(sentences: dict[str, EncodedSentence]) -> int:
     return sum(len(one.ids) for one in sentences.values())
 
 
-def _parts(sentences: dict[str, Sentence]) -> Iterator[dict[str, Sentence]]:
+def _parts(sentences: dict[str, EncodedSentence]) -> Iterator[dict[str, EncodedSentence]]:
     """Sentences of the same length, a few at a time, the shortest first."""
     by_length: dict[int, list[str]] = {}
     for key, sentence in sentences.items():
@@ -96,7 +98,7 @@ def _parts(sentences: dict[str, Sentence]) -> Iterator[dict[str, Sentence]]:
             yield {key: sentences[key] for key in keys[first : first + take]}
 
 
-def _streams(group: _Group, causal: bool, tokenizer: SentenceTokenizer, form: Form) -> Iterator[Stream]:
+def _streams(group: _ScoreGroup, causal: bool, tokenizer: SentenceTokenizer, form: Form) -> Iterator[Stream]:
     """Streams in which each token of each sentence is predicted once, sentence after sentence."""
     n, length = group.ids.shape
     if not length:
@@ -118,7 +120,7 @@ def _causal_stream(ids: NDArray[np.int64], tokenizer: SentenceTokenizer) -> Stre
     return stream_of(rows, places.reshape(-1), ids.reshape(-1))
 
 
-def _masked_stream(group: _Group, copies: NDArray[np.int64], tokenizer: SentenceTokenizer, form: Form) -> Stream:
+def _masked_stream(group: _ScoreGroup, copies: NDArray[np.int64], tokenizer: SentenceTokenizer, form: Form) -> Stream:
     """Copies [R] of sentences: number i * L + j is sentence i with its token j masked."""
     sentence, place = np.divmod(copies, group.ids.shape[1])
     ids = group.ids[sentence]

@@ -12,7 +12,7 @@ from pretrain.export.resolve_model import ids_around
 
 
 @dataclass(frozen=True)
-class Sentence:
+class EncodedSentence:
     """ids [L] int64: tokens without specials. words [L] int64: the number of the word that each is in."""
 
     ids: NDArray[np.int64]
@@ -32,11 +32,11 @@ class SentenceTokenizer:
     last: int | None
     mask: int | None
 
-    def __call__(self, texts: Sequence[str]) -> list[Sentence]:
+    def __call__(self, texts: Sequence[str]) -> list[EncodedSentence]:
         """Words are what `word_ids` of the tokenizer says, or are split at spaces where that takes a text for one."""
         encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
         return [
-            Sentence(np.array(encoding.ids, dtype=np.int64), _words(encoding, text))
+            EncodedSentence(np.array(encoding.ids, dtype=np.int64), _words(encoding, text))
             for encoding, text in zip(encodings, texts, strict=True)
         ]
 

@@ -11,12 +11,12 @@ from evaluation.study import conclusion_text
 from evaluation.study.loss_bands import Curve, chart, draw_losses, read_curves
 from evaluation.study.step_timing import read_rounds, read_timing, steps_in_time
 from evaluation.study.study_file import Budget, Study, children
-from evaluation.study.study_results import Comparisons, Results, compare, read_results
+from evaluation.study.study_results import Comparisons, StudyResults, compare, read_results
 from pretrain.config import on_one_line
 from pretrain.reporting.html_page import page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
-Found = dict[Budget, tuple[Results, list[Comparisons], list[Curve]]]
+Found = dict[Budget, tuple[StudyResults, list[Comparisons], list[Curve]]]
 
 
 def write_study_report(folder: Path, study: Study) -> Path:

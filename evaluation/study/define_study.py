@@ -157,12 +157,12 @@ def _check_pairs(config: Config, pairs: str, limit: int | None) -> None:
 
 
 def _check_task(config: Config, finetune: Mapping[str, Any]) -> None:
-    from evaluation.finetuning.settings import Settings
+    from evaluation.finetuning.settings import FinetuneSettings
     from evaluation.finetuning.tasks import open_task
     from pretrain.export.resolve_model import load_tokenizer
 
     longest = _longest(config)
-    settings = Settings(
+    settings = FinetuneSettings(
         task=finetune["task"],
         max_length=min(finetune["max_length"] or longest, longest),
         columns=tuple(finetune["columns"].split(",")) if finetune["columns"] else (),

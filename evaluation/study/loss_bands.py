@@ -9,7 +9,7 @@ import numpy as np
 from evaluation.study.study_file import Budget, Study, child_at
 from pretrain.reporting.curve_charts import line_of, rounded
 from pretrain.reporting.png_charts import COLOURS, Line, Panel, draw_panels
-from pretrain.run.journal_table import Floats, Ints, Measured, Series, read_measured
+from pretrain.run.journal_table import Floats, Ints, JournalTable, Series, read_measured
 
 _DASHES = ("-", "--", ":", "-.")
 
@@ -42,7 +42,7 @@ def read_curves(folder: Path, study: Study, budget: Budget) -> list[Curve]:
     return found
 
 
-def curve_of(arm: str, runs: list[Measured]) -> Curve | None:
+def curve_of(arm: str, runs: list[JournalTable]) -> Curve | None:
     """The curve of an arm's runs; those without an evaluation are left out, and None if all are."""
     evaluated = [(run, run.series("eval/loss")) for run in runs]
     evaluated = [(run, series) for run, series in evaluated if np.isfinite(series.values).any()]
@@ -56,7 +56,7 @@ def curve_of(arm: str, runs: list[Measured]) -> Curve | None:
     return Curve(arm, steps, tokens, hours, losses)
 
 
-def _progress(run: Measured, steps: Ints) -> tuple[Floats, Floats]:
+def _progress(run: JournalTable, steps: Ints) -> tuple[Floats, Floats]:
     """Tokens and hours of training up to each of the steps; what was done again is left out."""
     kept = run.kept
     at = np.searchsorted(run.steps[kept], steps, side="right")

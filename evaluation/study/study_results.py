@@ -10,7 +10,7 @@ from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_resul
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.step_timing import steps_of
 from evaluation.study.study_file import Budget, Study, child_at
-from pretrain.run.journal_table import Measured, read_measured
+from pretrain.run.journal_table import JournalTable, read_measured
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
 
@@ -38,7 +38,7 @@ METRICS = (
 
 
 @dataclass(frozen=True)
-class Results:
+class StudyResults:
     """What is measured at one budget.
 
     values: by metric, arm and seed. missing: names of runs that are not done.
@@ -59,7 +59,7 @@ class Comparisons:
     verdict: Verdict | None
 
 
-def read_results(folder: Path, study: Study, budget: Budget) -> Results:
+def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
     """The figures of all runs that are done."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     missing = []
@@ -71,7 +71,7 @@ def read_results(folder: Path, study: Study, budget: Budget) -> Results:
                 continue
             for key, value in figures(child.run(folder)).items():
                 values.setdefault(key, {}).setdefault(arm.name, {})[seed] = value
-    return Results(budget, values, missing)
+    return StudyResults(budget, values, missing)
 
 
 def figures(run: Path) -> dict[str, float]:
@@ -94,7 +94,7 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def trained(measured: Measured) -> dict[str, float]:
+def trained(measured: JournalTable) -> dict[str, float]:
     """Steps, real tokens and seconds of training, what was done again, evaluations and checkpoints left out."""
     kept = measured.kept
     seconds, tokens = float(measured.seconds[kept].sum()), float(measured.tokens[kept].sum())
@@ -110,7 +110,7 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def compare(study: Study, results: Results) -> list[Comparisons]:
+def compare(study: Study, results: StudyResults) -> list[Comparisons]:
     """Every metric that was measured, in the order of METRICS."""
     return [
         compare_arms(metric, results.values[metric.key], study.baseline)

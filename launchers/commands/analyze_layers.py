@@ -12,13 +12,13 @@ from data_prep.errors import UserError
 from launchers.commands.arguments import check_inputs, local
 from launchers.display import tables
 from launchers.display.json_output import check_json_output, write_json_output
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 
 if TYPE_CHECKING:
-    from evaluation.layers.analyze_models import Measured
+    from evaluation.layers.analyze_models import ModelMeasures
     from evaluation.layers.jackknife import Estimate
     from evaluation.layers.layer_analysis import Information, Similarity
-    from evaluation.layers.position_sample import Settings
+    from evaluation.layers.position_sample import SampleSettings
 
 _WIDTH = 140  # of the tables in a file
 
@@ -75,13 +75,13 @@ def analyze_layers(
         raise UserError(f"{twice} is named twice. Name each model once.")
     check_inputs(models, [data])
     from evaluation.layers.analyze_models import measure
-    from evaluation.layers.position_sample import Settings
+    from evaluation.layers.position_sample import SampleSettings
 
-    asked = Settings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
+    asked = SampleSettings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)
     settings, results = measure(models, dataset, asked, seq_len)
     found = []
-    with ProgressLine() as line:
+    with CommandProgress() as line:
         for measured in results:
             found.append(measured)
             line.show(len(found), len(models) * (2 if shuffled_ngrams else 1), f"measured: {measured.model}")
@@ -93,14 +93,14 @@ def analyze_layers(
         _draw(found, out)
 
 
-def _to_json(found: "list[Measured]", data: str, settings: "Settings") -> dict[str, Any]:
+def _to_json(found: "list[ModelMeasures]", data: str, settings: "SampleSettings") -> dict[str, Any]:
     models: dict[str, Any] = {}
     for one in found:
         models.setdefault(one.model, {})[one.text] = {"objective": one.objective, **asdict(one.found)}
     return {"data": data, "settings": asdict(settings), "models": models}
 
 
-def _draw(found: "list[Measured]", out: Path) -> None:
+def _draw(found: "list[ModelMeasures]", out: Path) -> None:
     from evaluation.layers.layer_charts import draw_information, draw_similarity
 
     out.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def _short_names(names: list[str]) -> dict[str, str]:
     return {name: short if list(last.values()).count(short) == 1 else name for name, short in last.items()}
 
 
-def _print(measured: "Measured", clusters: int) -> None:
+def _print(measured: "ModelMeasures", clusters: int) -> None:
     from evaluation.layers.layer_analysis import FEWEST
 
     found = measured.found

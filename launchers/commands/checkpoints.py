@@ -12,7 +12,7 @@ from data_prep.errors import UserError
 from data_prep.reading.folder_kinds import require_run
 from launchers.commands.arguments import RunArgument
 from launchers.display import tables
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 
 if TYPE_CHECKING:
     from pretrain.config.run import CheckpointConfig
@@ -56,7 +56,7 @@ def _rows(folder: Path, settings: "CheckpointConfig", quick: bool) -> list[dict[
     kept = checkpoint.retained([step for step, _ in found], settings.keep, settings.keep_every)
     sizes = [sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for _, path in found]
     rows, done = [], 0
-    with ProgressLine() as line:
+    with CommandProgress() as line:
         for (step, path), size in zip(found, sizes, strict=True):
 
             def advance(count: int, name: str = path.name) -> None:

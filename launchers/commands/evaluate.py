@@ -14,7 +14,7 @@ from data_prep.tokenizer.token_text import printable
 from launchers.commands.arguments import check_inputs, local
 from launchers.display import tables
 from launchers.display.json_output import check_json_output, write_json_output
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 from pretrain.config.error_text import percent
 
 if TYPE_CHECKING:
@@ -111,16 +111,16 @@ def evaluate(
     check_inputs(names, (data, counts), (pairs,))
     target = _target(uri, experiment, models or ())
 
-    from evaluation.likelihood.evaluate_models import Task
+    from evaluation.likelihood.evaluate_models import EvaluationRequest
     from evaluation.likelihood.evaluate_models import evaluate as run
     from evaluation.likelihood.evaluation_tracking import send
 
     rate = _MASK_RATE if mask_rate is None else mask_rate
     held_out = rows or _ROWS, seq_len, rate, strategy or "token"
-    task = Task(names, bool(baseline), data, counts, *held_out, pairs, pll or "original", limit)
+    task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll or "original", limit)
     keep = out.with_name(f"{out.name}.scores") if out and pairs else None
     try:
-        with ProgressLine() as line:
+        with CommandProgress() as line:
             found = run(task, line.show, keep)
     except KeyboardInterrupt:
         if keep and keep.exists():

@@ -10,11 +10,11 @@ from data_prep.errors import UserError
 from data_prep.urls import shown
 from launchers.commands.arguments import check_inputs, local
 from launchers.display import tables
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 
 if TYPE_CHECKING:
-    from evaluation.finetuning.result_file import Report
-    from evaluation.finetuning.settings import Settings
+    from evaluation.finetuning.result_file import FinetuneResults
+    from evaluation.finetuning.settings import FinetuneSettings
     from pretrain.tracking import Target
 
 
@@ -89,10 +89,10 @@ def finetune(
 
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
-    from evaluation.finetuning.settings import Settings
+    from evaluation.finetuning.settings import FinetuneSettings
     from pretrain.tracking import command_target
 
-    settings = Settings(
+    settings = FinetuneSettings(
         task=task,
         epochs=epochs,
         lr=lr,
@@ -110,7 +110,7 @@ def finetune(
 
 
 def _run(
-    settings: "Settings",
+    settings: "FinetuneSettings",
     model: Path,
     files: dict[str, str],
     seeds: int,
@@ -134,7 +134,7 @@ def _run(
         if seed in (result.seed for result in report.results):
             continue
         try:
-            with ProgressLine() as line:
+            with CommandProgress() as line:
                 result, learners = run_seed(settings, task, folder, seed, line.show)
         except KeyboardInterrupt:
             if json_path is not None and report.results:
@@ -151,7 +151,7 @@ def _run(
     _print(report, task.without_model)
 
 
-def _print(report: "Report", without_model: str) -> None:
+def _print(report: "FinetuneResults", without_model: str) -> None:
     rows = []
     for name in sorted(report.baseline, key=lambda name: name != report.metric):
         values = report.values(name)
@@ -162,5 +162,5 @@ def _print(report: "Report", without_model: str) -> None:
     typer.echo(f"of {_seeds(report)}; baseline: {without_model}")
 
 
-def _seeds(report: "Report") -> str:
+def _seeds(report: "FinetuneResults") -> str:
     return f"{len(report.results)} seed{'' if len(report.results) == 1 else 's'}"

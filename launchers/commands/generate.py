@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text as Line
 
     from data_prep.tokenizer.token_text import Spelling
-    from evaluation.generation.text_writer import Text
+    from evaluation.generation.text_writer import GeneratedText
 
 
 def generate(
@@ -60,13 +60,13 @@ def generate(
     from rich.console import Console
 
     from data_prep.tokenizer.token_text import open_spelling
-    from evaluation.generation.text_writer import Request, Writer
+    from evaluation.generation.text_writer import GenerationRequest, Writer
     from pretrain.export.resolve_model import model_folder
 
     folder = model_folder(model)
     writer, spelling = Writer(folder), open_spelling(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    asked = Request(prompt, length, method, iterations, temperature, top_k, seed, samples)
+    asked = GenerationRequest(prompt, length, method, iterations, temperature, top_k, seed, samples)
     for number, steps in enumerate(writer.write(asked)):
         if as_json:
             typer.echo(json.dumps({"sample": number, **_to_json(steps, spelling, writer.outside, show_steps)}))
@@ -79,7 +79,7 @@ def generate(
         console.print(_written(steps, spelling, writer.outside))
 
 
-def _written(steps: "list[Text]", spelling: "Spelling", outside: frozenset[int]) -> "Line":
+def _written(steps: "list[GeneratedText]", spelling: "Spelling", outside: frozenset[int]) -> "Line":
     """The result; what was written, rather than given, has a colour."""
     from rich.text import Text as Line
 
@@ -95,19 +95,23 @@ def _written(steps: "list[Text]", spelling: "Spelling", outside: frozenset[int])
     return Line.assemble((parts[0][0].lstrip(), parts[0][1]), *parts[1:]) if parts else Line()
 
 
-def _marked(text: "Text", spelling: "Spelling", outside: frozenset[int], head: str) -> "Line":
+def _marked(text: "GeneratedText", spelling: "Spelling", outside: frozenset[int], head: str) -> "Line":
     """A step; what it drew is marked."""
     from rich.text import Text as Line
 
     from launchers.display.marked_text import coloured, marked
-    from pretrain.data.batch_view import Document, Prediction
+    from pretrain.data.batch_view import BatchDocument, ShownPrediction
 
     drawn = [place for place, new in enumerate(text.drawn) if new]
-    document = Document(0, text.ids, text.ids, [Prediction(place, text.ids[place], "mask") for place in drawn])
+    document = BatchDocument(
+        0, text.ids, text.ids, [ShownPrediction(place, text.ids[place], "mask") for place in drawn]
+    )
     return Line.assemble((head, "dim"), coloured(marked(document, spelling, outside, [0] * len(text.ids))))
 
 
-def _to_json(steps: "list[Text]", spelling: "Spelling", outside: frozenset[int], show_steps: bool) -> dict[str, object]:
+def _to_json(
+    steps: "list[GeneratedText]", spelling: "Spelling", outside: frozenset[int], show_steps: bool
+) -> dict[str, object]:
     found: dict[str, object] = {"text": _plain(steps[-1], spelling, outside), "ids": steps[-1].ids}
     if show_steps:
         found["steps"] = [
@@ -121,5 +125,5 @@ def _to_json(steps: "list[Text]", spelling: "Spelling", outside: frozenset[int],
     return found
 
 
-def _plain(text: "Text", spelling: "Spelling", outside: frozenset[int]) -> str:
+def _plain(text: "GeneratedText", spelling: "Spelling", outside: frozenset[int]) -> str:
     return spelling.text(id for id in text.ids if id not in outside).strip()

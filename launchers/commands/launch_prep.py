@@ -11,8 +11,8 @@ import typer
 from launchers.slurm.client import check_available, max_array_size
 from launchers.slurm.job_chain import ChainedJob, submit_chain
 from launchers.slurm.prep_array import (
+    ArrayStage,
     PrepArray,
-    Stage,
     elements,
     jobs,
     list_text,
@@ -77,7 +77,7 @@ def launch_prep(
     _report(stages, submit_chain(planned, folder), array)
 
 
-def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[Stage]:
+def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[ArrayStage]:
     """The stages that are to run, in order; none when the data set is complete.
 
     Raises:
@@ -89,24 +89,24 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[Stage]
 
     plan = read_plan(array.out)
 
-    def stage(name: str, tasks: list[int]) -> Stage:
+    def stage(name: str, tasks: list[int]) -> ArrayStage:
         total = sum(plan.tasks[task].bytes for task in tasks)
-        return Stage(name, elements(tasks, per_element or tasks_per_element(len(tasks), total, array.cpus)))
+        return ArrayStage(name, elements(tasks, per_element or tasks_per_element(len(tasks), total, array.cpus)))
 
     stages = []
     if plan.settings.deduplicate != "none":
         if scans := incomplete(array.out, "scan"):
             stages.append(stage("scan", scans))
         if scans or not resolved(plan, array.out):
-            stages.append(Stage("resolve", []))
+            stages.append(ArrayStage("resolve", []))
     if tasks := incomplete(array.out, "task"):
         stages.append(stage("task", tasks))
     if stages or finished(plan, array.out) is None:
-        stages.append(Stage("merge", []))
+        stages.append(ArrayStage("merge", []))
     return stages
 
 
-def _print_all(stages: list[Stage], planned: list[ChainedJob], array: PrepArray, folder: Path) -> None:
+def _print_all(stages: list[ArrayStage], planned: list[ChainedJob], array: PrepArray, folder: Path) -> None:
     """What would be written, and the commands as a shell would run them, with job ids in variables."""
     for stage in stages:
         if stage.elements:
@@ -121,7 +121,7 @@ def _print_all(stages: list[Stage], planned: list[ChainedJob], array: PrepArray,
         ids.setdefault(job.stage, []).append(f"$job{number}")
 
 
-def _report(stages: list[Stage], ids: dict[str, list[str]], array: PrepArray) -> None:
+def _report(stages: list[ArrayStage], ids: dict[str, list[str]], array: PrepArray) -> None:
     for stage in stages:
         tasks = sum(map(len, stage.elements))
         work = f": {tasks:,} tasks in {len(stage.elements):,} array elements" if tasks else ""

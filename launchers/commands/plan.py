@@ -14,7 +14,7 @@ from pretrain.reporting.progress_line import duration
 
 if TYPE_CHECKING:
     from pretrain.config import Config
-    from pretrain.planning.run_plan import Choice, Plan, Planner
+    from pretrain.planning.run_plan import Choice, Planner, RunPlan
     from pretrain.planning.speed import Rate, RunTime
 
 _GIB = 1 << 30
@@ -135,7 +135,7 @@ def _rate(
     return None
 
 
-def _facts(planned: "Plan", times: "list[RunTime]", fitting: "list[Choice]", capacity: int | None) -> dict[str, Any]:
+def _facts(planned: "RunPlan", times: "list[RunTime]", fitting: "list[Choice]", capacity: int | None) -> dict[str, Any]:
     totals = ("device_bytes", "host_bytes")
     stages = [asdict(stage) | {name: getattr(stage, name) for name in totals} for stage in planned.stages]
     names = ("processes", "parameters", "tokens", "flops", "epochs", "activations_known")
@@ -150,7 +150,7 @@ def _facts(planned: "Plan", times: "list[RunTime]", fitting: "list[Choice]", cap
     }
 
 
-def _work(planned: "Plan") -> Table:
+def _work(planned: "RunPlan") -> Table:
     table = tables.table(("steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP"), title="Work")
     for stage in planned.stages:
         flops = "not known" if stage.flops is None else f"{stage.flops:.3g}"
@@ -164,7 +164,7 @@ def _work(planned: "Plan") -> Table:
     return table
 
 
-def _memory(config: "Config", planned: "Plan") -> Table:
+def _memory(config: "Config", planned: "RunPlan") -> Table:
     stage = planned.largest
     where = (
         f"ZeRO {config.zero.stage}, {config.train.precision}, micro-batch {stage.micro_batch_size} x {stage.seq_len}"
@@ -180,7 +180,7 @@ def _memory(config: "Config", planned: "Plan") -> Table:
     return table
 
 
-def _fit_line(planned: "Plan", capacity: int | None, name: str) -> str:
+def _fit_line(planned: "RunPlan", capacity: int | None, name: str) -> str:
     from pretrain.planning.training_memory import RESERVED
 
     if capacity is None:

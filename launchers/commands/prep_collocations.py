@@ -8,11 +8,11 @@ import typer
 from data_prep.errors import UserError
 from data_prep.tokenizer.token_text import printable
 from launchers.commands.arguments import DataSet, check_folder_of, local
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 
 if TYPE_CHECKING:
     from data_prep.format.reader import Dataset
-    from data_prep.inspection.collocation_search import Found
+    from data_prep.inspection.collocation_search import CollocationCounts
 
 EXAMPLES = 3  # n-grams printed from the beginning and from the end of the list, for each n
 
@@ -43,13 +43,13 @@ def prep_collocations(
     if out.exists():
         raise UserError(f"{out} exists; choose another --out.")
     dataset = Dataset(location)
-    with ProgressLine() as line:
+    with CommandProgress() as line:
         found = find_collocations(dataset, size, min_count, max_words, tokens, lambda s, n, of: line.show(n, of, s))
     texts = _write(dataset, found, min_count, out)
     _tell(found, texts, out)
 
 
-def _write(dataset: "Dataset", found: "Found", min_count: int, out: Path) -> list[str | None]:
+def _write(dataset: "Dataset", found: "CollocationCounts", min_count: int, out: Path) -> list[str | None]:
     """Write the list; the text of each n-gram, None where the data set has no tokenizer to tell it."""
     import numpy as np
 
@@ -69,7 +69,7 @@ def _write(dataset: "Dataset", found: "Found", min_count: int, out: Path) -> lis
     return texts
 
 
-def _tell(found: "Found", texts: list[str | None], out: Path) -> None:
+def _tell(found: "CollocationCounts", texts: list[str | None], out: Path) -> None:
     begin = 0
     for n, candidates in enumerate(found.candidates, 2):
         end = begin + int((found.listed.n_words == n).sum())

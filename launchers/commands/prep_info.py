@@ -10,7 +10,7 @@ from rich.text import Text
 
 from launchers.commands.arguments import DataSet, check_folder_of
 from launchers.display import tables
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 
 _BAR = 30  # characters of the longest bar
 
@@ -39,7 +39,7 @@ def prep_info(
     if png is not None:
         check_folder_of(png)
     dataset = Dataset(location)
-    with ProgressLine() as line:
+    with CommandProgress() as line:
         facts = summary(dataset, seq_len or SEQ_LENS, top, line.rate("tokens"))
     for row in facts["fill"]:
         row["packed"] = packed_fill(dataset, row["seq_len"])

@@ -11,7 +11,7 @@ from data_prep.errors import UserError
 from launchers.commands.arguments import local
 
 if TYPE_CHECKING:
-    from data_prep.jobs.prepare import Request
+    from data_prep.jobs.prepare import PrepareRequest
 
 Inputs = Annotated[
     list[str],
@@ -92,17 +92,17 @@ def request(
     ] = None,
     cache: Cache = None,
     cache_gb: CacheGB = 50.0,
-) -> "Request":
+) -> "PrepareRequest":
     """The request of a command line. Raises UserError for inputs or a tokenizer that cannot be found."""
     from data_prep.cache.bounded_cache import CACHE
     from data_prep.cleaning.text_filters import Cleaning
     from data_prep.files import check_writable
-    from data_prep.jobs.preparation_plan import Settings, check_out
-    from data_prep.jobs.prepare import Request
+    from data_prep.jobs.preparation_plan import PreparationSettings, check_out
+    from data_prep.jobs.prepare import PrepareRequest
     from data_prep.sources import Options, find_inputs
     from data_prep.tokenizer.hf_tokenizer import fetch
 
-    settings = Settings(
+    settings = PreparationSettings(
         reading=Options(text_field, id_field, separator, wrong_field),
         cleaning=Cleaning(normalize, min_characters, max_characters, drop_repetitive),
         deduplicate=deduplicate,
@@ -115,7 +115,7 @@ def request(
     for file in decontaminate or []:
         if str(file.resolve()) in {one.location for one in inputs}:
             raise UserError(f"{file} is both an input and an evaluation file; give each its own option.")
-    return Request(
+    return PrepareRequest(
         inputs=inputs,
         tokenizer=fetch(tokenizer, out / "prep" / "tokenizer"),
         out=out,

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 
 if TYPE_CHECKING:
     from data_prep.jobs.prepare import Prepared
-    from data_prep.jobs.task_progress import Progress as Totals
+    from data_prep.jobs.task_progress import TaskProgress as Totals
 
 
-def show_totals(line: ProgressLine) -> Callable[[str, "Totals", int], None]:
+def show_totals(line: CommandProgress) -> Callable[[str, "Totals", int], None]:
     """A function that shows the totals of a stage on the progress line."""
 
     def show(stage: str, totals: "Totals", total_bytes: int) -> None:

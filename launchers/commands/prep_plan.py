@@ -8,11 +8,11 @@ import typer
 from launchers.commands.prep_options import with_request
 
 if TYPE_CHECKING:
-    from data_prep.jobs.prepare import Request
+    from data_prep.jobs.prepare import PrepareRequest
 
 
 @with_request
-def prep_plan(ask: "Callable[[], Request]") -> None:
+def prep_plan(ask: "Callable[[], PrepareRequest]") -> None:
     """Plan a data set without doing it: for job arrays, by `prep task` and `prep merge` or `launch prep`.
 
     Example: `maskwright prep plan --input 's3://bucket/text/*.parquet' --tokenizer tok --out data/web`

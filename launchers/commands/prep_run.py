@@ -7,15 +7,15 @@ from data_prep.jobs.process_pool import Workers
 from launchers.commands.arguments import WorkerCount
 from launchers.commands.prep_options import with_request
 from launchers.commands.prep_output import print_prepared, show_totals
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 from pretrain.distributed.threads import usable_cores
 
 if TYPE_CHECKING:
-    from data_prep.jobs.prepare import Request
+    from data_prep.jobs.prepare import PrepareRequest
 
 
 @with_request
-def prep_run(ask: "Callable[[], Request]", *, workers: WorkerCount = None) -> None:
+def prep_run(ask: "Callable[[], PrepareRequest]", *, workers: WorkerCount = None) -> None:
     """Tokenize text into a data set; interrupted, the same command goes on.
 
     Inputs that are added later are prepared alone. Rows that cannot be read are counted and listed in
@@ -23,7 +23,7 @@ def prep_run(ask: "Callable[[], Request]", *, workers: WorkerCount = None) -> No
 
     Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
     """
-    with Workers(workers or usable_cores().number) as processes, ProgressLine() as line:
+    with Workers(workers or usable_cores().number) as processes, CommandProgress() as line:
         from data_prep.jobs.prepare import prepare  # takes time, in which the processes start
 
         asked = ask()

@@ -3,7 +3,7 @@
 from data_prep.jobs.process_pool import Workers
 from launchers.commands.arguments import Planned, Tasks, WorkerCount
 from launchers.commands.prep_output import show_totals
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 from pretrain.distributed.threads import usable_cores
 
 
@@ -14,5 +14,5 @@ def prep_scan(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
     """
     from data_prep.jobs.prepare import scan_tasks
 
-    with Workers(min(workers or usable_cores().number, len(tasks))) as processes, ProgressLine() as line:
+    with Workers(min(workers or usable_cores().number, len(tasks))) as processes, CommandProgress() as line:
         scan_tasks(out, tasks, processes, show_totals(line))

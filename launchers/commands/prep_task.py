@@ -5,7 +5,7 @@ import typer
 from data_prep.jobs.process_pool import Workers
 from launchers.commands.arguments import Planned, Tasks, WorkerCount
 from launchers.commands.prep_output import show_totals
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 from pretrain.distributed.threads import usable_cores
 
 
@@ -17,7 +17,7 @@ def prep_task(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
     from data_prep.jobs.preparation_notes import encoder_notes
     from data_prep.jobs.prepare import do_tasks
 
-    with Workers(min(workers or usable_cores().number, len(tasks))) as processes, ProgressLine() as line:
+    with Workers(min(workers or usable_cores().number, len(tasks))) as processes, CommandProgress() as line:
         records = do_tasks(out, tasks, processes, show_totals(line))
     for note in encoder_notes(records):
         typer.echo(note, err=True)

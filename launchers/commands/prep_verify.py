@@ -7,7 +7,7 @@ import typer
 from data_prep.errors import UserError
 from data_prep.tokenizer.token_text import printable
 from launchers.commands.arguments import DataSet, WorkerCount
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 from pretrain.distributed.threads import usable_cores
 
 
@@ -27,7 +27,7 @@ def prep_verify(
         raise UserError(f"{shown(location)} is not on this machine; copy the data set to a folder, then verify that.")
     folder = Path(location)
     problems = 0
-    with ProgressLine() as line:
+    with CommandProgress() as line:
         for problem in verify(folder, workers or usable_cores().number, line.rate("bytes")):
             typer.echo(printable(problem))
             problems += 1

@@ -15,7 +15,7 @@ from data_prep.errors import UserError
 if TYPE_CHECKING:
     from data_prep.tokenizer.token_text import Spelling
     from launchers.display.marked_text import Segment
-    from pretrain.data.batch_view import Document
+    from pretrain.data.batch_view import BatchDocument
     from pretrain.reporting.batch_replay import Replayed
 
 SHOWN_ROWS = 8
@@ -83,13 +83,13 @@ def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_jso
     sys.exit(0 if what is None else 1)
 
 
-def _documents(found: "Replayed", rows: int) -> list[list["Document"]]:
+def _documents(found: "Replayed", rows: int) -> list[list["BatchDocument"]]:
     from pretrain.data.batch_view import documents_of
 
     return documents_of(found.rows.rows(0, rows), found.vocabulary)
 
 
-def _segments(found: "Replayed", document: "Document", spelling: "Spelling") -> list["Segment"]:
+def _segments(found: "Replayed", document: "BatchDocument", spelling: "Spelling") -> list["Segment"]:
     from launchers.display.marked_text import marked
 
     return marked(document, spelling, frozenset({found.vocabulary.cls, found.vocabulary.sep}))

@@ -39,9 +39,9 @@ def study_run(
 def run_to_report(folder: Path, study: "Study", only: list[int] | None) -> None:
     """Do the runs of a study that are not done and write the report; or do those of `only`, without a report."""
     from evaluation.study.study_runner import run_study
-    from launchers.display.progress import ProgressLine
+    from launchers.display.progress import CommandProgress
 
-    with study_commands(folder) as maskwright, ProgressLine() as line:
+    with study_commands(folder) as maskwright, CommandProgress() as line:
         failed = run_study(folder, study, maskwright, say, line.show, only)
     if only is None:
         print_report(folder, study)

@@ -34,7 +34,7 @@ def tokenizer_train(
     from data_prep.cache.bounded_cache import CACHE, Cache
     from data_prep.files import check_writable, refuse_file
     from data_prep.sources import Options, find_inputs
-    from data_prep.tokenizer.corpus_sample import Sample
+    from data_prep.tokenizer.corpus_sample import CorpusSample
     from data_prep.tokenizer.hf_tokenizer import NoText, train
 
     refuse_file(out)
@@ -42,7 +42,7 @@ def tokenizer_train(
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
     inputs, local = find_inputs([*input, *(more or [])]), Cache(cache or CACHE, int(cache_gb * 1e9))
-    texts = Sample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
+    texts = CorpusSample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
     try:
         size = train(texts, kind, vocab_size, out, lowercase)
     except NoText:

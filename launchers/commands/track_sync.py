@@ -9,7 +9,7 @@ import typer
 from data_prep.errors import UserError
 from data_prep.reading.folder_kinds import require_run
 from launchers.commands.arguments import UriOption, YesOption
-from launchers.display.progress import ProgressLine
+from launchers.display.progress import CommandProgress
 
 
 def track_sync(
@@ -71,7 +71,7 @@ def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict
     try:
         journal = RunFolder(run).journal
         size = journal.stat().st_size if journal.exists() else 0
-        with ProgressLine() as line:
+        with CommandProgress() as line:
             points = sync(run, uri, experiment, yes, lambda done: line.show(done, size, str(run)))
         record = load_record(run)
     except UserError as error:

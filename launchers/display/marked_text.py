@@ -6,7 +6,7 @@ from itertools import groupby
 from rich.text import Text
 
 from data_prep.tokenizer.token_text import Spelling, printable
-from pretrain.data.batch_view import Document, Kind
+from pretrain.data.batch_view import BatchDocument, Kind
 
 Segment = tuple[str, Kind | None]
 LEGEND: list[Segment] = [
@@ -22,7 +22,7 @@ CAUSAL_LEGEND: list[Segment] = [("every token but special ones is predicted from
 
 
 def marked(
-    document: Document, spelling: Spelling, outside: frozenset[int], units: Sequence[int] | None = None
+    document: BatchDocument, spelling: Spelling, outside: frozenset[int], units: Sequence[int] | None = None
 ) -> list[Segment]:
     """A document's original text in segments, each with what became of it, or None for text that is not predicted.
 

@@ -16,7 +16,7 @@ from data_prep.tokenizer.hf_tokenizer import describe, fetch, load
 from data_prep.tokenizer.token_text import Spelling, open_spelling
 from launchers.display.marked_text import Segment, marked, plain_text
 from pretrain.config import Config
-from pretrain.data.batch_view import Document, Kind, documents_of
+from pretrain.data.batch_view import BatchDocument, Kind, documents_of
 from pretrain.data.epoch_view import PackedRows, first_rows, rows_of_text, visits
 from pretrain.data.training_sources import open_sources, training_loader
 from pretrain.masking.masked_tokens import MaskedTokens
@@ -28,7 +28,7 @@ from pretrain.objectives.choose_objective import objective_of
 class ShownRow:
     """A row of a visit: its documents, and for each the marked text and the unit of each of its places."""
 
-    documents: list[Document]
+    documents: list[BatchDocument]
     texts: list[list[Segment]]
     units: list[list[int]]
 
@@ -78,7 +78,7 @@ class ShownStep:
         }
 
 
-def _json(document: Document, text: list[Segment], units: list[int]) -> dict[str, Any]:
+def _json(document: BatchDocument, text: list[Segment], units: list[int]) -> dict[str, Any]:
     found = asdict(document)
     for prediction in found["predictions"]:
         prediction["unit"] = units[prediction["place"]]
@@ -114,7 +114,7 @@ class Show:
                 rows=rows,
             )
 
-    def _row(self, documents: list[Document], units: np.ndarray) -> ShownRow:
+    def _row(self, documents: list[BatchDocument], units: np.ndarray) -> ShownRow:
         vocabulary = self._objective.vocabulary
         outside = frozenset({vocabulary.cls, vocabulary.sep})
         of_documents = [units[d.slot : d.slot + len(d.original)].tolist() for d in documents]

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 PLAIN_SECONDS = 10  # between lines where there is no terminal
 
 
-class ProgressLine:
+class CommandProgress:
     """Progress on stderr: one line that is redrawn on a terminal, else a plain line now and then."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class ProgressLine:
         self._stage = ""
         self._begin = self._printed = time.monotonic()
 
-    def __enter__(self) -> "ProgressLine":
+    def __enter__(self) -> "CommandProgress":
         self._bar.start()
         return self
 

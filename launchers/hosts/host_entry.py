@@ -22,7 +22,7 @@ _END_SECONDS = 40.0
 
 
 @dataclass(frozen=True)
-class Request:
+class HostRequest:
     """What this host is to start. environment: what the asking machine adds to this host's own."""
 
     command: list[str]
@@ -31,7 +31,7 @@ class Request:
     environment: dict[str, str]
 
 
-def start(request: Request) -> "subprocess.Popen[bytes]":
+def start(request: HostRequest) -> "subprocess.Popen[bytes]":
     """Start the launcher of this host's processes."""
     environment = rank_environment(request.processes, request.cpu) | request.environment
     return subprocess.Popen(
@@ -69,7 +69,7 @@ def main() -> int:
     for number in (signal.SIGHUP, signal.SIGPIPE):  # a lost connection is seen on standard input
         signal.signal(number, signal.SIG_IGN)
     try:
-        request: Request = parse_json(sys.stdin.readline(), Request)
+        request: HostRequest = parse_json(sys.stdin.readline(), HostRequest)
     except ValueError as error:
         print(f"error: the request to this host cannot be used: {error}", file=sys.stderr, flush=True)
         return 1

@@ -34,14 +34,14 @@ _SEPARATOR = "\x1f"  # names and paths may hold anything that is printable
 _BLANK = " \n"  # around an answer; str.strip would take separators too
 
 
-class Answer(NamedTuple):
+class ProgramAnswer(NamedTuple):
     """The output of a program (stderr if it failed), and whether it succeeded."""
 
     works: bool
     text: str
 
 
-class StepOutput(NamedTuple):
+class SrunOutput(NamedTuple):
     """The output of a job step. There is no `code` if the step did not end in time."""
 
     code: int | None
@@ -76,22 +76,22 @@ class QueuedJob:
         return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
 
-def _ask(*command: str, seconds: float | None = _SECONDS) -> Answer:
+def _ask(*command: str, seconds: float | None = _SECONDS) -> ProgramAnswer:
     """Run a program of Slurm to its end."""
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL
         )
     except FileNotFoundError:
-        return Answer(False, f"{command[0]} was not found: run this on a login node of a Slurm cluster")
+        return ProgramAnswer(False, f"{command[0]} was not found: run this on a login node of a Slurm cluster")
     except subprocess.TimeoutExpired:
-        return Answer(False, f"{command[0]} did not answer within {seconds:g} s")
+        return ProgramAnswer(False, f"{command[0]} did not answer within {seconds:g} s")
     except OSError as error:
-        return Answer(False, f"{command[0]} cannot be run ({error.strerror})")
+        return ProgramAnswer(False, f"{command[0]} cannot be run ({error.strerror})")
     if result.returncode == 0:
-        return Answer(True, result.stdout.strip(_BLANK))
+        return ProgramAnswer(True, result.stdout.strip(_BLANK))
     message = (result.stderr or result.stdout).strip(_BLANK)
-    return Answer(False, message or f"{command[0]} exited with {result.returncode}")
+    return ProgramAnswer(False, message or f"{command[0]} exited with {result.returncode}")
 
 
 def is_installed(program: str) -> bool:
@@ -99,7 +99,7 @@ def is_installed(program: str) -> bool:
     return shutil.which(program) is not None
 
 
-def scontrol(*arguments: str, seconds: float = _SECONDS) -> Answer:
+def scontrol(*arguments: str, seconds: float = _SECONDS) -> ProgramAnswer:
     """Call `scontrol ARGUMENTS`."""
     return _ask("scontrol", *arguments, seconds=seconds)
 
@@ -132,7 +132,7 @@ def host_names(node_list: str) -> list[str]:
     return answer.text.split() if answer.works else []
 
 
-def sinfo(columns: str) -> Answer:
+def sinfo(columns: str) -> ProgramAnswer:
     """Call sinfo with a format and without a header."""
     return _ask("sinfo", "--noheader", f"--format={columns}")
 
@@ -154,7 +154,7 @@ def srun(
     return [*words, "--distribution=block", "--kill-on-bad-exit=0", *options, *command]
 
 
-def step_output(step: Sequence[str], seconds: float) -> StepOutput:
+def step_output(step: Sequence[str], seconds: float) -> SrunOutput:
     """Run a job step (see srun) to its end, or end it after so many seconds.
 
     Raises:
@@ -176,8 +176,8 @@ def step_output(step: Sequence[str], seconds: float) -> StepOutput:
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         end_step(process)  # its output is not read: a helper of srun may hold the pipe for as long as a node hangs
-        return StepOutput(None, "", "")
-    return StepOutput(process.returncode, output, errors)
+        return SrunOutput(None, "", "")
+    return SrunOutput(process.returncode, output, errors)
 
 
 def start_step(step: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":

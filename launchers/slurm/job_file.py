@@ -15,7 +15,7 @@ _AT_LEAST_ONE = ("nodes", "processes_per_node", "cpus_per_process")
 _SUBMIT = "submit the run again"
 
 
-class Job(BaseModel):
+class JobFile(BaseModel):
     """One training run on one allocation. Paths are absolute, and on storage that all nodes share."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)  # a job that waits may be of an earlier version
@@ -73,7 +73,7 @@ class Job(BaseModel):
             raise UserError(f"{self.path} cannot be written ({error.strerror}): choose another run.dir") from None
 
 
-def read_job(path: Path) -> Job:
+def read_job(path: Path) -> JobFile:
     """The job of a job.json.
 
     Raises:
@@ -82,7 +82,7 @@ def read_job(path: Path) -> Job:
     data = read_bytes(path, hint=_SUBMIT)
     try:
         parse_json(data, dict[str, Any])
-        job = Job.model_validate_json(data, strict=True)
+        job = JobFile.model_validate_json(data, strict=True)
         _check(job)
     except ValidationError as error:
         key = ".".join(map(str, error.errors()[0]["loc"]))
@@ -92,7 +92,7 @@ def read_job(path: Path) -> Job:
     return job
 
 
-def _check(job: Job) -> None:
+def _check(job: JobFile) -> None:
     """Raise ValueError for numbers that no submission writes, and for NUL, which no path has."""
     values = job.model_dump()
     for name, value in values.items():

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from launchers.local.start_ranks import rank_variables
-from launchers.slurm.job_file import Job, read_job
+from launchers.slurm.job_file import JobFile, read_job
 from launchers.slurm.srun_step import HOSTS_VARIABLE, PORT_VARIABLE
 from pretrain.distributed.network_interfaces import interface_to
 from pretrain.distributed.rendezvous import LOOPBACK
 from pretrain.run.folder import refuse
 
 
-def interface_of(job: Job, hosts: list[str], node: int) -> str:
+def interface_of(job: JobFile, hosts: list[str], node: int) -> str:
     """The interface that the config names, or the one that leads to the other nodes; loopback for one node."""
     other = hosts[0] if node else hosts[-1]
     return job.interface or interface_to(other if len(hosts) > 1 else LOOPBACK)

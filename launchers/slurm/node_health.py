@@ -7,7 +7,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError, one_line
 from launchers.slurm import client
-from launchers.slurm.job_file import Job, read_job
+from launchers.slurm.job_file import JobFile, read_job
 from launchers.slurm.srun_step import python_command
 from pretrain.planning.node_checks import check_node
 
@@ -16,14 +16,14 @@ _LONGEST_PROBLEM = 200
 _MARK = "maskwright node:"  # before the problems, on one line; nothing follows it if there are none
 
 
-def ask(job: Job, hosts: Sequence[str]) -> dict[str, str]:
+def ask(job: JobFile, hosts: Sequence[str]) -> dict[str, str]:
     """The problems of the hosts that have some. Each is asked by a step of its own, so that none delays the others."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda host: _ask_one(job, host), hosts))
     return {host: answer for host, answer in zip(hosts, answers, strict=True) if answer}
 
 
-def _ask_one(job: Job, host: str) -> str | None:
+def _ask_one(job: JobFile, host: str) -> str | None:
     bare = job.model_copy(update={"container": None})
     step = client.srun(python_command(bare, "launchers.slurm.node_health", Path.cwd()), [host])
     code, said, errors = client.step_output(step, job.health_seconds)
@@ -36,7 +36,7 @@ def _ask_one(job: Job, host: str) -> str | None:
     return one_line(answers[-1], _LONGEST_PROBLEM) or None
 
 
-def problem_here(job: Job) -> str | None:
+def problem_here(job: JobFile) -> str | None:
     """What is wrong with this node, in a few words; None if a run can start on it."""
     findings = check_node(job.folder, 0 if job.cpu else job.processes_per_node, job.health_seconds / 2)
     return ", ".join(finding.value for finding in findings if finding.status == "fail") or None

@@ -20,7 +20,7 @@ MOST_CORE_TASKS = 64
 
 
 @dataclass(frozen=True)
-class Stage:
+class ArrayStage:
     """`maskwright prep NAME`: an array whose elements do these tasks each or, without elements, one job."""
 
     name: str
@@ -62,7 +62,7 @@ def elements(tasks: Sequence[int], per_element: int) -> list[list[int]]:
     return [list(tasks[first : first + per_element]) for first in range(0, len(tasks), per_element)]
 
 
-def jobs(stages: Sequence[Stage], max_array_size: int) -> list[ChainedJob]:
+def jobs(stages: Sequence[ArrayStage], max_array_size: int) -> list[ChainedJob]:
     """The jobs to submit, in order. Indices of an array run from 1, and stay below `max_array_size`.
 
     The argument of an array's script is how many elements of its stage earlier arrays have. A stage waits for the end
@@ -82,7 +82,7 @@ def jobs(stages: Sequence[Stage], max_array_size: int) -> list[ChainedJob]:
     return made
 
 
-def render(stage: Stage, array: PrepArray, folder: Path) -> str:
+def render(stage: ArrayStage, array: PrepArray, folder: Path) -> str:
     """The text of a stage's batch script, for the submission that is kept in `folder`.
 
     Raises:
@@ -125,7 +125,7 @@ def refuse_while_prepared(array: PrepArray) -> None:
         refuse_while_queued(folder, array.out)
 
 
-def write_scripts(stages: Sequence[Stage], array: PrepArray, folder: Path) -> None:
+def write_scripts(stages: Sequence[ArrayStage], array: PrepArray, folder: Path) -> None:
     """Write FOLDER/STAGE.sh for each stage and, for arrays, STAGE.txt with the task numbers of an element a line.
 
     Raises:
@@ -145,6 +145,6 @@ def write_scripts(stages: Sequence[Stage], array: PrepArray, folder: Path) -> No
         raise UserError(f"{error.filename or folder} cannot be written ({error.strerror})") from None
 
 
-def list_text(stage: Stage) -> str:
+def list_text(stage: ArrayStage) -> str:
     """The list of an array: the task numbers of one element a line."""
     return "".join(" ".join(map(str, tasks)) + "\n" for tasks in stage.elements)

@@ -87,7 +87,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class History:
+class LaunchHistory:
     """What a job remembers over restarts and requeues: the newest checkpoint, what has happened since, and how long
     the last checkpoint took for which Slurm left little time."""
 
@@ -98,9 +98,9 @@ class History:
     failure: Failure | None = None
     saving: Saving | None = None
 
-    def seen(self, checkpoint: int) -> "History":
+    def seen(self, checkpoint: int) -> "LaunchHistory":
         """After a look at the newest committed checkpoint: a newer one makes all good."""
-        return History(self.job_id, checkpoint, saving=self.saving) if checkpoint > self.checkpoint else self
+        return LaunchHistory(self.job_id, checkpoint, saving=self.saving) if checkpoint > self.checkpoint else self
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ def ending_of(fields: dict[str, str]) -> Ending:
 
 
 def next_after(
-    outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: History, limits: Limits
-) -> tuple[Decision, History]:
+    outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, limits: Limits
+) -> tuple[Decision, LaunchHistory]:
     """What to do after an attempt, and what to remember.
 
     Args:
@@ -204,8 +204,8 @@ def next_after(
 
 
 def first_start(
-    hosts: Sequence[str], problems: Mapping[str, str], history: History, limits: Limits
-) -> tuple[Decision, History]:
+    hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, limits: Limits
+) -> tuple[Decision, LaunchHistory]:
     """Where to train to begin with, and what to remember."""
     healthy = tuple(host for host in hosts if host not in problems)[: limits.nodes]
     if history.requeues > limits.max_requeues:
@@ -216,8 +216,8 @@ def first_start(
 
 
 def _after_failure(
-    outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: History, limits: Limits
-) -> tuple[Decision, History]:
+    outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, limits: Limits
+) -> tuple[Decision, LaunchHistory]:
     failure = Failure(outcome.step, outcome.reason)
     ill = _named({host: problem for host, problem in problems.items() if host in outcome.hosts})
     # A node that is ill explains an error, and without it things may go better.
@@ -235,8 +235,8 @@ def _after_failure(
 
 
 def _without(
-    hosts: Sequence[str], problems: Mapping[str, str], reason: str, history: History, limits: Limits
-) -> tuple[Decision, History]:
+    hosts: Sequence[str], problems: Mapping[str, str], reason: str, history: LaunchHistory, limits: Limits
+) -> tuple[Decision, LaunchHistory]:
     """To the queue, for other nodes. Where all of several are ill, others hardly are better, and would run out."""
     if len(hosts) > 1 and len(problems) == len(hosts):
         return Fail(reason), history
@@ -244,8 +244,8 @@ def _without(
 
 
 def _requeue(
-    exclude: tuple[str, ...], reason: str, history: History, limits: Limits, otherwise: type[Stop] | type[Fail]
-) -> tuple[Decision, History]:
+    exclude: tuple[str, ...], reason: str, history: LaunchHistory, limits: Limits, otherwise: type[Stop] | type[Fail]
+) -> tuple[Decision, LaunchHistory]:
     """To the queue if that may be; the next start counts it."""
     if not limits.requeue:
         return otherwise(f"{reason}; the job may not be queued again (cluster.requeue)"), history
@@ -255,7 +255,7 @@ def _requeue(
     return Requeue(exclude, reason), history
 
 
-def pause(history: History, first: float) -> float:
+def pause(history: LaunchHistory, first: float) -> float:
     """Seconds before a restart: doubled each time, up to 5 minutes, a quarter more or less by the job's id, so that
     jobs that failed together do not come back together."""
     chance = random.Random(f"{history.job_id} {history.restarts}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launchers.slurm import client
-from launchers.slurm.job_file import Job
+from launchers.slurm.job_file import JobFile
 
 HOSTS_VARIABLE, PORT_VARIABLE = "MASKWRIGHT_HOSTS", "MASKWRIGHT_PORT"
 """Environment variables of the ranks: the hosts in rank order, and the port of rank 0 on the first."""
@@ -17,7 +17,7 @@ _PORTS = range(12000, 32000)
 _POLL_SECONDS = 0.5
 
 
-def python_command(job: Job, module: str, working_dir: Path) -> list[str]:
+def python_command(job: JobFile, module: str, working_dir: Path) -> list[str]:
     """The end of an srun command that runs `python -m MODULE JOB_JSON`; the container's options are pyxis'.
 
     --export=ALL: a job that was submitted with --export=NONE would else start its tasks without any environment.
@@ -31,7 +31,7 @@ def python_command(job: Job, module: str, working_dir: Path) -> list[str]:
     return [*words, python, "-m", module, str(job.path)]
 
 
-def train_command(job: Job, hosts: Sequence[str]) -> list[str]:
+def train_command(job: JobFile, hosts: Sequence[str]) -> list[str]:
     """The step with one task for each rank. 60 s after the first rank exits, srun kills the others (--wait)."""
     node = python_command(job, "launchers.slurm.node_entry", Path.cwd())
     return client.srun(node, hosts, job.processes_per_node, job.cpus_per_process, ["--wait=60"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from launchers.slurm.job_file import Job
+from launchers.slurm.job_file import JobFile
 from launchers.slurm.script_template import log_pattern
 from pretrain.config import ClusterConfig, Config, ContainerConfig, save_config
 from pretrain.run.folder import RunFolder
@@ -82,7 +82,7 @@ class Submission:
         return [self.config] if self.seeds is None else [self._run(seed) for seed in self.seeds.values]
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobFile]:
         """What each run's job reads."""
         return [self._job(run) for run in self.runs]
 
@@ -92,10 +92,10 @@ class Submission:
         track = self.config.track.model_copy(update={"parent": parent})
         return self.config.model_copy(update={"run": run, "track": track})
 
-    def _job(self, run: Config) -> Job:
+    def _job(self, run: Config) -> JobFile:
         cluster = self.cluster
-        shared = {name: value for name, value in cluster if name in Job.model_fields}
-        return Job(
+        shared = {name: value for name, value in cluster if name in JobFile.model_fields}
+        return JobFile(
             **shared
             | {
                 "config": run.run.dir / "slurm" / "config.yaml",

@@ -15,12 +15,12 @@ from types import FrameType
 from data_prep.errors import UserError
 from launchers.slurm import client, node_health, srun_step
 from launchers.slurm.attempt_outcome import Witness, host_of
-from launchers.slurm.job_file import Job, read_job
+from launchers.slurm.job_file import JobFile, read_job
 from launchers.slurm.requeue_decision import (
     Complete,
     Decision,
     Fail,
-    History,
+    LaunchHistory,
     Limits,
     Outcome,
     Requeue,
@@ -44,7 +44,7 @@ _SPOKEN_SECONDS = 5.0  # for the last words of this process, before Slurm kills 
 class Supervisor:
     """Runs the attempts of a job. Signals from Slurm become one request to save and stop."""
 
-    def __init__(self, job: Job, job_id: int, hosts: Sequence[str]):
+    def __init__(self, job: JobFile, job_id: int, hosts: Sequence[str]):
         self.job, self.job_id, self.hosts = job, job_id, tuple(hosts)
         self.run = RunFolder(job.run_dir)
         self.limits = Limits(job.nodes, job.max_restarts, job.requeue, job.max_requeues, job.pause_seconds)
@@ -246,7 +246,7 @@ class Supervisor:
         except OSError as error:
             self._say(f"{self.run.status} was not written ({error.strerror})")
 
-    def _remember(self, history: History) -> None:
+    def _remember(self, history: LaunchHistory) -> None:
         try:
             write_history(self.record, history)
             self.unrecorded = None

@@ -8,7 +8,7 @@ from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
 from data_prep.reading.typed_values import typed
 from data_prep.reading.untrusted_files import read_json, unusable
-from launchers.slurm.requeue_decision import History, Saving
+from launchers.slurm.requeue_decision import LaunchHistory, Saving
 
 _NEEDED = {"job_id", "checkpoint", "restarts", "requeues", "failure"}
 _MAX_RECORD_BYTES = 1 << 20
@@ -23,24 +23,24 @@ def read_saving(path: Path) -> Saving | None:
         return None
 
 
-def read_history(path: Path, job_id: int) -> History:
+def read_history(path: Path, job_id: int) -> LaunchHistory:
     """What the job remembers; nothing if the record is another job's, is missing, or is damaged."""
     try:
         history = _read(path)
     except MissingFile:
-        return History(job_id)
+        return LaunchHistory(job_id)
     except UserError as error:
         print(f"warning: {error} Counting anew.", flush=True)
-        return History(job_id)
-    return history if history.job_id == job_id else History(job_id)
+        return LaunchHistory(job_id)
+    return history if history.job_id == job_id else LaunchHistory(job_id)
 
 
-def _read(path: Path) -> History:
+def _read(path: Path) -> LaunchHistory:
     values: dict[str, Any] = read_json(path, dict[str, Any], _MAX_RECORD_BYTES)
     try:
         if missing := sorted(_NEEDED - values.keys()):
             raise ValueError(f"it has no {missing[0]}")
-        history: History = typed(History, values)
+        history: LaunchHistory = typed(LaunchHistory, values)
         if history.saving and not 0 <= history.saving.seconds <= _LONGEST_SAVING:
             raise ValueError(f"saving.seconds is {history.saving.seconds}")
     except ValueError as error:
@@ -48,7 +48,7 @@ def _read(path: Path) -> History:
     return history
 
 
-def write_history(path: Path, history: History) -> None:
+def write_history(path: Path, history: LaunchHistory) -> None:
     """Replace the record.
 
     Raises:

@@ -31,7 +31,7 @@ Report = Callable[[int, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
-class _Pending:
+class _PendingSave:
     """A save in flight: what this rank's thread will have written, or what went wrong before it began."""
 
     step: int
@@ -77,7 +77,7 @@ class Saver:
         self._report, self._remote = report, remote
         self._is_main = dist.get_rank() == 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._pending: _Pending | None = None
+        self._pending: _PendingSave | None = None
         self._begun = time.monotonic()
         self.saved_step = saved_step
         self.failures = 0
@@ -119,7 +119,7 @@ class Saver:
         dist.barrier()
         parts = self._snapshot(temporary, self._settings.asynchronous)
         files = self._thread.submit(_write, temporary, parts, problem)
-        self._pending = _Pending(step, state, temporary, files, start, time.monotonic() - start)
+        self._pending = _PendingSave(step, state, temporary, files, start, time.monotonic() - start)
         if not self._settings.asynchronous:
             self.finish()
 
@@ -153,7 +153,7 @@ class Saver:
         if self._remote:
             self._remote.close()
 
-    def _commit(self, pending: _Pending, parts: list[Files]) -> str | None:
+    def _commit(self, pending: _PendingSave, parts: list[Files]) -> str | None:
         """On rank 0, when all is written: what went wrong, or None."""
         temporary, final = pending.temporary, self._folder / name_of(pending.step)
         files = {name: entry for part in parts for name, entry in part.items()}
@@ -181,7 +181,7 @@ class Saver:
             if step not in kept and path not in needed:
                 self._thread.submit(shutil.rmtree, discard(path), ignore_errors=True)
 
-    def _fail(self, pending: _Pending, problem: str) -> None:
+    def _fail(self, pending: _PendingSave, problem: str) -> None:
         self.failures += 1
         self.problem = f"the checkpoint of step {pending.step} was not saved ({problem})"
         if self._is_main:

@@ -52,7 +52,7 @@ class RowArrays:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class ShownPrediction:
     """A token that is predicted: its place in the document, its id, and what became of it.
 
     kind: the model sees [MASK] in its place, a random token, or the token itself; "next": it is predicted by the slot
@@ -65,13 +65,13 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Document:
+class BatchDocument:
     """A document, or a piece of a long one, in a row: specials included, `slot` being its first in the row."""
 
     slot: int
     original: list[int]
     seen: list[int]
-    predictions: list[Prediction]
+    predictions: list[ShownPrediction]
 
 
 def rows_of(batches: Sequence[Batch], causal: bool = False) -> RowArrays:
@@ -91,12 +91,12 @@ def rows_of(batches: Sequence[Batch], causal: bool = False) -> RowArrays:
     return RowArrays(seen, original, positions, columns, causal)
 
 
-def documents_of(rows: RowArrays, vocabulary: Vocabulary) -> list[list[Document]]:
+def documents_of(rows: RowArrays, vocabulary: Vocabulary) -> list[list[BatchDocument]]:
     """The documents of each row, padding left out; predictions in order of place."""
     return [_documents(rows, row, vocabulary) for row in range(len(rows))]
 
 
-def _documents(rows: RowArrays, row: int, vocabulary: Vocabulary) -> list[Document]:
+def _documents(rows: RowArrays, row: int, vocabulary: Vocabulary) -> list[BatchDocument]:
     seen, original = rows.seen[row].tolist(), rows.original[row].tolist()
     starts = np.flatnonzero(rows.positions[row] == 0).tolist()
     columns = np.sort(rows.columns[row])
@@ -106,8 +106,8 @@ def _documents(rows: RowArrays, row: int, vocabulary: Vocabulary) -> list[Docume
             continue
         here = columns[(columns >= start) & (columns < end)].tolist()
         kinds = ["next" if rows.causal else _kind(seen[c], original[c], vocabulary) for c in here]
-        predictions = [Prediction(c - start, original[c], kind) for c, kind in zip(here, kinds, strict=True)]
-        found.append(Document(start, original[start:end], seen[start:end], predictions))
+        predictions = [ShownPrediction(c - start, original[c], kind) for c, kind in zip(here, kinds, strict=True)]
+        found.append(BatchDocument(start, original[start:end], seen[start:end], predictions))
     return found
 
 

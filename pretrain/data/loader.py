@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from pretrain.data.batch import Batch, build_batch
 from pretrain.data.mixture import Mixture, MixturePosition
-from pretrain.data.phases import BatchShape, Stage, stage_at
+from pretrain.data.phases import BatchPhase, BatchShape, stage_at
 from pretrain.data.stream import Part
 from pretrain.masking.rows import Objective
 from pretrain.masking.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
-class Step:
+class LoaderStep:
     """This rank's micro-batches of one global batch, where the stream stands before and after, and the mask rate."""
 
     batches: list[Batch]
@@ -34,7 +34,7 @@ class Loader:
     def __init__(
         self,
         mixture: Mixture,
-        stages: Sequence[Stage],
+        stages: Sequence[BatchPhase],
         vocabulary: Vocabulary,
         objective: Objective,
         mask_rate: Callable[[int], float],
@@ -43,7 +43,7 @@ class Loader:
         self.mixture, self._stages, self._rank = mixture, stages, rank
         self.vocabulary, self.objective, self._mask_rate = vocabulary, objective, mask_rate
 
-    def step(self, steps_done: int, position: MixturePosition) -> Step:
+    def step(self, steps_done: int, position: MixturePosition) -> LoaderStep:
         """The batches of the step that follows `steps_done` steps, from where those left the stream.
 
         Raises:
@@ -55,7 +55,7 @@ class Loader:
             self._build(_rows(parts, start, stage.shape.micro), stage, rate)
             for start in range(first, first + stage.shape.rank_rows, stage.shape.micro)
         ]
-        return Step(batches, position, after, rate)
+        return LoaderStep(batches, position, after, rate)
 
     def skip(self, steps_done: int, position: MixturePosition, steps: int, to: int) -> MixturePosition:
         """Where to go on after `to` steps, past what `steps` steps from `position` on would have read.
@@ -102,7 +102,7 @@ class Loader:
     def samples(self, rows: int, seq_len: int) -> Batch:
         """The first rows of epoch 0 where each has `seq_len` slots, `rows` at most: the same on every rank."""
         parts, _ = self.mixture.take(self.mixture.start(), rows, seq_len)
-        stage = Stage(0, seq_len, BatchShape(1, 1, rows))
+        stage = BatchPhase(0, seq_len, BatchShape(1, 1, rows))
         batch = self._build([part for part in parts if part.epoch == 0], stage, self._mask_rate(0))
         self.mixture.release()
         return batch
@@ -111,13 +111,13 @@ class Loader:
         """End the reading threads."""
         self.mixture.close()
 
-    def _take(self, steps_done: int, position: MixturePosition) -> tuple[Stage, list[Part], MixturePosition]:
+    def _take(self, steps_done: int, position: MixturePosition) -> tuple[BatchPhase, list[Part], MixturePosition]:
         """The rows of the step that follows `steps_done` steps, and the position after them."""
         stage, ended = stage_at(self._stages, steps_done)
         before = position.after_seq_len(ended.seq_len) if ended and ended.seq_len != stage.seq_len else position
         return stage, *self.mixture.take(before, stage.shape.rows, stage.seq_len)
 
-    def _build(self, parts: list[Part], stage: Stage, rate: float) -> Batch:
+    def _build(self, parts: list[Part], stage: BatchPhase, rate: float) -> Batch:
         return build_batch(parts, stage.shape.micro, stage.seq_len, self.vocabulary, self.objective, rate)
 
 

@@ -29,7 +29,7 @@ LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
-class Rows:
+class PackedLayout:
     """A packed set of pieces. Row r holds the pieces `row_starts[r]` to `row_starts[r + 1]`; no row is empty.
 
     piece_start [P] int64: offset of the piece's first token in the concatenated tokens of all documents.
@@ -65,7 +65,7 @@ def pack(
     seq_len: int,
     random: NDArray[np.uint64],
     mode: Mode,
-) -> Rows:
+) -> PackedLayout:
     """Pack fragments into shuffled rows.
 
     Args:
@@ -94,7 +94,7 @@ def pack(
 
 
 def remaining(
-    rows: Rows, first_row: int, document_starts: NDArray[np.int64]
+    rows: PackedLayout, first_row: int, document_starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """What rows `first_row` and later hold, as fragments (starts [F], lengths [F]) in the order of the corpus.
 
@@ -222,7 +222,7 @@ def _argsort(keys: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
     return order
 
 
-def _shuffled(pieces: Pieces, random: NDArray[np.uint64]) -> Rows:
+def _shuffled(pieces: Pieces, random: NDArray[np.uint64]) -> PackedLayout:
     """Rows in random order; the pieces of a row are together, in the order that they have."""
     n_rows = int(pieces.row.max(initial=-1)) + 1
     place = np.empty(n_rows, dtype=np.int64)
@@ -231,4 +231,4 @@ def _shuffled(pieces: Pieces, random: NDArray[np.uint64]) -> Rows:
     order = _argsort(place_of_piece.view(np.uint64), n_rows.bit_length())
     row_starts = np.zeros(n_rows + 1, dtype=np.int64)
     np.cumsum(np.bincount(place_of_piece, minlength=n_rows), out=row_starts[1:])
-    return Rows(pieces.start[order], pieces.length[order], row_starts)
+    return PackedLayout(pieces.start[order], pieces.length[order], row_starts)

@@ -48,7 +48,7 @@ class BatchShape:
 
 
 @dataclass(frozen=True)
-class Stage:
+class BatchPhase:
     """The steps after `after_step`, up to the next stage: rows of `seq_len` slots, in batches of `shape`."""
 
     after_step: int
@@ -56,14 +56,14 @@ class Stage:
     shape: BatchShape
 
 
-def stages_of(config: Config, world_size: int) -> tuple[Stage, ...]:
+def stages_of(config: Config, world_size: int) -> tuple[BatchPhase, ...]:
     """The stages of a run in order, the first from step 0.
 
     Raises:
         UserError: if a stage's batch does not divide over the processes.
     """
     return tuple(
-        Stage(
+        BatchPhase(
             stage.after_step,
             stage.seq_len,
             BatchShape.divide(stage.global_batch_size, stage.micro_batch_size, world_size, stage.key),
@@ -72,7 +72,7 @@ def stages_of(config: Config, world_size: int) -> tuple[Stage, ...]:
     )
 
 
-def stage_at(stages: Sequence[Stage], steps_done: int) -> tuple[Stage, Stage | None]:
+def stage_at(stages: Sequence[BatchPhase], steps_done: int) -> tuple[BatchPhase, BatchPhase | None]:
     """The stage of the step that follows `steps_done` steps; and the stage before it, if that ended just there."""
     number = max(n for n, stage in enumerate(stages) if stage.after_step <= steps_done)
     ended = stages[number - 1] if number and stages[number].after_step == steps_done else None

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from pretrain.data.loader import Loader, Step
+from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
 
 _AHEAD = 2  # steps built before they are asked for
@@ -30,7 +30,7 @@ class Prefetcher(Generic[Ready]):
     """
 
     def __init__(
-        self, loader: Loader, steps_done: int, position: MixturePosition, prepare: Callable[[Step], Ready]
+        self, loader: Loader, steps_done: int, position: MixturePosition, prepare: Callable[[LoaderStep], Ready]
     ) -> None:
         self._loader, self._prepare = loader, prepare
         self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=_AHEAD)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from pretrain.data.order import permute
 from pretrain.data.packing import Mode
-from pretrain.data.window import BlockReader, Past, Window
+from pretrain.data.window import BlockReader, Past, ShuffleWindow
 from pretrain.philox import derive_key
 
 PLAN_VERSION = 3  # changes when the same position would yield other rows or masks
@@ -51,7 +51,7 @@ class Part:
     source: int
     epoch: int
     window_number: int
-    window: Window
+    window: ShuffleWindow
     numbers: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -92,8 +92,8 @@ class RowStream:
         self._block_key = derive_key(seed, f"blocks of source {source}")
         self._row_key = derive_key(seed, f"rows of source {source}")
         self.n_windows = -(-reader.blocks.n_blocks // window_blocks)
-        self._latest: tuple[_At, Window] | None = None
-        self._ahead: tuple[_At, Future[Window]] | None = None
+        self._latest: tuple[_At, ShuffleWindow] | None = None
+        self._ahead: tuple[_At, Future[ShuffleWindow]] | None = None
 
     def take(self, position: Position, rows: int, seq_len: int) -> tuple[list[Part], Position]:
         """The `rows` rows of `seq_len` slots from `position` on, and the position after them."""
@@ -111,7 +111,7 @@ class RowStream:
                 self._look_ahead(window, self._next_window(position), seq_len)
         return parts, position
 
-    def window(self, position: Position, seq_len: int) -> Window:
+    def window(self, position: Position, seq_len: int) -> ShuffleWindow:
         """The window at a position. The latest is kept, until another is asked for or `release` is called."""
         at = replace(position, row=0), seq_len
         if self._latest is None or self._latest[0] != at:
@@ -135,16 +135,16 @@ class RowStream:
         """End the reading threads."""
         self._reader.close()
 
-    def _plan(self, position: Position, seq_len: int) -> Window:
+    def _plan(self, position: Position, seq_len: int) -> ShuffleWindow:
         n_blocks = self._reader.blocks.n_blocks
         first = position.window * self._window_blocks
         places = np.arange(first, min(first + self._window_blocks, n_blocks))
         epoch = self._drawn(position)
         ids = permute(places, n_blocks, self._block_key, epoch)
         counter = epoch * self.n_windows + position.window
-        return Window(self._reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
+        return ShuffleWindow(self._reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
 
-    def _look_ahead(self, window: Window, position: Position, seq_len: int) -> None:
+    def _look_ahead(self, window: ShuffleWindow, position: Position, seq_len: int) -> None:
         """Plan the next window in the background, and read of it what this rank has read of the present one.
 
         Rows are dealt by their place in the window, so a rank needs about the same part of each.
@@ -152,7 +152,7 @@ class RowStream:
         at = position, seq_len
         if self._ahead is None or self._ahead[0] != at:
 
-            def planned() -> Window:
+            def planned() -> ShuffleWindow:
                 ahead = self._plan(position, seq_len)
                 with contextlib.suppress(UserError):  # it comes again when the block is needed, if it is
                     ahead.load_like(window)

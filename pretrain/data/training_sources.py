@@ -16,7 +16,7 @@ from pretrain.config import Config, DataConfig, MaskingConfig
 from pretrain.data.loader import Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.phases import Stage, stages_of
+from pretrain.data.phases import BatchPhase, stages_of
 from pretrain.data.stream import RowStream
 from pretrain.data.token_flags import check_targets, marks_of, word_order
 from pretrain.data.window import BlockReader
@@ -139,7 +139,12 @@ def check_run(config: Config, world_size: int) -> None:
 
 
 def training_loader(
-    config: Config, sources: Sources, stages: Sequence[Stage], rank: int, rate: float | None = None, defer: bool = False
+    config: Config,
+    sources: Sources,
+    stages: Sequence[BatchPhase],
+    rank: int,
+    rate: float | None = None,
+    defer: bool = False,
 ) -> Loader:
     """The loader of the training stream.
 
@@ -170,7 +175,7 @@ def training_loader(
     return Loader(mixture, stages, vocabulary, objective, mask_rate_at, rank)
 
 
-def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[Stage], rank: int) -> Loader:
+def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[BatchPhase], rank: int) -> Loader:
     """The loader of the held-out set: in natural word order, and damage is an error.
 
     Masked at the last rate, or with `eval.masks: common` as by the defaults of masking: the same for every run. How the

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData
 from pretrain.data.order import permute
-from pretrain.data.packing import Mode, Rows, pack, randoms_needed, remaining
+from pretrain.data.packing import Mode, PackedLayout, pack, randoms_needed, remaining
 from pretrain.masking.units import concatenated_ranges
 from pretrain.philox import Key, draw
 
@@ -149,7 +149,7 @@ class BlockReader:
         print(f"warning: {said}", file=sys.stderr, flush=True)
 
 
-class Window:
+class ShuffleWindow:
     """The rows of one window.
 
     Args:
@@ -184,7 +184,7 @@ class Window:
             if row >= 0:
                 starts, sizes = remaining(rows, row - self.first_row, document_starts)
                 self.first_row = row
-        self.rows: Rows = rows
+        self.rows: PackedLayout = rows
         self._space = reader.space(int(self._block_starts[-1]))
         self._loaded = np.zeros(len(self._ids), dtype=np.bool_)
         self._damaged = np.zeros(len(self._ids), dtype=np.bool_)
@@ -223,7 +223,7 @@ class Window:
         replaced = int(lengths[self._damaged[block]].sum()) if self._damaged.any() else 0
         return self._space.part(concatenated_ranges(starts, lengths)), replaced
 
-    def load_like(self, other: "Window") -> None:
+    def load_like(self, other: "ShuffleWindow") -> None:
         """Read the blocks at the places where `other` has read its own."""
         self._load(np.flatnonzero(other._loaded[: len(self._ids)]).tolist())
 

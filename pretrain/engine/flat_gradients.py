@@ -21,7 +21,7 @@ class _Partition(list[Tensor]):
         self.flat_partition = flat_partition
 
 
-class _Group:
+class _GradientGroup:
     """The gradients of a parameter group: `flat` fp32 [n], laid out as the flat weights are, zero where they pad."""
 
     def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor):
@@ -69,7 +69,7 @@ class FlatGradients:
     def __init__(self, optimizer: Any):
         self._optimizer = optimizer
         groups = zip(optimizer.bit16_groups, optimizer.bit16_groups_flat, strict=True)
-        self._groups = [_Group(parameters, flat) for parameters, flat in groups]
+        self._groups = [_GradientGroup(parameters, flat) for parameters, flat in groups]
         self._first = True
         optimizer.scaled_global_norm = self._norm
 

@@ -8,7 +8,7 @@ from pretrain.data.mixture import MixturePosition
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPoint:
     """A step, and where its batch begins in the stream."""
 
     step: int
@@ -32,7 +32,7 @@ class Rollback:
 
 
 @dataclass(frozen=True)
-class History:
+class GuardHistory:
     """The steps so far.
 
     skipped: steps that were not finite. skipped_in_row: the latest of them, up to now.
@@ -42,10 +42,10 @@ class History:
     """
 
     skipped: int = 0
-    skipped_in_row: tuple[Place, ...] = ()
+    skipped_in_row: tuple[StreamPoint, ...] = ()
     losses: tuple[float, ...] = ()
     shape: tuple[int, int] = (0, 0)
-    spike: Place | None = None
+    spike: StreamPoint | None = None
     above: int = 0
     rollbacks: tuple[Rollback, ...] = ()
 
@@ -53,9 +53,9 @@ class History:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "History":
+    def from_json(cls, values: dict[str, Any]) -> "GuardHistory":
         """What `to_json` gave, as JSON brings it back; raises ValueError for anything else."""
-        found: History = typed(cls, values)
+        found: GuardHistory = typed(cls, values)
         return found
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import median
 
 from pretrain.config import GuardConfig
-from pretrain.guards.guard_history import History, Place
+from pretrain.guards.guard_history import GuardHistory, StreamPoint
 
 _NORMAL = 1.4826  # by which the median absolute deviation of normal noise becomes its standard deviation
 _LEAST = 0.01  # of the median: where losses hardly vary, a deviation counts as this much at least
@@ -19,8 +19,8 @@ def spike_threshold(losses: tuple[float, ...], deviations: float) -> float:
 
 
 def after_step(
-    history: History, place: Place, loss: float, skipped: bool, shape: tuple[int, int], guard: GuardConfig
-) -> History:
+    history: GuardHistory, place: StreamPoint, loss: float, skipped: bool, shape: tuple[int, int], guard: GuardConfig
+) -> GuardHistory:
     """The history with one step more.
 
     Args:
@@ -47,6 +47,6 @@ def after_step(
     )
 
 
-def rollback_due(history: History, guard: GuardConfig) -> bool:
+def rollback_due(history: GuardHistory, guard: GuardConfig) -> bool:
     """Whether a spike has lasted long enough to go back, and that is wanted and has not happened too often."""
     return guard.rollback and history.above == guard.spike_steps and len(history.rollbacks) < guard.max_rollbacks

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from pretrain.checkpoint import Checkpoint
 from pretrain.data.mixture import MixturePosition
-from pretrain.guards.guard_history import History
+from pretrain.guards.guard_history import GuardHistory
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class ResumeState:
     position: MixturePosition
     replaced_tokens: int = 0
     init: str | None = None
-    history: History = field(default_factory=History)
+    history: GuardHistory = field(default_factory=GuardHistory)
 
     @classmethod
     def of(cls, saved: Checkpoint) -> "ResumeState":
         """The state of the run that wrote a checkpoint."""
         state = saved.state
         position = MixturePosition.from_json(state["position"])
-        init, history = state["identity"].get("model.init (weights)"), History.from_json(state["guards"])
+        init, history = state["identity"].get("model.init (weights)"), GuardHistory.from_json(state["guards"])
         return cls(saved.step, position, state["replaced_tokens"], init, history)

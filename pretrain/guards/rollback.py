@@ -16,12 +16,12 @@ import torch.distributed as dist
 from pretrain import checkpoint
 from pretrain.checkpoint.choose_checkpoint import committed_on_rank_zero, verify_together
 from pretrain.data.loader import Loader
-from pretrain.guards.guard_history import History, Rollback
+from pretrain.guards.guard_history import GuardHistory, Rollback
 from pretrain.guards.resume_state import ResumeState
 from pretrain.guards.saved_state import state_problem
 
 
-def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint | None:
+def checkpoint_before(folder: Path, history: GuardHistory) -> checkpoint.Checkpoint | None:
     """The newest intact checkpoint whose weights are older than those of the spike's first step; a collective.
 
     If there is none, the oldest one; None if there is no checkpoint.
@@ -35,7 +35,7 @@ def checkpoint_before(folder: Path, history: History) -> checkpoint.Checkpoint |
     return None
 
 
-def go_back(then: ResumeState, history: History, loader: Loader, steps: int) -> ResumeState:
+def go_back(then: ResumeState, history: GuardHistory, loader: Loader, steps: int) -> ResumeState:
     """How the run goes on.
 
     Args:

@@ -11,7 +11,7 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.stream import PLAN_VERSION
-from pretrain.guards.guard_history import History
+from pretrain.guards.guard_history import GuardHistory
 from pretrain.model.encoder_shape import EncoderShape
 
 
@@ -48,7 +48,7 @@ def _check(state: dict[str, Any]) -> None:
     names = {field.name for field in fields(_State)}
     typed(_State, {name: value for name, value in state.items() if name in names})
     MixturePosition.from_json(state["position"])
-    History.from_json(state["guards"])
+    GuardHistory.from_json(state["guards"])
     Config.model_validate(state["config"])
     for name, lowest in (("processes", 1), ("zero.stage", 0)):
         if typed(int, state["layout"].get(name)) < lowest:

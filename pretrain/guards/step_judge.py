@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pretrain.config import GuardConfig
 from pretrain.distributed.rank_agreement import EndOfRun
-from pretrain.guards.guard_history import History, Place
+from pretrain.guards.guard_history import GuardHistory, StreamPoint
 from pretrain.guards.loss_spikes import after_step, rollback_due
 from pretrain.guards.slow_ranks import Pace
 
 
 @dataclass(frozen=True)
-class Measured:
+class StepResult:
     """A step that was done.
 
     shape: rows and sequence length of its batch.
@@ -22,7 +22,7 @@ class Measured:
     waited: seconds that this rank waited for data, of `seconds`.
     """
 
-    place: Place
+    place: StreamPoint
     shape: tuple[int, int]
     loss: float
     skipped: bool
@@ -41,12 +41,12 @@ class Judge:
         speaks: whether this rank says what all find.
     """
 
-    def __init__(self, guard: GuardConfig, run: Path, history: History, hosts: Sequence[str], speaks: bool):
+    def __init__(self, guard: GuardConfig, run: Path, history: GuardHistory, hosts: Sequence[str], speaks: bool):
         self.history, self.rollback_due = history, False
         self._guard, self._run, self._speaks = guard, run, speaks
         self._pace = Pace(hosts, guard.slow_factor, guard.data_wait)
 
-    def see(self, step: Measured) -> dict[str, float]:
+    def see(self, step: StepResult) -> dict[str, float]:
         """Add a step; what the journal is to say of it besides."""
         before = self.history
         if not self.rollback_due:  # a step that is read back later will not have been

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format.collocation_list import Collocations, Hashes, read_collocations, token_weights
-from pretrain.masking.units import Text, longest_of
+from pretrain.masking.units import RowText, longest_of
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import Key
 
@@ -59,7 +59,7 @@ class CollocationUnits:
         np.bitwise_or.at(self._pairs, pairs >> self._shift, bit)
         np.bitwise_or.at(self._whole, whole >> self._shift, bit)
 
-    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+    def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         words, count = text.words, len(text.words)
         if not count:
             return text.begins_word

@@ -13,7 +13,7 @@ from pretrain.masking.draws import of_columns, of_rows, wide
 from pretrain.masking.replacement import Replacement, replace
 from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows, ToMask, compact
 from pretrain.masking.selection import count, fixed, select_tokens, select_units
-from pretrain.masking.units import Strategy, Text, Tokens, cut
+from pretrain.masking.units import RowText, Strategy, TokenUnits, cut
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
 
@@ -65,7 +65,7 @@ class MaskedTokens:
     @property
     def by_token(self) -> bool:
         """Whether all units are single tokens."""
-        return all(isinstance(strategy, Tokens) for strategy in self._strategies)
+        return all(isinstance(strategy, TokenUnits) for strategy in self._strategies)
 
     @property
     def marks(self) -> int:
@@ -101,13 +101,13 @@ class MaskedTokens:
         """Where units begin, of which a strategy drawn for each row decides; None where each token is one."""
         if self.by_token:
             return None
-        text = Text(rows.tokens, rows.places, ordinary, (rows.marks & WORD_START) != 0)
+        text = RowText(rows.tokens, rows.places, ordinary, (rows.marks & WORD_START) != 0)
         begins = self._begins(text)
         if self.replacement.per == "token":
             return Units(begins, ordinary)
         return Units(begins, begins | text.begins_word if self.replacement.per == "word" else begins)
 
-    def _begins(self, text: Text) -> NDArray[np.bool_]:
+    def _begins(self, text: RowText) -> NDArray[np.bool_]:
         if len(self._strategies) == 1:
             return _cut_by(self._strategies[0], text, self._unit_keys[0])
         begins = np.empty_like(text.ordinary)
@@ -139,7 +139,7 @@ class DeferredMasks:
         return Masked(rows.tokens.reshape(-1), nothing, nothing, later)
 
 
-def _cut_by(strategy: Strategy, text: Text, key: tuple[int, int]) -> NDArray[np.bool_]:
+def _cut_by(strategy: Strategy, text: RowText, key: tuple[int, int]) -> NDArray[np.bool_]:
     return cut(strategy.begins(text, key), text.ordinary, strategy.longest)
 
 

@@ -18,7 +18,7 @@ _LONG_WORD = 8  # tokens of a word that is never cut
 
 
 @dataclass(frozen=True)
-class Text:
+class RowText:
     """Rows as strategies see them.
 
     tokens [R, S] int64; places [R, 3] int64: see pretrain.masking.rows.Rows.
@@ -31,8 +31,8 @@ class Text:
     ordinary: NDArray[np.bool_]
     word_starts: NDArray[np.bool_]
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> "Text":
-        return Text(self.tokens[rows], self.places[rows], self.ordinary[rows], self.word_starts[rows])
+    def __getitem__(self, rows: NDArray[np.bool_]) -> "RowText":
+        return RowText(self.tokens[rows], self.places[rows], self.ordinary[rows], self.word_starts[rows])
 
     @cached_property
     def begins_run(self) -> NDArray[np.bool_]:
@@ -77,18 +77,18 @@ class Strategy(Protocol):
         """The most tokens that a unit has."""
         ...
 
-    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+    def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         """[R, S] where units begin, before those longer than `longest` are cut."""
         ...
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenUnits:
     """Each token by itself (Devlin et al., "BERT", 2019)."""
 
     longest: int = 1
 
-    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+    def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         return text.ordinary
 
 
@@ -98,7 +98,7 @@ class WholeWords:
 
     longest: int = _LONG_WORD
 
-    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+    def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         return text.begins_word
 
 
@@ -112,7 +112,7 @@ class NGrams:
     def longest(self) -> int:
         return longest_of(self.n)
 
-    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+    def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         first, n_words = text.runs
         turn = scaled(of_rows(key, text.places), self.n)[text.words[first] // text.tokens.shape[1]]
         n_grams = (turn + n_words - 1) // self.n + 1
@@ -136,7 +136,7 @@ class Spans:
     def longest(self) -> int:
         return longest_of(self.max_words)
 
-    def begins(self, text: Text, key: Key) -> NDArray[np.bool_]:
+    def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         draws = of_columns(key, text.places, text.tokens.shape[1]).reshape(-1)[text.words]
         # Span j of a run takes the length drawn for word j: so the next span begins after the sum of those up to j.
         before = np.concatenate([[0], np.cumsum(self._lengths[draws], dtype=np.int64)])

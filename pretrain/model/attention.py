@@ -25,7 +25,7 @@ _LONG_ROW = 1024  # slots of a row whose mask costs more than single documents d
 
 
 @dataclass(frozen=True)
-class Documents:
+class DocumentBounds:
     """Which keys a query may see; made once a batch.
 
     cu_seqlens [C] int32: document boundaries, N repeated at the end.
@@ -53,7 +53,7 @@ class Documents:
         backend: Backend,
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
-    ) -> "Documents":
+    ) -> "DocumentBounds":
         """From document boundaries [C] and their number, for layers that see so far to either side.
 
         A compiled graph does not know the number (None), so as to be the same for every batch.
@@ -79,7 +79,7 @@ class Documents:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, documents: Documents, reach: Reach = None, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, documents: DocumentBounds, reach: Reach = None, dropout: float = 0.0
 ) -> Tensor:
     """Scaled dot-product attention: q, k, v [N, H, E] to [N, H, E].
 

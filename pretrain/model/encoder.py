@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.kernels import PLAIN, Operations
 from pretrain.kernels.rotary_tables import Rotation, rotation
 from pretrain.masking.rows import IGNORED
-from pretrain.model.attention import Backend, Documents, backend_for
+from pretrain.model.attention import Backend, DocumentBounds, backend_for
 from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.head import LossOptions, VocabularyLoss
 from pretrain.model.prediction import Choices, Prediction, choices_of
@@ -113,7 +113,7 @@ class Encoder(nn.Module):
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
         per_head = shape.hidden // shape.heads
         backend = self.backend or backend_for(tokens.device, dtype, per_head, shape.dropout)
-        documents = Documents.of(cu_seqlens, len(tokens), seq_len, n_documents, backend, shape.causal, reaches)
+        documents = DocumentBounds.of(cu_seqlens, len(tokens), seq_len, n_documents, backend, shape.causal, reaches)
         rotations = self._rotations(positions, reaches)
         x_ND = dropped(self._embedded(tokens, positions), shape.dropout if self.training else 0.0)
         run = _checkpointed if self._checkpoints and torch.is_grad_enabled() else _run

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from pretrain.kernels import Operations
 from pretrain.kernels.rotary_tables import Rotation
-from pretrain.model.attention import Documents, attention
+from pretrain.model.attention import DocumentBounds, attention
 from pretrain.model.encoder_shape import EncoderShape
 
 
@@ -59,7 +59,7 @@ class PostNormLayer(nn.Module):
         self.mlp_out = nn.Linear(shape.intermediate, d)
         self.mlp_norm = AddNorm(shape, operations)
 
-    def forward(self, x_ND: Tensor, documents: Documents, rotations: dict, places: Tensor | None = None) -> Tensor:
+    def forward(self, x_ND: Tensor, documents: DocumentBounds, rotations: dict, places: Tensor | None = None) -> Tensor:
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         q, k, v = self.qkv(x_ND).unflatten(1, (3, self.heads, -1)).unbind(1)
         dropout = self.dropout if self.training else 0.0
@@ -91,7 +91,11 @@ class PreNormLayer(nn.Module):
         self.mlp_out = nn.Linear(shape.intermediate, d, bias=False)
 
     def forward(
-        self, x_ND: Tensor, documents: Documents, rotations: dict[int | None, Rotation], places: Tensor | None = None
+        self,
+        x_ND: Tensor,
+        documents: DocumentBounds,
+        rotations: dict[int | None, Rotation],
+        places: Tensor | None = None,
     ) -> Tensor:
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         normed_ND, x_ND = self.attention_norm(x_ND) if self.attention_norm else (x_ND, x_ND)

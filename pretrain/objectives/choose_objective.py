@@ -6,10 +6,10 @@ from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
 from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import Objective
-from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
+from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.objectives.causal import CausalTokens
-from pretrain.objectives.repair import Repair
+from pretrain.objectives.repair import RepairObjective
 
 
 def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
@@ -22,7 +22,7 @@ def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str
         return CausalTokens(vocabulary)
     masking = config.masking
     if config.objective == "repair":
-        return Repair(vocabulary, largest_mask_rate(masking), seed, purpose)
+        return RepairObjective(vocabulary, largest_mask_rate(masking), seed, purpose)
     strategies = [(strategy_of(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
     shares = masking.replacement
     replacement = Replacement(shares.mask, shares.random, shares.per)
@@ -47,4 +47,4 @@ def strategy_of(masking: MaskingConfig, name: StrategyName, vocabulary: Vocabula
     if name == "collocation":
         assert masking.collocations is not None  # the configuration was checked
         return collocations_of(masking.collocations, vocabulary)
-    return Tokens()
+    return TokenUnits()

@@ -13,7 +13,7 @@ from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
 
 
-class Repair:
+class RepairObjective:
     """The objective of cloze repair.
 
     Args:

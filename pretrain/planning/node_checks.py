@@ -45,14 +45,14 @@ def judge(name: str, value: str, *rules: tuple[bool, Status, str]) -> Finding:
     return Finding(name, "ok", value)
 
 
-class Answer(NamedTuple):
+class NodeAnswer(NamedTuple):
     """The output of a program, and whether it exited with 0."""
 
     works: bool
     text: str
 
 
-def ask(*command: str, seconds: float = 8.0) -> Answer | None:
+def ask(*command: str, seconds: float = 8.0) -> NodeAnswer | None:
     """The output of a program, or its error messages if it fails; None if it is not installed."""
     try:
         result = subprocess.run(
@@ -61,11 +61,11 @@ def ask(*command: str, seconds: float = 8.0) -> Answer | None:
     except FileNotFoundError:
         return None
     except subprocess.TimeoutExpired:
-        return Answer(False, f"{command[0]} did not answer within {seconds:g} s")
+        return NodeAnswer(False, f"{command[0]} did not answer within {seconds:g} s")
     except OSError as error:
-        return Answer(False, f"{command[0]} cannot be run ({error.strerror})")
+        return NodeAnswer(False, f"{command[0]} cannot be run ({error.strerror})")
     text = result.stdout if result.returncode == 0 else result.stderr or result.stdout
-    return Answer(result.returncode == 0, text.strip())
+    return NodeAnswer(result.returncode == 0, text.strip())
 
 
 def check_memory(total: int, available: int) -> Finding:

@@ -12,7 +12,7 @@ from data_prep.format.shard_format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data.batch import max_documents
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.phases import Stage, stages_of
+from pretrain.data.phases import BatchPhase, stages_of
 from pretrain.data.row_filling import Filling, fillings
 from pretrain.data.training_sources import Sources
 from pretrain.masking.rows import Objective
@@ -59,7 +59,7 @@ class StagePlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """A run on so many processes; `epochs` by data set, None where there are no data.
 
     activations_known: whether activations are part of the memory; they are not for `arch: auto`.
@@ -116,7 +116,7 @@ class Planner:
         self._objective: Objective = objective_of(config, Vocabulary.of(self._tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
 
-    def plan(self, processes: int, config: Config | None = None) -> Plan:
+    def plan(self, processes: int, config: Config | None = None) -> RunPlan:
         """The run on so many processes; `config` differs from the planner's in how it is computed alone.
 
         Raises:
@@ -128,13 +128,13 @@ class Planner:
         counts = [max(0, min(end, config.train.steps) - s.after_step) for s, end in zip(stages, ends, strict=True)]
         planned = [self._stage(config, s, n, processes) for s, n in zip(stages, counts, strict=True) if n]
         epochs = self._epochs(stages, counts) if self._sources else None
-        return Plan(processes, self._sizes.total, tuple(planned), epochs, self._shape is not None)
+        return RunPlan(processes, self._sizes.total, tuple(planned), epochs, self._shape is not None)
 
     def device_bytes(self, config: Config, processes: int) -> int:
         """The most that a GPU needs in any stage."""
         return max(peak(self.memory(config, stage, processes)) for stage in stages_of(config, processes))
 
-    def memory(self, config: Config, stage: Stage, processes: int) -> tuple[Item, ...]:
+    def memory(self, config: Config, stage: BatchPhase, processes: int) -> tuple[Item, ...]:
         """Of one process in a stage."""
         rows, seq_len = stage.shape.micro, stage.seq_len
         slots, predictions = rows * seq_len, rows * self._objective.slots(seq_len)
@@ -155,7 +155,7 @@ class Planner:
         )
         return (*found, *pass_items(activations(self._shape, streams), self._sizes, config, data))
 
-    def _stage(self, config: Config, stage: Stage, steps: int, processes: int) -> StagePlan:
+    def _stage(self, config: Config, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
         tokens, flops = self._of_row(config, stage)
         rows = steps * stage.shape.rows
         shape = stage.shape
@@ -170,7 +170,7 @@ class Planner:
             self.memory(config, stage, processes),
         )
 
-    def _of_row(self, config: Config, stage: Stage) -> tuple[float, float | None]:
+    def _of_row(self, config: Config, stage: BatchPhase) -> tuple[float, float | None]:
         """(tokens, operations) of a row, on average."""
         rate = float(np.mean([rate_at(config, int(s)) for s in np.linspace(0, config.train.steps - 1, _RATES)]))
         tokens, flops = 0.0, 0.0
@@ -193,7 +193,7 @@ class Planner:
             self._filled[seq_len] = fillings(self._config.data, self._sources, seq_len)
         return self._filled[seq_len]
 
-    def _epochs(self, stages: Sequence[Stage], counts: Sequence[int]) -> dict[str, float]:
+    def _epochs(self, stages: Sequence[BatchPhase], counts: Sequence[int]) -> dict[str, float]:
         found: dict[str, float] = {}
         for stage, steps in zip(stages, counts, strict=True):
             for source in self._fillings(stage.seq_len):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.planning.run_plan import Plan
+from pretrain.planning.run_plan import RunPlan
 from pretrain.run.environment_file import read_environment
 from pretrain.run.folder import RunFolder
 from pretrain.run.journal import read_journal
@@ -23,7 +23,7 @@ class Rate:
     tflops: float | None = None
     tokens_per_second: float | None = None
 
-    def seconds(self, plan: Plan) -> float:
+    def seconds(self, plan: RunPlan) -> float:
         """Of all training steps.
 
         Raises:
@@ -54,7 +54,7 @@ class RunTime:
     cost: float | None
 
 
-def run_times(plan: Plan, rate: Rate | None, peak: int | None, price: float | None) -> list[RunTime]:
+def run_times(plan: RunPlan, rate: Rate | None, peak: int | None, price: float | None) -> list[RunTime]:
     """The time at a rate, or without one at several shares of the GPU's `peak` in TFLOP/s; none if both are unknown.
 
     Raises:

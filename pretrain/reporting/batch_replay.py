@@ -14,7 +14,7 @@ from pretrain.config import Config, load_config
 from pretrain.data.batch_checksum import batch_checksum
 from pretrain.data.batch_view import RowArrays, rows_of
 from pretrain.data.mixture import MixturePosition
-from pretrain.data.phases import Stage, stage_at, stages_of
+from pretrain.data.phases import BatchPhase, stage_at, stages_of
 from pretrain.data.training_sources import Sources, open_sources, training_loader
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.run.environment_file import read_environment
@@ -121,7 +121,7 @@ def _checked(folder: RunFolder, batch: dict[str, Any]) -> dict[str, Any]:
     return batch
 
 
-def _check_stage(folder: RunFolder, step: int, stages: Sequence[Stage], batch: dict[str, Any]) -> None:
+def _check_stage(folder: RunFolder, step: int, stages: Sequence[BatchPhase], batch: dict[str, Any]) -> None:
     stage, _ = stage_at(stages, step - 1)
     then, now = (batch["rows"], batch["seq_len"]), (stage.shape.rows, stage.seq_len)
     if then != now:

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.run.journal_table import Floats, Measured, Series, smooth, thinned
+from pretrain.run.journal_table import Floats, JournalTable, Series, smooth, thinned
 
 BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: a single batch says little
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """A line of a chart: a metric, and how it is drawn: "raw" faint, "smooth" strong, "points" with dots."""
 
     metric: str
@@ -26,12 +26,12 @@ class Chart:
 
     title: str
     unit: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
     log: bool = False
 
 
 def _averaged(title: str, unit: str, metric: str, log: bool = False) -> Chart:
-    return Chart(title, unit, (Line(metric, "each step", "raw"), Line(metric, "average", "smooth")), log)
+    return Chart(title, unit, (ChartLine(metric, "each step", "raw"), ChartLine(metric, "average", "smooth")), log)
 
 
 CHARTS = (
@@ -39,33 +39,33 @@ CHARTS = (
         "Loss",
         "nats",
         (
-            Line("train/loss", "training, each step", "raw"),
-            Line("train/loss", "training, average", "smooth"),
-            Line("eval/loss", "held-out", "points"),
-            Line("eval/ema_loss", "held-out, averaged weights", "points"),
+            ChartLine("train/loss", "training, each step", "raw"),
+            ChartLine("train/loss", "training, average", "smooth"),
+            ChartLine("eval/loss", "held-out", "points"),
+            ChartLine("eval/ema_loss", "held-out, averaged weights", "points"),
         ),
     ),
     Chart(
         "Masked accuracy",
         "share",
         (
-            Line("train/masked_accuracy", "training, each step", "raw"),
-            Line("train/masked_accuracy", "training, average", "smooth"),
-            Line("eval/masked_accuracy", "held-out", "points"),
+            ChartLine("train/masked_accuracy", "training, each step", "raw"),
+            ChartLine("train/masked_accuracy", "training, average", "smooth"),
+            ChartLine("eval/masked_accuracy", "held-out", "points"),
         ),
     ),
-    Chart("Learning rate", "number", (Line("train/learning_rate", "learning rate", "line"),)),
+    Chart("Learning rate", "number", (ChartLine("train/learning_rate", "learning rate", "line"),)),
     _averaged("Gradient norm", "number", "train/grad_norm", log=True),
     _averaged("Real tokens a second", "count", "speed/tokens_per_second"),
     _averaged("Model FLOPs utilization", "share", "speed/mfu"),
     _averaged("Waiting for data", "share", "speed/data_wait"),
-    Chart("Mask rate", "share", (Line("train/mask_rate", "mask rate", "line"),)),
-    Chart("Sequence length", "count", (Line("data/seq_len", "slots of a row", "line"),)),
+    Chart("Mask rate", "share", (ChartLine("train/mask_rate", "mask rate", "line"),)),
+    Chart("Sequence length", "count", (ChartLine("data/seq_len", "slots of a row", "line"),)),
 )
 _ONLY_IF_IT_CHANGES = ("train/mask_rate", "data/seq_len")
 
 
-def charts_of(measured: Measured) -> list[dict[str, Any]]:
+def charts_of(measured: JournalTable) -> list[dict[str, Any]]:
     """The charts of what was measured, as JSON values."""
     found = []
     for chart in CHARTS:
@@ -75,7 +75,7 @@ def charts_of(measured: Measured) -> list[dict[str, Any]]:
     return found
 
 
-def _line(measured: Measured, line: Line) -> dict[str, Any] | None:
+def _line(measured: JournalTable, line: ChartLine) -> dict[str, Any] | None:
     series = measured.series(line.metric)
     if not np.isfinite(series.values).any():
         return None
@@ -98,7 +98,7 @@ def averaged(values: Floats) -> Floats:
     return smooth(values, max(_SHORTEST_WINDOW, len(values) // 50))
 
 
-def axes_of(measured: Measured) -> dict[str, list[float]]:
+def axes_of(measured: JournalTable) -> dict[str, list[float]]:
     """At some steps, from 0 on, the real tokens and the hours of training up to them, what was done again left out."""
     kept = measured.kept
     steps = measured.steps[kept]

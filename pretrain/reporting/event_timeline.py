@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.run.journal_table import Floats, Ints, Measured, evenly, last_of_each
+from pretrain.run.journal_table import Floats, Ints, JournalTable, evenly, last_of_each
 
 MOST_MARKS = 500  # of a kind on the page; more could not be told apart
 _MARKS = {
@@ -43,7 +43,7 @@ class Break:
     repeated: float
 
 
-def breaks_of(measured: Measured, starts: Sequence[Start]) -> list[Break]:
+def breaks_of(measured: JournalTable, starts: Sequence[Start]) -> list[Break]:
     """Restarts and rollbacks, in order.
 
     A step number that does not grow gives one away; a restart where no step was lost is known from `starts` alone, of
@@ -85,7 +85,7 @@ def _clean_restarts(steps: Ints, times: Floats, starts: Sequence[Start]) -> set[
     return found
 
 
-def marks_of(measured: Measured, breaks: Sequence[Break]) -> dict[str, list[dict[str, Any]]]:
+def marks_of(measured: JournalTable, breaks: Sequence[Break]) -> dict[str, list[dict[str, Any]]]:
     """What is marked in the curves, by kind: the step, and for breaks all that is known."""
     found = {kind: [{"step": step} for step in _nonzero(measured, name)] for kind, name in _MARKS.items()}
     for kind in ("restart", "rollback"):
@@ -93,12 +93,12 @@ def marks_of(measured: Measured, breaks: Sequence[Break]) -> dict[str, list[dict
     return {kind: evenly(marks, MOST_MARKS) for kind, marks in found.items()}
 
 
-def _nonzero(measured: Measured, name: str) -> list[int]:
+def _nonzero(measured: JournalTable, name: str) -> list[int]:
     steps, values = measured.series(name)
     return steps[(values != 0) | (name == "checkpoint/seconds")].tolist()
 
 
-def time_spent(measured: Measured, breaks: Sequence[Break], starts: Sequence[Start]) -> dict[str, float]:
+def time_spent(measured: JournalTable, breaks: Sequence[Break], starts: Sequence[Start]) -> dict[str, float]:
     """Seconds by what they went to; together, those from the run's first start, or else step, to the last line.
 
     "training" is what steps that count took beside waiting for data. "elsewhere" is what nothing accounts for, such as
@@ -127,11 +127,11 @@ def _first_start(starts: Sequence[Start]) -> float | None:
     return starts[0].time if starts and not starts[0].after_step else None
 
 
-def _total(measured: Measured, name: str) -> float:
+def _total(measured: JournalTable, name: str) -> float:
     return float(np.nansum(measured.on_lines(name)))
 
 
-def speeds(measured: Measured, spent: dict[str, float]) -> dict[str, float]:
+def speeds(measured: JournalTable, spent: dict[str, float]) -> dict[str, float]:
     """Real tokens in all, real tokens a second while steps ran and over all time, and the share of padding.
 
     "goodput" is the share of all time since the run's first start that went into steps which count.

@@ -20,7 +20,7 @@ from pretrain.reporting.prediction_table import predictions_of, shown
 from pretrain.reporting.run_summary import RunSummary, summarize
 from pretrain.run.environment_file import read_environment
 from pretrain.run.folder import RunFolder
-from pretrain.run.journal_table import Measured, measured_of, read_measured
+from pretrain.run.journal_table import JournalTable, measured_of, read_measured
 
 _MOST_TOKENS = 50_000_000  # that are counted for a page: seconds
 
@@ -83,14 +83,14 @@ def goodput_of(folder: RunFolder, most_bytes: int) -> float | None:
     return speeds(measured, time_spent(measured, breaks_of(measured, starts), starts)).get("goodput")
 
 
-def _measured(journal: Path) -> Measured:
+def _measured(journal: Path) -> JournalTable:
     try:
         return read_measured(journal)
     except OSError:
         return measured_of([])
 
 
-def _notices(measured: Measured, config: dict[str, Any], environment: dict[str, Any]) -> list[str]:
+def _notices(measured: JournalTable, config: dict[str, Any], environment: dict[str, Any]) -> list[str]:
     said = []
     if not len(measured.steps):
         said.append("This run has not recorded any step yet.")
@@ -118,7 +118,7 @@ def _entropy(place: Any) -> float | None:
         return None
 
 
-def _headline(measured: Measured, speed: dict[str, float], entropy: float | None) -> list[tuple[str, float, str]]:
+def _headline(measured: JournalTable, speed: dict[str, float], entropy: float | None) -> list[tuple[str, float, str]]:
     """(name, value, unit) of the numbers that stand at the top."""
     found = []
     losses = averaged(measured.series("train/loss").values)
@@ -142,13 +142,13 @@ def _headline(measured: Measured, speed: dict[str, float], entropy: float | None
     return found
 
 
-def _counts(measured: Measured) -> dict[str, int]:
+def _counts(measured: JournalTable) -> dict[str, int]:
     """How many marks there are of the kinds of which the page may show fewer."""
     named = {"skipped": "train/skipped", "spike": "train/spike", "checkpoint": "checkpoint/seconds"}
     return {kind: len(measured.series(name).steps) for kind, name in named.items()}
 
 
-def _stage_marks(config: dict[str, Any], measured: Measured) -> list[dict[str, Any]]:
+def _stage_marks(config: dict[str, Any], measured: JournalTable) -> list[dict[str, Any]]:
     """Where later stages of the curriculum begin, as far as the run has come."""
     last = int(measured.steps.max()) if len(measured.steps) else 0
     return [{"step": stage["after_step"]} for stage in stage_rows(config)[1:] if stage.get("after_step", last) < last]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from data_prep.files import atomic_writer
-from pretrain.run.journal_table import Measured, smooth, thinned
+from pretrain.run.journal_table import JournalTable, smooth, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,7 @@ def draw_panels(
     save_png(figure, path)
 
 
-def draw_run(measured: Measured, path: Path, title: str) -> None:
+def draw_run(measured: JournalTable, path: Path, title: str) -> None:
     """Write the curves of a run: training loss, held-out loss if there is one, learning rate and tokens a second."""
     steps, losses = measured.series("train/loss")
     average = thinned(steps, smooth(losses, len(losses) // 50), _BUCKETS)

@@ -10,7 +10,7 @@ from data_prep.files import open_plain
 from data_prep.reading.typed_values import UnixTime
 from data_prep.reading.untrusted_files import parse_json
 from data_prep.tokenizer.token_text import Spelling, open_spelling, printable
-from pretrain.data.batch_view import Document
+from pretrain.data.batch_view import BatchDocument
 from pretrain.run.journal_table import evenly
 
 MOST_ANSWERS = 12_000  # on a page: evaluations times predictions
@@ -22,7 +22,7 @@ class Asked:
     """A line that says what is asked."""
 
     key: str
-    passages: list[list[Document]]
+    passages: list[list[BatchDocument]]
 
     @property
     def count(self) -> int:
@@ -31,7 +31,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answers:
+class PageAnswers:
     """A line that answers; a probability that is not finite is null."""
 
     key: str
@@ -61,10 +61,10 @@ def predictions_of(path: Path, tokenizer: Path) -> dict[str, Any] | None:
     }
 
 
-def _read(path: Path) -> tuple[Asked | None, dict[int, Answers]]:
+def _read(path: Path) -> tuple[Asked | None, dict[int, PageAnswers]]:
     """What was asked last, and the answers to it by step, the later line of a step being the valid one."""
     asked: Asked | None = None
-    answers: dict[int, Answers] = {}
+    answers: dict[int, PageAnswers] = {}
     for record in _records(path):
         if isinstance(record, Asked):
             if asked is None or asked.key != record.key:
@@ -74,7 +74,7 @@ def _read(path: Path) -> tuple[Asked | None, dict[int, Answers]]:
     return asked, answers
 
 
-def _records(path: Path) -> Iterator[Asked | Answers]:
+def _records(path: Path) -> Iterator[Asked | PageAnswers]:
     """The lines that are whole and of the right types."""
     try:
         file = open_plain(path)
@@ -83,23 +83,23 @@ def _records(path: Path) -> Iterator[Asked | Answers]:
     with file:
         while line := file.readline(_MAX_LINE_BYTES):
             try:
-                record: Asked | Answers = parse_json(line, Asked if b'"passages"' in line else Answers)
+                record: Asked | PageAnswers = parse_json(line, Asked if b'"passages"' in line else PageAnswers)
             except ValueError:
                 continue
             if _agrees(record):
                 yield record
 
 
-def _agrees(record: Asked | Answers) -> bool:
+def _agrees(record: Asked | PageAnswers) -> bool:
     """Whether the lists of a line are as long as they say to each other."""
-    if isinstance(record, Answers):
+    if isinstance(record, PageAnswers):
         rows = zip(record.ids, record.probabilities, strict=False)
         same = len(record.ids) == len(record.probabilities) == len(record.right)
         return same and all(len(ids) == len(probabilities) for ids, probabilities in rows)
     return all(_is_whole(document) for passage in record.passages for document in passage)
 
 
-def _is_whole(document: Document) -> bool:
+def _is_whole(document: BatchDocument) -> bool:
     places = {prediction.place for prediction in document.predictions}
     length = len(document.original)
     return len(places) == len(document.predictions) and max(places, default=-1) < length == len(document.seen)
@@ -113,7 +113,7 @@ def _spelling(tokenizer: Path) -> Spelling:
         return Spelling({}, {})
 
 
-def _passages(passages: list[list[Document]], spelling: Spelling) -> dict[str, Any]:
+def _passages(passages: list[list[BatchDocument]], spelling: Spelling) -> dict[str, Any]:
     asked: list[dict[str, str]] = []
     found = []
     for passage in passages:
@@ -125,7 +125,7 @@ def _passages(passages: list[list[Document]], spelling: Spelling) -> dict[str, A
     return {"passages": found, "asked": asked}
 
 
-def _segments(document: Document, spelling: Spelling, asked: list[dict[str, str]]) -> Iterator[str | int]:
+def _segments(document: BatchDocument, spelling: Spelling, asked: list[dict[str, str]]) -> Iterator[str | int]:
     """A document as text, in the order of its tokens; what is predicted is added to `asked`."""
     original, seen = document.original, document.seen
     kinds = {prediction.place: prediction.kind for prediction in document.predictions}
@@ -142,7 +142,7 @@ def _segments(document: Document, spelling: Spelling, asked: list[dict[str, str]
     yield shown(spelling.text(text))
 
 
-def _answers(record: Answers, spelling: Spelling) -> list[list[Any]]:
+def _answers(record: PageAnswers, spelling: Spelling) -> list[list[Any]]:
     rows = zip(record.ids, record.probabilities, record.right, strict=True)
     return [[[_word(id, spelling) for id in ids], probabilities, right] for ids, probabilities, right in rows]
 

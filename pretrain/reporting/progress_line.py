@@ -26,7 +26,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 _DROPPED = ("train/grad_norm", "train/learning_rate", "speed/mfu", "speed/tokens_per_second", "train/masked_accuracy")
 
 
-class Progress:
+class ProgressLine:
     """The progress of a training that goes on after `steps_done` steps (0 for a new run)."""
 
     def __init__(

@@ -13,7 +13,7 @@ from pretrain.config import Config
 from pretrain.data.training_sources import Sources
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.png_charts import draw_run
-from pretrain.reporting.progress_line import Progress
+from pretrain.reporting.progress_line import ProgressLine
 from pretrain.run.folder import RunFolder, State
 from pretrain.run.journal import Journal
 from pretrain.run.journal_table import read_measured
@@ -48,7 +48,7 @@ class Reporting:
     ):
         self._config, self._folder, self._last_step, self._system = config, folder, steps_done, system
         self._journal = Journal(folder.journal)
-        self._progress = Progress(config.train.steps, steps_done)
+        self._progress = ProgressLine(config.train.steps, steps_done)
         if steps_done:
             self._progress.message(f"resumed after step {steps_done}")
         self._tracker = Tracker(

@@ -25,7 +25,7 @@ class Series(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class JournalTable:
     """All lines of a journal, L of them, in the order in which they were written.
 
     steps [L] int64, times [L] float64 (Unix seconds).
@@ -82,7 +82,7 @@ def last_of_each(steps: Ints) -> Ints:
     return order[np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))] if len(steps) else order
 
 
-def read_measured(path: Path) -> Measured:
+def read_measured(path: Path) -> JournalTable:
     """The journal at `path`; torn lines are counted, and a last one that is being written is not. Raises OSError."""
     torn = 0
 
@@ -97,7 +97,7 @@ def read_measured(path: Path) -> Measured:
     return replace(measured_of(entries()), torn=torn)
 
 
-def measured_of(entries: Iterable[Entry]) -> Measured:
+def measured_of(entries: Iterable[Entry]) -> JournalTable:
     """Entries in columns."""
     steps, times, slots = array("q"), array("d"), array("q")
     columns: dict[str, tuple[array[int], array[float]]] = {}
@@ -111,7 +111,7 @@ def measured_of(entries: Iterable[Entry]) -> Measured:
             lines, values = columns[name]
             lines.append(number)
             values.append(value)
-    return Measured(
+    return JournalTable(
         np.array(steps, np.int64),
         np.array(times, np.float64),
         np.array(slots, np.int64),

@@ -15,16 +15,16 @@ from pretrain.tracking.forwarder_thread import Tracker
 from pretrain.tracking.journal_forwarder import sync
 from pretrain.tracking.journal_points import Point
 from pretrain.tracking.run_record import RECORD_NAME, RunRecord, load_record
-from pretrain.tracking.send_results import Results, send_results
+from pretrain.tracking.send_results import TrackedResults, send_results
 from pretrain.tracking.tracking_target import Target, command_target, resolve_target, run_page, run_target
 
 __all__ = [
     "OFFLINE",
     "RECORD_NAME",
     "Point",
-    "Results",
     "RunRecord",
     "Target",
+    "TrackedResults",
     "Tracker",
     "command_target",
     "load_record",

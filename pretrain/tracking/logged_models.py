@@ -20,7 +20,7 @@ from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export.hugging_face_export import export_run
 from pretrain.run.folder import RunFolder
-from pretrain.run.journal_table import Measured, read_measured
+from pretrain.run.journal_table import JournalTable, read_measured
 from pretrain.tracking.journal_points import Point
 from pretrain.tracking.mlflow_runs import MlflowRun, short_errors
 from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package
@@ -73,7 +73,7 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
     return found
 
 
-def evaluation(measured: Measured, step: int) -> dict[str, Point]:
+def evaluation(measured: JournalTable, step: int) -> dict[str, Point]:
     """The points of the evaluation at a step; if it was evaluated twice, the later values are valid.
 
     An equal value of the first time has the time of that line, with which MLflow has it.

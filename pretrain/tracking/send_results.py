@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Results:
+class TrackedResults:
     """What one MLflow run holds.
 
     key: letters and digits that find the run again. parent: the key of the run that this one belongs to, if that is in
@@ -31,7 +31,7 @@ class Results:
     grows: bool = False
 
 
-def send_results(target: Target, results: Iterable[Results]) -> None:
+def send_results(target: Target, results: Iterable[TrackedResults]) -> None:
     """Send results in turn; OFFLINE sends nothing. A failure becomes a warning, and the rest is not sent."""
     if target.uri == OFFLINE:
         return
@@ -42,7 +42,7 @@ def send_results(target: Target, results: Iterable[Results]) -> None:
         _log.warning("MLflow at %s did not take the results (%s).", redact(target.uri), short_reason(error))
 
 
-def _send(target: Target, results: Results) -> None:
+def _send(target: Target, results: TrackedResults) -> None:
     sent = MlflowRun.find(target, results.key)
     if sent and sent.run.info.status == "FINISHED" and not results.grows:
         return

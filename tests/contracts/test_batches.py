@@ -9,7 +9,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from pretrain.data.phases import BatchShape, Stage
+from pretrain.data.phases import BatchPhase, BatchShape
 from pretrain.data.stream import PLAN_VERSION
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.masks import token_masking
@@ -114,7 +114,7 @@ def digests(case: str) -> list[str]:
     """One digest for each of the first steps, and the position after them."""
     lengths, packing, weights = CASES[case]
     masking = token_masking(VOCABULARY, 0.15, 0.8, 0.1, SEED, "train")
-    stages = [Stage(after_step, seq_len, BatchShape(1, 1, ROWS)) for after_step, seq_len in lengths]
+    stages = [BatchPhase(after_step, seq_len, BatchShape(1, 1, ROWS)) for after_step, seq_len in lengths]
     sources = [ArithmeticBlocks() for _ in weights]
     loader = memory_loader(
         sources, VOCABULARY, masking, stages, seed=SEED, window_blocks=3, packing=packing, weights=weights

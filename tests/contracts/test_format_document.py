@@ -16,10 +16,10 @@ from data_prep.format.shard_format import (
     MAX_MANIFEST_BYTES,
     MAX_VOCABULARY,
     SHARD_BYTES,
+    DataSetTotals,
     ShardInfo,
     SourceInfo,
     TokenizerInfo,
-    Totals,
 )
 from data_prep.jobs import deduplication
 from data_prep.tokenizer import alignment
@@ -133,7 +133,7 @@ def test_documented_manifest_keys(tmp_path):
     rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|$", TEXT.split("## Manifest")[1].split("\n## ")[0], re.M))
     keys = [key for cell in rows for key in re.findall(r"`(\w+)`", cell)]
     assert sorted(keys) == sorted(dataclasses.asdict(manifest))
-    parts = (("tokenizer", TokenizerInfo), ("totals", Totals), ("shards", ShardInfo), ("sources", SourceInfo))
+    parts = (("tokenizer", TokenizerInfo), ("totals", DataSetTotals), ("shards", ShardInfo), ("sources", SourceInfo))
     for key, cls in parts:
         named = set(re.findall(r"`(\w+)`", rows[f"`{key}`"]))
         assert named >= {field.name for field in dataclasses.fields(cls)}, key

@@ -18,17 +18,17 @@ from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import WORD_START, Masked, Rows
 from pretrain.masking.selection import count, fixed, select_tokens, select_units
-from pretrain.masking.units import NGrams, Spans, Tokens, WholeWords
+from pretrain.masking.units import NGrams, Spans, TokenUnits, WholeWords
 from pretrain.masking.vocabulary import Vocabulary
 
 PAD, UNK, CLS, SEP, MASK, ADDED = 0, 1, 2, 3, 4, 30
 VOCABULARY = Vocabulary(50, PAD, CLS, SEP, MASK, frozenset({PAD, UNK, CLS, SEP, MASK, ADDED}))
 STRATEGIES = {
-    "token": [(Tokens(), 1.0)],
+    "token": [(TokenUnits(), 1.0)],
     "whole_word": [(WholeWords(), 1.0)],
     "span": [(Spans(0.2, 10), 1.0)],
     "ngram": [(NGrams(3), 1.0)],
-    "mix": [(Tokens(), 1.0), (WholeWords(), 1.0), (Spans(0.2, 10), 2.0)],
+    "mix": [(TokenUnits(), 1.0), (WholeWords(), 1.0), (Spans(0.2, 10), 2.0)],
 }
 ROW_KINDS = 6
 

@@ -7,16 +7,16 @@ import numpy as np
 
 from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED, Masked, Rows
-from pretrain.masking.units import NGrams, Spans, Strategy, Tokens, WholeWords
+from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.masks import rows_of
 
 STRATEGIES: dict[str, Sequence[tuple[Strategy, float]]] = {
-    "token": [(Tokens(), 1)],
+    "token": [(TokenUnits(), 1)],
     "whole_word": [(WholeWords(), 1)],
     "span": [(Spans(0.2, 10), 1)],
     "ngram": [(NGrams(3), 1)],
-    "mix": [(Tokens(), 1), (WholeWords(), 1), (Spans(0.2, 10), 2), (NGrams(2), 1)],
+    "mix": [(TokenUnits(), 1), (WholeWords(), 1), (Spans(0.2, 10), 2), (NGrams(2), 1)],
 }
 
 # Of the tokens added to the base vocabulary, 48 is ordinary and 49 special.

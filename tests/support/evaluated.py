@@ -22,7 +22,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.preparation_plan import PreparationSettings
 from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import prepare_files
 from tests.support.text_data import sentences
@@ -45,7 +45,7 @@ def corpora(folder: Path) -> dict[str, Path]:
     (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     for kind in KINDS:
         train(sentences(200), kind, {"wordpiece": 90, "bpe": 300}[kind], folder / kind / "tokenizer")
-        settings = Settings(valid_fraction=0.3)
+        settings = PreparationSettings(valid_fraction=0.3)
         prepare_files([folder / "text.jsonl"], folder / kind / "tokenizer", folder / kind / "data", settings=settings)
     return {kind: folder / kind for kind in KINDS}
 

@@ -8,7 +8,7 @@ import numpy as np
 from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.replacement import Replacement
 from pretrain.masking.rows import WORD_START, Rows
-from pretrain.masking.units import Strategy, Tokens
+from pretrain.masking.units import Strategy, TokenUnits
 from pretrain.masking.vocabulary import Vocabulary
 
 
@@ -19,7 +19,7 @@ def token_masking(
     random: float = 0.1,
     seed: int = 0,
     purpose: str = "train",
-    strategies: Sequence[tuple[Strategy, float]] = ((Tokens(), 1.0),),
+    strategies: Sequence[tuple[Strategy, float]] = ((TokenUnits(), 1.0),),
     per: Literal["unit", "word", "token"] = "unit",
 ) -> MaskedTokens:
     """Masking of single tokens, or by other strategies."""

@@ -7,7 +7,7 @@ import numpy as np
 from pretrain.masking.draws import of_columns, of_rows
 from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows
-from pretrain.masking.units import NGrams, Spans, Strategy, Tokens
+from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits
 from pretrain.philox import Key
 
 Unit = list[int]  # slots of a row, one after the other
@@ -119,7 +119,7 @@ def _units(mask: MaskedTokens, words: list[Unit], place: np.ndarray, seq_len: in
 
 
 def _joined(strategy: Strategy, words: list[Unit], key: Key, place: np.ndarray, seq_len: int) -> list[Unit]:
-    if isinstance(strategy, Tokens):
+    if isinstance(strategy, TokenUnits):
         return [[slot] for word in words for slot in word]
     turn = int(of_rows(key, place)[0])
     draws = of_columns(key, place, seq_len)[0].tolist()

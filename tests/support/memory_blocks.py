@@ -8,7 +8,7 @@ from data_prep.errors import DamagedData
 from pretrain.data.loader import Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
-from pretrain.data.phases import BatchShape, Stage
+from pretrain.data.phases import BatchPhase, BatchShape
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader, Marks
 from pretrain.masking.rows import Objective
@@ -51,7 +51,7 @@ def memory_loader(
     sources: Sequence[MemoryBlocks],
     vocabulary: Vocabulary,
     masking: Objective,
-    stages: Sequence[Stage],
+    stages: Sequence[BatchPhase],
     rank: int = 0,
     seed: int = 5,
     window_blocks: int = 2,
@@ -69,6 +69,6 @@ def memory_loader(
     return Loader(Mixture(streams, weights, seed), stages, vocabulary, masking, lambda _: rate, rank)
 
 
-def one_stage(seq_len: int, shape: BatchShape) -> list[Stage]:
+def one_stage(seq_len: int, shape: BatchShape) -> list[BatchPhase]:
     """The stages of a run whose rows and batches never change."""
-    return [Stage(0, seq_len, shape)]
+    return [BatchPhase(0, seq_len, shape)]

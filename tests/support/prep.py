@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.jobs.preparation_plan import Settings
-from data_prep.jobs.prepare import Prepared, Request, prepare
+from data_prep.jobs.preparation_plan import PreparationSettings
+from data_prep.jobs.prepare import Prepared, PrepareRequest, prepare
 from data_prep.jobs.process_pool import Workers
 from data_prep.sources import find_inputs
 from tests.support.runs import maskwright
@@ -39,13 +39,18 @@ def refused(*arguments: object) -> str:
 
 
 def request(
-    paths: Sequence[Path], tokenizer: Path, out: Path, settings: Settings | None = None, **more: Any
-) -> Request:
-    return Request(find_inputs(list(map(str, paths))), tokenizer, out, settings or Settings(), **more)
+    paths: Sequence[Path], tokenizer: Path, out: Path, settings: PreparationSettings | None = None, **more: Any
+) -> PrepareRequest:
+    return PrepareRequest(find_inputs(list(map(str, paths))), tokenizer, out, settings or PreparationSettings(), **more)
 
 
 def prepare_files(
-    paths: Sequence[Path], tokenizer: Path, out: Path, workers: int = 1, settings: Settings | None = None, **more: Any
+    paths: Sequence[Path],
+    tokenizer: Path,
+    out: Path,
+    workers: int = 1,
+    settings: PreparationSettings | None = None,
+    **more: Any,
 ) -> Prepared:
     with Workers(workers) as processes:
         return prepare(request(paths, tokenizer, out, settings, **more), processes)

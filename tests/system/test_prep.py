@@ -11,7 +11,7 @@ import zstandard
 
 from data_prep.format.reader import Dataset
 from data_prep.inspection.verify import verify
-from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.preparation_plan import PreparationSettings
 from data_prep.tokenizer.hf_tokenizer import copy_files, load, train
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
@@ -60,7 +60,7 @@ def test_text_to_data_set(corpus, tmp_path):
 @pytest.mark.parametrize("tokenizer", ["tok", "tok-bpe"])
 def test_workers_and_places_do_not_change_the_bytes(corpus, tmp_path, tokenizer):
     names = ("a.jsonl", "b.jsonl.zst", "more/c.txt.gz")
-    settings = Settings(block_tokens=500, shard_bytes=5000, valid_fraction=0.2)
+    settings = PreparationSettings(block_tokens=500, shard_bytes=5000, valid_fraction=0.2)
     moved = tmp_path / "elsewhere"
     (moved / "more").mkdir(parents=True)
     for name in names:
@@ -92,7 +92,7 @@ def test_copies_of_a_document_fall_on_one_side(corpus, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 100)))
     (tmp_path / "b.jsonl").write_bytes(jsonl(texts(0, 100)[::-1]))
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    prepared = prepare_files(paths, corpus / "tok", tmp_path / "out", 1, Settings(valid_fraction=0.3))
+    prepared = prepare_files(paths, corpus / "tok", tmp_path / "out", 1, PreparationSettings(valid_fraction=0.3))
     for manifest in prepared.manifests.values():
         assert manifest.sources[0].documents == manifest.sources[1].documents > 0
 
@@ -129,7 +129,7 @@ def test_a_document_that_gives_a_special_id_is_quarantined(corpus, tmp_path):
     settings["normalizer"] = None
     (tmp_path / "tok/tokenizer.json").write_text(json.dumps(settings))
     (tmp_path / "a.jsonl").write_bytes(jsonl(["the others", "the [MASK] others", "never mind"]))
-    prepared = prepare_files([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out", 1, Settings())
+    prepared = prepare_files([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out", 1, PreparationSettings())
     assert prepared.manifests[tmp_path / "out"].totals.documents == 2
     line = json.loads((tmp_path / "out/quarantine.jsonl").read_text())
     assert (line["line"], "spells a special token" in line["reason"]) == (2, True)

@@ -8,7 +8,7 @@ import pytest
 from data_prep.format.reader import Dataset
 from data_prep.inspection.summary import summary
 from data_prep.inspection.verify import verify
-from data_prep.jobs.preparation_plan import Settings, read_plan
+from data_prep.jobs.preparation_plan import PreparationSettings, read_plan
 from data_prep.jobs.prepare import incomplete
 from data_prep.tokenizer.hf_tokenizer import load, train
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
@@ -94,7 +94,7 @@ def test_lines_of_the_quarantine_count_from_the_file_s_beginning(tmp_path, token
 
 @pytest.mark.parametrize("deduplicate", ["none", "exact", "near"])
 def test_added_inputs_are_prepared_alone(tmp_path, tokenizer, deduplicate):
-    settings = Settings(valid_fraction=0.1, deduplicate=deduplicate)
+    settings = PreparationSettings(valid_fraction=0.1, deduplicate=deduplicate)
     (tmp_path / "b.jsonl").write_bytes(jsonl(texts(0, 200)))
     out = tmp_path / "out"
     prepare_files([tmp_path / "b.jsonl"], tokenizer, out, 1, settings)
@@ -120,7 +120,7 @@ def test_added_inputs_are_prepared_alone(tmp_path, tokenizer, deduplicate):
 
 
 def test_the_split_is_stable_when_inputs_are_added(tmp_path, tokenizer):
-    settings = Settings(valid_fraction=0.3)
+    settings = PreparationSettings(valid_fraction=0.3)
     for name, seed in (("a", 0), ("b", 1)):
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(seed, 100)))
     prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "one", 1, settings)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.errors import UserError
-from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.preparation_plan import PreparationSettings
 from data_prep.jobs.prepare import do_tasks, incomplete, merge_tasks, plan_only, resolve_tasks
 from data_prep.jobs.process_pool import Workers
 from data_prep.tokenizer.hf_tokenizer import copy_files, train
@@ -94,7 +94,7 @@ def test_a_refused_command_leaves_the_evaluation_n_grams(tmp_path, tokenizer):
 @pytest.mark.parametrize("damage", ["missing", "altered"])
 def test_a_damaged_list_of_duplicates_is_not_trusted(tmp_path, tokenizer, damage):
     (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 50)]))
-    settings, out = Settings(deduplicate="near"), tmp_path / "out"
+    settings, out = PreparationSettings(deduplicate="near"), tmp_path / "out"
     prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, settings, task_bytes=5000)
     reference = tree(out)
     path = sorted((out / "prep/drop").glob("*.exact.npy"))[-1]

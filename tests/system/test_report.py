@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, BertLMHeadModel
 
-from pretrain.data.batch_view import Document
+from pretrain.data.batch_view import BatchDocument
 from pretrain.export.hugging_face_export import export_run
 from pretrain.reporting.page_data import collect
 from tests.support import runs, text_data
@@ -26,17 +26,19 @@ def train(config: Path, *overrides: str, procs: int = 1) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def recorded(run: Path) -> tuple[list[list[Document]], dict[int, dict]]:
+def recorded(run: Path) -> tuple[list[list[BatchDocument]], dict[int, dict]]:
     """The passages, asked alike at each start, and the answers by step."""
     records = [json.loads(line) for line in (run / "predictions.jsonl").read_text().splitlines()]
     asked = [record for record in records if "passages" in record]
     assert all(record == asked[0] for record in asked)
     answers = {record["step"]: record for record in records if "step" in record}
     assert {record["key"] for record in answers.values()} == {asked[0]["key"]}
-    return [[Document(**document) for document in passage] for passage in asked[0]["passages"]], answers
+    return [[BatchDocument(**document) for document in passage] for passage in asked[0]["passages"]], answers
 
 
-def check_against(model: torch.nn.Module, passages: list[list[Document]], answer: dict, causal: bool = False) -> int:
+def check_against(
+    model: torch.nn.Module, passages: list[list[BatchDocument]], answer: dict, causal: bool = False
+) -> int:
     """The exported model says the same of each token; how many were asked."""
     number = 0
     for document in (document for passage in passages for document in passage):

@@ -21,7 +21,7 @@ from data_prep.format.shard_writer import ShardWriter
 from data_prep.inspection.show_document import document
 from data_prep.inspection.summary import summary
 from data_prep.inspection.verify import verify
-from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.preparation_plan import PreparationSettings
 from data_prep.sources import Options
 from launchers.app import app
 from launchers.commands.prep_show import _with_targets
@@ -212,7 +212,7 @@ def tokenizer(tmp_path_factory) -> Path:
     return wordpiece_set(tmp_path_factory.mktemp("books") / "set", [[[5]]], []).path / "tokenizer"
 
 
-PAIRS = Settings(reading=Options("right", None, wrong_field="wrong"))
+PAIRS = PreparationSettings(reading=Options("right", None, wrong_field="wrong"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -244,7 +244,7 @@ def test_both_texts_are_normalised(tmp_path, tokenizer):
 
     rows = [{"right": "ｓhip sail", "wrong": "ship sail"}, {"right": "ship sail", "wrong": "ｓhip sail"}]
     file = pairs(tmp_path / "pairs", "jsonl", [*rows, {"right": "the ship", "wrong": "sail ship"}])
-    settings = Settings(reading=PAIRS.reading, cleaning=Cleaning(normalize="nfkc"))
+    settings = PreparationSettings(reading=PAIRS.reading, cleaning=Cleaning(normalize="nfkc"))
     prepared = prepare_files([file], tokenizer, tmp_path / "out", settings=settings)
     assert prepared.manifests[tmp_path / "out"].left_out() == {"unchanged": 2}
 
@@ -268,4 +268,4 @@ def test_pairs_are_part_of_the_plan(tmp_path, tokenizer):
     prepare_files([file], tokenizer, tmp_path / "out", settings=PAIRS)
     assert prepare_files([file], tokenizer, tmp_path / "out", settings=PAIRS).new_tasks == 0
     with pytest.raises(UserError, match="was prepared with --wrong-field wrong; the command has no --wrong-field"):
-        prepare_files([file], tokenizer, tmp_path / "out", settings=Settings(reading=Options("right")))
+        prepare_files([file], tokenizer, tmp_path / "out", settings=PreparationSettings(reading=Options("right")))

@@ -9,7 +9,7 @@ import pytest
 
 from data_prep.cache.bounded_cache import Cache
 from data_prep.files import atomic_folder, atomic_writer, write_json
-from data_prep.jobs.preparation_plan import Settings, plan_path
+from data_prep.jobs.preparation_plan import PreparationSettings, plan_path
 from data_prep.jobs.prepare import plan_only
 from data_prep.tokenizer.hf_tokenizer import train
 from pretrain.run.folder import RunFolder
@@ -61,7 +61,7 @@ def test_a_data_set_is_durable(tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [Settings(), Settings(valid_fraction=0.2, deduplicate="near")],
+    [PreparationSettings(), PreparationSettings(valid_fraction=0.2, deduplicate="near")],
     ids=["whole", "split and deduplicated"],
 )
 def test_a_preparation_is_durable(tmp_path, settings):

@@ -8,15 +8,24 @@ from hypothesis import strategies as st
 
 from data_prep.cleaning.text_filters import Cleaning
 from data_prep.errors import UserError
-from data_prep.jobs.preparation_plan import Plan, Settings, check_out, cuts, extend, open_plan, read_plan, write_plan
-from data_prep.sources import Examined, Found, Options
+from data_prep.jobs.preparation_plan import (
+    PreparationPlan,
+    PreparationSettings,
+    check_out,
+    cuts,
+    extend,
+    open_plan,
+    read_plan,
+    write_plan,
+)
+from data_prep.sources import Examined, Options, SourceInput
 from tests.support.datasets import tokenizer_info
 
-EMPTY = Plan([], [], tokenizer_info(1000), Settings())
+EMPTY = PreparationPlan([], [], tokenizer_info(1000), PreparationSettings())
 
 
-def found(*names: str, source: str = "") -> list[Found]:
-    return [Found(source, f"/data/{name}", "jsonl") for name in names]
+def found(*names: str, source: str = "") -> list[SourceInput]:
+    return [SourceInput(source, f"/data/{name}", "jsonl") for name in names]
 
 
 def examined(*sizes: int) -> list[Examined]:
@@ -75,7 +84,7 @@ def test_an_input_that_is_gone_or_changed_is_refused(now):
 
 
 def test_names_do_not_tell_the_signature_of_a_url():
-    urls = [Found("", f"https://host/a/{name}.jsonl?Signature=secret", "jsonl") for name in "ab"]
+    urls = [SourceInput("", f"https://host/a/{name}.jsonl?Signature=secret", "jsonl") for name in "ab"]
     plan, locations = extend(EMPTY, urls, examined(1, 2))
     assert [one.name for one in plan.inputs] == ["a.jsonl", "b.jsonl"]
     assert locations == [one.location for one in urls]
@@ -100,20 +109,22 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
     write_plan(plan, tmp_path)
     assert read_plan(tmp_path) == plan == open_plan(tmp_path, plan.tokenizer, plan.settings)
     others = {
-        "--text-field text; the command has --text-field body": Settings(reading=Options(text_field="body")),
-        "no --id-field; the command has --id-field id": Settings(reading=Options(id_field="id")),
-        "--separator blank; the command has --separator line": Settings(reading=Options(separator="line")),
-        "--min-characters 0; the command has --min-characters 3": Settings(cleaning=Cleaning(min_characters=3)),
-        "no --decontaminate files": Settings(evaluation_sha256="0"),
-        "--deduplicate none; the command has --deduplicate exact": Settings(deduplicate="exact"),
-        "--valid-fraction 0.0; the command has --valid-fraction 0.1": Settings(valid_fraction=0.1),
+        "--text-field text; the command has --text-field body": PreparationSettings(reading=Options(text_field="body")),
+        "no --id-field; the command has --id-field id": PreparationSettings(reading=Options(id_field="id")),
+        "--separator blank; the command has --separator line": PreparationSettings(reading=Options(separator="line")),
+        "--min-characters 0; the command has --min-characters 3": PreparationSettings(
+            cleaning=Cleaning(min_characters=3)
+        ),
+        "no --decontaminate files": PreparationSettings(evaluation_sha256="0"),
+        "--deduplicate none; the command has --deduplicate exact": PreparationSettings(deduplicate="exact"),
+        "--valid-fraction 0.0; the command has --valid-fraction 0.1": PreparationSettings(valid_fraction=0.1),
     }
     for name, settings in others.items():
         with pytest.raises(UserError, match=rf"was prepared with {name}\. Use the same, or another --out\."):
             open_plan(tmp_path, plan.tokenizer, settings)
-        assert Plan(plan.inputs, plan.tasks, plan.tokenizer, settings).task_hash(0) != plan.task_hash(0)
+        assert PreparationPlan(plan.inputs, plan.tasks, plan.tokenizer, settings).task_hash(0) != plan.task_hash(0)
     with pytest.raises(UserError, match="prepared with another --tokenizer and --deduplicate none; the command"):
-        open_plan(tmp_path, tokenizer_info(1001), Settings(deduplicate="exact"))
+        open_plan(tmp_path, tokenizer_info(1001), PreparationSettings(deduplicate="exact"))
 
 
 def test_a_folder_without_a_plan(tmp_path):

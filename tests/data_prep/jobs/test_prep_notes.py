@@ -6,7 +6,7 @@ import pytest
 import webdataset as wds
 from torch.utils.data import DataLoader
 
-from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.preparation_plan import PreparationSettings
 from data_prep.jobs.prepare import merge_tasks
 from data_prep.jobs.process_pool import Workers
 from data_prep.jobs.task_worker import record_path
@@ -26,7 +26,7 @@ def tokenizer(tmp_path_factory):
 
 
 def notes(paths, tokenizer, out, separator="blank", **more) -> list[str]:
-    settings = Settings(reading=Options(separator=separator))
+    settings = PreparationSettings(reading=Options(separator=separator))
     return prepare_files(paths, tokenizer, out, 1, settings, **more).notes
 
 

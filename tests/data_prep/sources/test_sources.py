@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import UserError
-from data_prep.sources import Found, Options, Row, Rows, examine, find_inputs
+from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine, find_inputs
 from tests.support.hostile_json import DEEPEST, HOSTILE
 
 KINDS = ["", ".gz", ".zst"]
@@ -38,7 +38,7 @@ def open_all(path, options=None, **more):
     (found,) = find_inputs([path])
     examined = examine(found, cache, options)
     last = examined.bytes if examined.unit_bytes is None else len(examined.unit_bytes)
-    return Rows(found, 0, last, options, cache, **more)
+    return RowReader(found, 0, last, options, cache, **more)
 
 
 def jsonl(texts) -> bytes:
@@ -52,8 +52,8 @@ TEXTS = ["one", "two\nlines", "", "naïve 東京 \U0001f600", "x" * 3_000_000, "
 def test_jsonl(tmp_path, suffix):
     path = write(tmp_path / f"a.jsonl{suffix}", jsonl(TEXTS))
     rows = open_all(path)
-    assert list(rows) == [Row(line, text) for line, text in enumerate(TEXTS, 1)]
-    assert list(rows) == [Row(line, text) for line, text in enumerate(TEXTS, 1)]
+    assert list(rows) == [SourceRow(line, text) for line, text in enumerate(TEXTS, 1)]
+    assert list(rows) == [SourceRow(line, text) for line, text in enumerate(TEXTS, 1)]
     assert (rows.bytes_read, rows.text_bytes, rows.lines) == (path.stat().st_size, len(jsonl(TEXTS)), len(TEXTS))
 
 
@@ -61,7 +61,11 @@ def test_jsonl(tmp_path, suffix):
 def test_txt_documents_are_separated_by_blank_lines(tmp_path, suffix):
     data = b"\n\nfirst line\nsecond line\r\n\n \t\nnext\n\n\nlast, without an end"
     rows = open_all(write(tmp_path / f"a.txt{suffix}", data))
-    assert list(rows) == [Row(3, "first line\nsecond line"), Row(7, "next"), Row(10, "last, without an end")]
+    assert list(rows) == [
+        SourceRow(3, "first line\nsecond line"),
+        SourceRow(7, "next"),
+        SourceRow(10, "last, without an end"),
+    ]
     assert rows.lines == 10
 
 
@@ -128,7 +132,7 @@ def test_nested_fields_and_ids(tmp_path):
     ]
     path = write(tmp_path / "a.jsonl", b"\n".join(json.dumps(line).encode() for line in lines))
     rows = list(open_all(path, Options("a.b", "id")))
-    assert rows[:2] == [Row(1, "nested", "", 7), Row(2, "literal", "", "x")]
+    assert rows[:2] == [SourceRow(1, "nested", "", 7), SourceRow(2, "literal", "", "x")]
     assert [row.reason for row in rows[2:]] == [
         "id field 'id' is missing",
         "id field 'id' is neither a string nor an integer",
@@ -229,7 +233,7 @@ def test_empty_files(tmp_path, name):
 def test_a_file_that_shrank_is_refused(tmp_path):
     path = write(tmp_path / "a.jsonl", jsonl(["a"]))
     with pytest.raises(UserError, match="changed while it was read"):
-        list(Rows(Found("", str(path), "jsonl"), 0, 1000, Options(), Cache(tmp_path, 0)))
+        list(RowReader(SourceInput("", str(path), "jsonl"), 0, 1000, Options(), Cache(tmp_path, 0)))
 
 
 PIECES = [b"\n", b"\n", b"\r\n", b" ", b"\t", b"---", b"\xef\xbb\xbf", "é".encode(), b"\xff", b"a", b"word word", b"\0"]
@@ -252,8 +256,8 @@ def test_the_ranges_of_any_cut_are_the_whole(tmp_path_factory, drawn, how, max_b
     path = tmp_path_factory.getbasetemp() / f"ranges.{kind}"
     path.write_bytes(data)
     options = Options(separator="blank" if how == "jsonl" else how)
-    read = lambda first, last: Rows(  # noqa: E731
-        Found("", str(path), kind), first, last, options, Cache(path, 0), max_bytes
+    read = lambda first, last: RowReader(  # noqa: E731
+        SourceInput("", str(path), kind), first, last, options, Cache(path, 0), max_bytes
     )
     whole = read(0, len(data))
     expected = list(whole)
@@ -279,8 +283,8 @@ def test_a_blank_line_over_the_limit_ends_no_document_for_any_cut(tmp_path, blan
     whole = list(open_all(path, max_bytes=3))
     assert [row.text for row in whole] == (["a", "b", "c"] if len(blank) == 3 else ["", ""])
     for cut in range(len(data) + 1):
-        found, cache = Found("", str(path), "txt"), Cache(tmp_path, 0)
-        first, second = (Rows(found, *span, Options(), cache, 3) for span in ((0, cut), (cut, len(data))))
+        found, cache = SourceInput("", str(path), "txt"), Cache(tmp_path, 0)
+        first, second = (RowReader(found, *span, Options(), cache, 3) for span in ((0, cut), (cut, len(data))))
         before = list(first)
         assert before + [row._replace(line=row.line + first.lines) for row in second] == whole
 
@@ -335,7 +339,7 @@ def test_compressed_files_and_whole_files_are_one_unit(tmp_path):
     (found,) = find_inputs([path])
     cache = Cache(tmp_path / "cache", 0)
     assert examine(found, cache).unit_bytes == (path.stat().st_size,)
-    assert list(Rows(found, 0, 0, Options(), cache)) == list(Rows(found, 1, 1, Options(), cache)) == []
+    assert list(RowReader(found, 0, 0, Options(), cache)) == list(RowReader(found, 1, 1, Options(), cache)) == []
     (found,) = find_inputs([write(tmp_path / "a.txt", b"abc")])
     assert examine(found, cache, Options(separator="file")).unit_bytes == (3,)
 

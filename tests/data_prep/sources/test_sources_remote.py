@@ -20,7 +20,7 @@ import pytest
 
 from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import UserError
-from data_prep.sources import Options, Rows, examine, find_inputs
+from data_prep.sources import Options, RowReader, examine, find_inputs
 from data_prep.sources.input_types import compression_of, kind_of
 from data_prep.urls import Identity, shown
 
@@ -91,7 +91,7 @@ def jsonl(*texts):
 def texts(found, cache):
     examined = examine(found, cache)
     last = examined.bytes if examined.unit_bytes is None else len(examined.unit_bytes)
-    return [row.reason or row.text for row in Rows(found, 0, last, Options(), cache)]
+    return [row.reason or row.text for row in RowReader(found, 0, last, Options(), cache)]
 
 
 def names(values, folder):

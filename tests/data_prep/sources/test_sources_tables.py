@@ -12,7 +12,7 @@ import pytest
 
 from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import UserError
-from data_prep.sources import Options, Row, Rows, examine, find_inputs
+from data_prep.sources import Options, RowReader, SourceRow, examine, find_inputs
 from tests.support.forked import ROOT
 
 TEXTS = [f"document {index} é " * (index % 7) for index in range(100)]
@@ -26,7 +26,7 @@ def read(value, options=None, cuts=None, cache=None, **more):
     rows, lines = [], 0
     cuts = cuts or range(len(units) + 1)
     for first, last in itertools.pairwise(cuts):
-        part = Rows(found, first, last, options, cache, **more)
+        part = RowReader(found, first, last, options, cache, **more)
         rows += [row._replace(line=row.line + lines) for row in part]
         lines += part.lines
         if not found.location.startswith("hub:"):
@@ -41,7 +41,7 @@ def write_arrow(path, table, rows_a_batch=30, file_format=False):
     return path
 
 
-EXPECTED = [Row(line, text) for line, text in enumerate(TEXTS, 1)]
+EXPECTED = [SourceRow(line, text) for line, text in enumerate(TEXTS, 1)]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "arrow file"])
@@ -57,7 +57,7 @@ def test_units_together_are_the_whole(tmp_path, kind):
     examined = examine(found, Cache(tmp_path, 0))
     assert len(examined.unit_bytes) == 4
     assert examined.bytes == path.stat().st_size
-    rows = Rows(found, 1, 4, Options(), Cache(tmp_path, 0))
+    rows = RowReader(found, 1, 4, Options(), Cache(tmp_path, 0))
     assert list(rows) == [row._replace(line=row.line - 30) for row in EXPECTED[30:]]
     assert rows.text_bytes == len("".join(TEXTS[30:]).encode())
 
@@ -78,7 +78,7 @@ def test_types_nulls_ids_and_nested_fields(tmp_path, kind, suffix):
     path = tmp_path / f"a.{suffix}"
     pq.write_table(table, path) if suffix == "parquet" else write_arrow(path, table)
     rows = read(path, Options("a.b", "id"))
-    assert [row for row in rows if not row.reason] == [Row(1, "one", "", 5), Row(3, "nul \0", "", 7)]
+    assert [row for row in rows if not row.reason] == [SourceRow(1, "one", "", 5), SourceRow(3, "nul \0", "", 7)]
     assert [(row.line, row.reason) for row in rows if row.reason] == [
         (2, "field 'a.b' is null"),
         (4, "field 'a.b' is null"),
@@ -107,7 +107,7 @@ def test_unfit_columns_are_refused_with_a_sentence(tmp_path, suffix):
             read(path, options)
         (found,) = find_inputs([path])
         with pytest.raises(UserError, match=words):
-            list(Rows(found, 0, 1, options, Cache(tmp_path, 0)))
+            list(RowReader(found, 0, 1, options, Cache(tmp_path, 0)))
     assert [row.id for row in read(path, Options("body", "text"))] == [1, 2]
 
 
@@ -242,8 +242,8 @@ def test_hub(hub, more, units):
     assert sum(examined.unit_bytes) > 0
     assert examine(found, Cache(hub, 0)) == examined
     expected = [f"{index} {row}" for index in range(3) for row in range(700)]
-    assert read(value) == [Row(line, text) for line, text in enumerate(expected, 1)]
-    assert read(value, Options("meta.k", "id"))[701] == Row(702, "m1", "", 1)
+    assert read(value) == [SourceRow(line, text) for line, text in enumerate(expected, 1)]
+    assert read(value, Options("meta.k", "id"))[701] == SourceRow(702, "m1", "", 1)
     with pytest.raises(UserError, match="no column 'body'"):
         read(value, Options("body"))
 

@@ -15,7 +15,7 @@ from data_prep.cache.bounded_cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, find_inputs
 from data_prep.tokenizer.choose_encoder import Encoders
-from data_prep.tokenizer.corpus_sample import Sample
+from data_prep.tokenizer.corpus_sample import CorpusSample
 from data_prep.tokenizer.hf_tokenizer import FILES, copy_files, describe, fetch, load, train
 from data_prep.tokenizer.huggingface_encoder import HuggingFaceEncoder
 from tests.support.hostile_json import DIGITS, NESTED
@@ -208,9 +208,9 @@ def test_an_unknown_hub_tokenizer_is_refused(tmp_path, monkeypatch):
             fetch("owner/name", tmp_path / "into")
 
 
-def sample_of(paths: list[Path], sample_bytes: int) -> Sample:
+def sample_of(paths: list[Path], sample_bytes: int) -> CorpusSample:
     inputs = find_inputs(list(map(str, paths)))
-    return Sample(inputs, Options(), sample_bytes, Cache(paths[0].parent / "cache", 1000))
+    return CorpusSample(inputs, Options(), sample_bytes, Cache(paths[0].parent / "cache", 1000))
 
 
 def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypatch):

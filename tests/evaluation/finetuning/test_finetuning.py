@@ -25,8 +25,8 @@ from evaluation.finetuning import experiment
 from evaluation.finetuning import learner as learner_module
 from evaluation.finetuning.feature_batches import IGNORED, Feature, collate, shuffled
 from evaluation.finetuning.learner import Head, Learner, initial_model
-from evaluation.finetuning.result_file import Report
-from evaluation.finetuning.settings import Settings
+from evaluation.finetuning.result_file import FinetuneResults
+from evaluation.finetuning.settings import FinetuneSettings
 from launchers.app import app
 from pretrain.export.resolve_model import load_model
 from pretrain.model.encoder_shape import EncoderShape
@@ -35,7 +35,7 @@ from tests.support.finetuning import WORDS, tiny_model
 from tests.support.hostile_json import NESTED
 from tests.support.runs import write_config
 
-SETTINGS = Settings("classification", epochs=2, lr=1e-3, batch_size=4)
+SETTINGS = FinetuneSettings("classification", epochs=2, lr=1e-3, batch_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def head(count=10):
 
 
 def weights(model, seed, init="pretrained", epochs=2):
-    settings = Settings("classification", epochs=2, lr=1e-3, batch_size=4, init=init)
+    settings = FinetuneSettings("classification", epochs=2, lr=1e-3, batch_size=4, init=init)
     learner = Learner(model, head(), settings, 0, seed)
     losses = [learner.epoch(number) for number in range(epochs)]
     return losses, {name: value.clone() for name, value in learner.model.state_dict().items()}
@@ -100,7 +100,7 @@ def test_weights_are_the_pretrained_ones_but_for_the_head_and_random_ones_are_no
 def test_the_step_is_that_of_a_plain_loop(model, monkeypatch):
     """AdamW in two groups, a linear schedule with warm-up, clipping: all written out once more."""
     monkeypatch.setattr(learner_module, "CLIP", 0.1)
-    settings = Settings("classification", epochs=2, lr=1e-2, batch_size=4)
+    settings = FinetuneSettings("classification", epochs=2, lr=1e-2, batch_size=4)
     learner = Learner(model, head(), settings, 0, seed=3)
     plain = Learner(model, head(), settings, 0, seed=3)
     for number in range(2):
@@ -344,7 +344,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_model_of_the_seed_before(model
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(experiment, "write_json", full)
-    monkeypatch.setattr(Report, "values", lambda *_: [-1.0])  # so that the second seed is better
+    monkeypatch.setattr(FinetuneResults, "values", lambda *_: [-1.0])  # so that the second seed is better
     with pytest.raises(UserError, match="best: the model cannot be written"):
         call(model, files, *options, "--seeds", 2)
     assert {path.name: path.read_bytes() for path in (files / "best").iterdir()} == kept

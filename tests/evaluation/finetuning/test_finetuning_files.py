@@ -7,7 +7,7 @@ import pytest
 
 from data_prep.errors import UserError
 from evaluation.finetuning.classification import COLA, find_columns
-from evaluation.finetuning.example_files import Row, read_columns, read_table, read_text, spread
+from evaluation.finetuning.example_files import TableRow, read_columns, read_table, read_text, spread
 from evaluation.finetuning.questions import Question, read_questions
 from tests.support.hostile_json import HOSTILE
 from tests.support.web import serving
@@ -38,7 +38,7 @@ def test_usual_tables_are_known_by_their_first_line(tmp_path, name, text, column
 
 def test_a_row_knows_its_line(tmp_path):
     path = write(tmp_path / "a.tsv", "text\tlabel\n\nx\t1\n")
-    assert read_table(path, ("label", "text")) == [Row(f"{path}, line 3", ("1", "x"))]
+    assert read_table(path, ("label", "text")) == [TableRow(f"{path}, line 3", ("1", "x"))]
 
 
 def test_compressed_files(tmp_path):
@@ -54,7 +54,7 @@ def test_the_path_of_a_url_tells_the_form_and_its_query_is_not_shown(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
     with serving(tmp_path) as web:
         url = f"{web.url}/a.jsonl.gz"
-        assert read_table(f"{url}?code=abc", ("text",)) == [Row(f"{url}, line 1", ("x",))]
+        assert read_table(f"{url}?code=abc", ("text",)) == [TableRow(f"{url}, line 1", ("x",))]
         for name, said in {
             "a.jsonl.gz": "line 1: the field 'label' is missing",
             "none.jsonl": "none.jsonl does not exist",

@@ -10,13 +10,13 @@ import torch
 
 from data_prep.errors import UserError
 from evaluation.finetuning.classification import Classification
-from evaluation.finetuning.cloze_repair import Edit, Pair, Repair, Row, pair_of, repair_metrics
+from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
 from evaluation.finetuning.feature_batches import IGNORED
 from evaluation.finetuning.label_options import label_names
 from evaluation.finetuning.questions import Questions, best_span
-from evaluation.finetuning.settings import Settings
+from evaluation.finetuning.settings import FinetuneSettings
 from evaluation.finetuning.tasks import open_task
-from evaluation.finetuning.token_labels import Tokens, first_tokens
+from evaluation.finetuning.token_labels import TokenTask, first_tokens
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
 CLS, SEP, MASK = 2, 3, 4
@@ -50,7 +50,7 @@ class Answers:
 def test_pairs_of_sentences(tmp_path, tokenizer):
     rows = "sentence1\tsentence2\tlabel\nthe ship\tsails\tyes\nold\tnew\tno\nold\told\tyes\n"
     path = write(tmp_path / "nli.tsv", rows)
-    task = Classification(Settings("classification"), path, path, tokenizer)
+    task = Classification(FinetuneSettings("classification"), path, path, tokenizer)
     feature = task.heads[0].features[0]
     assert feature.inputs["input_ids"] == [CLS, *ids("the ship"), SEP, *ids("sail ##s"), SEP]
     assert feature.inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
@@ -63,7 +63,7 @@ def test_pairs_of_sentences(tmp_path, tokenizer):
 def test_the_baseline_of_classes_knows_the_tokens_and_not_their_order(tmp_path, tokenizer):
     train = write(tmp_path / "a.tsv", "text\tlabel\n" + "the ship\tyes\n" + "old new\tno\n" * 3 + "new\tno\n" * 3)
     held_out = write(tmp_path / "b.tsv", "text\tlabel\nship the\tyes\nthe the ship new\tyes\nold\tno\nnew the\tyes\n")
-    task = Classification(Settings("classification"), train, held_out, tokenizer)
+    task = Classification(FinetuneSettings("classification"), train, held_out, tokenizer)
     by_hand = []  # P(label) times P(token | label), of counts one higher than they are, over the ids up to the highest
     for text in (["ship", "the"], ["the", "the", "ship", "new"], ["old"], ["new", "the"]):
         tokens = [CLS, *(WORDS.index(word) for word in text), SEP]
@@ -83,12 +83,12 @@ def test_the_baseline_of_classes_knows_the_tokens_and_not_their_order(tmp_path, 
 
 def test_integer_labels_are_in_their_order_and_colas_metric_is_matthews(tmp_path, tokenizer):
     path = write(tmp_path / "cola.tsv", "".join(f"x\t{label}\t\tthe ship\n" for label in (10, 9, 2, 1)))
-    task = Classification(Settings("classification"), path, path, tokenizer)
+    task = Classification(FinetuneSettings("classification"), path, path, tokenizer)
     assert list(task.heads[0].options["id2label"].values()) == ["1", "2", "9", "10"]
     assert task.metric == "matthews"
-    assert open_task(Settings("classification", metric="f1"), path, path, tokenizer).metric == "f1"
+    assert open_task(FinetuneSettings("classification", metric="f1"), path, path, tokenizer).metric == "f1"
     with pytest.raises(UserError, match="--metric for classification must be accuracy, f1 or matthews, not 'em'"):
-        open_task(Settings("classification", metric="em"), path, path, tokenizer)
+        open_task(FinetuneSettings("classification", metric="em"), path, path, tokenizer)
 
 
 def test_pairs_whose_annotators_did_not_agree_are_left_out_and_counted(tmp_path, tokenizer):
@@ -96,7 +96,7 @@ def test_pairs_whose_annotators_did_not_agree_are_left_out_and_counted(tmp_path,
     header = "gold_label\tsentence1\tsentence2\n"
     train = write(tmp_path / "a.tsv", header + "-\tnew\told\nno\told\tnew\n-\tthe\tthe\nyes\told\told\n")
     valid = write(tmp_path / "b.tsv", header + "- \tnew\told\nyes\told\told\n")
-    task = Classification(Settings("classification", limit=2), train, valid, tokenizer)
+    task = Classification(FinetuneSettings("classification", limit=2), train, valid, tokenizer)
     assert task.heads[0].options["id2label"] == {0: "no", 1: "yes"}
     assert [feature.targets["labels"] for feature in task.heads[0].features] == [0, 1]
     said = "examples are left out, whose gold_label is '-'"
@@ -104,9 +104,9 @@ def test_pairs_whose_annotators_did_not_agree_are_left_out_and_counted(tmp_path,
     assert task.evaluate([Answers([1])])["accuracy"] == 1
     none = write(tmp_path / "c.tsv", header + "-\tnew\told\n")
     with pytest.raises(UserError, match=r"c\.tsv: the gold_label of all 1 examples is '-'"):
-        Classification(Settings("classification"), train, none, tokenizer)
+        Classification(FinetuneSettings("classification"), train, none, tokenizer)
     other = write(tmp_path / "d.tsv", "text\tlabel\nthe ship\t-\nold\t+\n")
-    assert len(Classification(Settings("classification"), other, other, tokenizer).heads[0].features) == 2
+    assert len(Classification(FinetuneSettings("classification"), other, other, tokenizer).heads[0].features) == 2
 
 
 def test_labels_that_cannot_be_learnt_are_refused(tmp_path, tokenizer):
@@ -120,7 +120,7 @@ def test_labels_that_cannot_be_learnt_are_refused(tmp_path, tokenizer):
         (good, empty, r"d\.tsv, line 3: the label is empty"),
     ):
         with pytest.raises(UserError, match=said):
-            Classification(Settings("classification"), train, valid, tokenizer)
+            Classification(FinetuneSettings("classification"), train, valid, tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_what_opens_an_address_is_not_said(tmp_path, tokenizer, task, name, text
     (tmp_path / f"{name}?token=abc").write_text(text, encoding="utf-8")
     address = f"file://{tmp_path}/{name}?token=abc"
     with pytest.raises(UserError, match=f"{name}[:, ]") as raised:
-        open_task(Settings(task, max_length=32), address, address, tokenizer)
+        open_task(FinetuneSettings(task, max_length=32), address, address, tokenizer)
     assert "abc" not in str(raised.value)
 
 
 def test_labels_stand_at_the_first_token_of_a_word(tmp_path, tokenizer):
     text = "the O\nships B-X\nin O\nyork B-Y\n\nnew B-Y\nyork I-Y\n"
     path = write(tmp_path / "a.conll", text)
-    task = Tokens(Settings("tokens", max_length=6), path, path, tokenizer)
+    task = TokenTask(FinetuneSettings("tokens", max_length=6), path, path, tokenizer)
     assert list(task.heads[0].options["id2label"].values()) == ["B-X", "B-Y", "I-Y", "O"]
     first = task.heads[0].features[0]
     assert first.inputs["input_ids"] == [CLS, *ids("the ship ##s in"), SEP]
@@ -177,19 +177,21 @@ def test_a_token_with_the_space_before_it_is_the_word_behind():
 def test_sentences_without_a_label_to_learn_are_left_out_of_training_alone(tmp_path, tokenizer):
     """Of a no-break space no token is made. A batch of such sentences would have no loss, but NaN."""
     train = write(tmp_path / "a", "the O\nship B-X\n\n\u00a0 O\n")
-    task = Tokens(Settings("tokens"), train, train, tokenizer)
+    task = TokenTask(FinetuneSettings("tokens"), train, train, tokenizer)
     assert [feature.inputs["input_ids"] for feature in task.heads[0].features] == [[CLS, *ids("the ship"), SEP]]
     assert task.evaluate([Answers([[9, 1, 0, 9], [9, 9]])])["accuracy"] == 1
     with pytest.raises(UserError, match="no word has a token within 8; nothing can be learnt"):
-        Tokens(Settings("tokens", max_length=8), write(tmp_path / "b", "\u00a0 O\n\u00a0 B-X\n"), train, tokenizer)
+        TokenTask(
+            FinetuneSettings("tokens", max_length=8), write(tmp_path / "b", "\u00a0 O\n\u00a0 B-X\n"), train, tokenizer
+        )
 
 
 def test_a_label_of_words_that_is_new_is_refused(tmp_path, tokenizer):
     train, valid = write(tmp_path / "a", "the O\nship B-X\n"), write(tmp_path / "b", "the O\n\nthe O\nship B-Z\n")
     with pytest.raises(UserError, match=r"b, line 3: no training example has the label 'B-Z' of 'ship'"):
-        Tokens(Settings("tokens"), train, valid, tokenizer)
+        TokenTask(FinetuneSettings("tokens"), train, valid, tokenizer)
     with pytest.raises(UserError, match="all words have the label 'O'"):
-        Tokens(Settings("tokens"), write(tmp_path / "c", "the O\n"), valid, tokenizer)
+        TokenTask(FinetuneSettings("tokens"), write(tmp_path / "c", "the O\n"), valid, tokenizer)
 
 
 def squad(path, context, *answers):
@@ -204,7 +206,7 @@ def squad(path, context, *answers):
 def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path, tokenizer):
     context = " ".join(["the old ship"] * 12 + ["is in new york"] + ["the red ship"] * 5)
     path = squad(tmp_path / "a.json", context, "new york", "")
-    task = Questions(Settings("questions", max_length=32), path, path, tokenizer)
+    task = Questions(FinetuneSettings("questions", max_length=32), path, path, tokenizer)
     seen = [set(), set()]
     spans = []
     for window in task._windows:
@@ -225,7 +227,7 @@ def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path,
 @pytest.mark.parametrize("answer", [" new york", "new york ", " new york "])
 def test_white_space_around_an_answer_is_not_learnt(tmp_path, tokenizer, answer):
     path = squad(tmp_path / "a.json", "the ship is in new york where is", answer)
-    (window,) = Questions(Settings("questions", max_length=32), path, path, tokenizer)._windows
+    (window,) = Questions(FinetuneSettings("questions", max_length=32), path, path, tokenizer)._windows
     begin, end = (window.feature.targets[name] for name in ("start_positions", "end_positions"))
     assert ids_of(window)[begin : end + 1] == ["new", "york"]
 
@@ -251,13 +253,13 @@ def test_the_best_part_of_all_windows_is_the_answer_unless_none_scores_more(tmp_
     context = " ".join(["the old ship"] * 12 + ["is in new york"])
     with_none = squad(tmp_path / "a.json", context, "new york", "")
     answered = squad(tmp_path / "b.json", context, "new york")
-    task = Questions(Settings("questions", max_length=32), with_none, answered, tokenizer)
+    task = Questions(FinetuneSettings("questions", max_length=32), with_none, answered, tokenizer)
     scores = scores_for(task, ("new", "york"))
     assert len(scores) > 1
     assert task._answers(scores) == ["new york"]  # 5 + 5 against 0
     assert task.evaluate([Answers(scores)]) == {"exact_match": 1.0, "f1": 1.0}
     assert task._answers(scores_for(task, ("new", "york"), none=11.0)) == [""]
-    certain = Questions(Settings("questions", max_length=32), answered, answered, tokenizer)
+    certain = Questions(FinetuneSettings("questions", max_length=32), answered, answered, tokenizer)
     assert certain._answers(scores_for(certain, ("new", "york"), none=11.0)) == ["new york"]
     one_refuses = scores_for(task, ("new", "york"), none=11.0)
     one_refuses[0][0] = 0.0  # in another window there is little to say for silence
@@ -281,11 +283,11 @@ def test_the_best_span_against_all_of_them():
 def test_questions_need_room(tmp_path, tokenizer):
     path = squad(tmp_path / "a.json", "the ship is in york", "york")
     with pytest.raises(UserError, match="windows of 16 tokens are too short"):
-        Questions(Settings("questions", max_length=16), path, path, tokenizer)
+        Questions(FinetuneSettings("questions", max_length=16), path, path, tokenizer)
     with pytest.raises(UserError, match="--columns is not for questions"):
-        Questions(Settings("questions", columns=("a",)), path, path, tokenizer)
+        Questions(FinetuneSettings("questions", columns=("a",)), path, path, tokenizer)
     long = write(tmp_path / "b.json", (tmp_path / "a.json").read_text().replace("where", "where is " * 40))
-    task = Questions(Settings("questions", max_length=32), long, long, tokenizer)
+    task = Questions(FinetuneSettings("questions", max_length=32), long, long, tokenizer)
     assert all(len(window.feature) <= 32 for window in task._windows)
 
 
@@ -317,11 +319,11 @@ def test_labels_say_by_how_many_tokens_a_word_is_replaced(wrong, right, labels):
         assert pair_of(words(wrong), words(right)).labels == labels
 
 
-ROW = Row((CLS,), (SEP,), MASK, 32)
+ROW = RepairRow((CLS,), (SEP,), MASK, 32)
 
 
 def test_what_detector_and_filler_see():
-    pair = Pair(
+    pair = RepairPair(
         words("the ship ##s old sail"), [Edit(1, 3, tuple(ids("red"))), Edit(3, 4, tuple(ids("sail ##ed")))], ()
     )
     detecting = ROW.detecting(pair.words, pair.labels)
@@ -377,7 +379,7 @@ def test_metrics_of_repair_by_hand():
 
 def test_a_word_that_was_kept_is_repaired_and_not_taken_for_wrong():
     """The alignment has it in a longer edit: of 3 wrong tokens 1 was taken, and all are right in the end."""
-    pair = Pair(words("the red ship"), [Edit(0, 3, tuple(ids("the old ship")))], tuple(ids("the old ship")))
+    pair = RepairPair(words("the red ship"), [Edit(0, 3, tuple(ids("the old ship")))], tuple(ids("the old ship")))
     found = repair_metrics([pair], [[0, 2, 0]], [words("the old ship")])
     assert (found["repair_precision"], found["repaired_tokens"], found["repair_f0.5"]) == (1.0, 1.0, 1.0)
     assert found["detection_recall"] == 1 / 3
@@ -389,7 +391,7 @@ def test_metrics_of_repair_are_shares_whatever_the_models_say():
     for _ in range(300):
         wrong = [tuple(rng.integers(0, 2, rng.integers(1, 3)).tolist()) for _ in range(rng.integers(1, 6))]
         begin, end = sorted(rng.integers(0, len(wrong) + 1, 2).tolist())
-        pair = Pair(wrong, [Edit(begin, end, tuple(rng.integers(0, 2, rng.integers(0, 4)).tolist()))], ())
+        pair = RepairPair(wrong, [Edit(begin, end, tuple(rng.integers(0, 2, rng.integers(0, 4)).tolist()))], ())
         labels = rng.integers(0, 4, len(wrong)).tolist()
         put = [tuple(rng.integers(0, 2, label - 1).tolist()) if label else word
                for label, word in zip(labels, wrong, strict=True)]  # fmt: skip
@@ -402,7 +404,7 @@ def test_metrics_of_repair_are_shares_whatever_the_models_say():
 def test_a_repair_goes_through_both_models(tmp_path, tokenizer):
     lines = [{"wrong": "the ship sails", "right": "the ship sailed"}, {"wrong": "old ship", "right": "old ship"}]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    task = Repair(Settings("repair"), path, path, tokenizer)
+    task = RepairTask(FinetuneSettings("repair"), path, path, tokenizer)
     detector, filler = Answers([[9, 0, 0, 3, 9, 9], [9, 0, 0, 9]]), Answers([[0, 0, 0, *ids("sail ##ed"), 0], [0] * 4])
     assert task.evaluate([detector, filler]) == pytest.approx(dict.fromkeys(task.baseline, 1.0))
     assert filler.features[0].inputs["input_ids"] == [CLS, *ids("the ship"), MASK, MASK, SEP]
@@ -416,6 +418,6 @@ def test_a_repair_goes_through_both_models(tmp_path, tokenizer):
 def test_pairs_that_teach_nothing_are_refused(tmp_path, tokenizer):
     path = write(tmp_path / "a.tsv", "wrong\tright\nthe ship\tthe ship\nthe the\tthe\n")
     with pytest.raises(UserError, match="no word of a wrong text is to be replaced"):
-        Repair(Settings("repair"), path, path, tokenizer)
+        RepairTask(FinetuneSettings("repair"), path, path, tokenizer)
     with pytest.raises(UserError, match=r"has no columns 'wrong' and 'right'\. Name them with --columns"):
-        Repair(Settings("repair"), write(tmp_path / "b.tsv", "a\tb\nx\ty\n"), path, tokenizer)
+        RepairTask(FinetuneSettings("repair"), write(tmp_path / "b.tsv", "a\tb\nx\ty\n"), path, tokenizer)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from evaluation.generation.decoding import gibbs, left_to_right, mask_predict, masks_left
-from evaluation.generation.text_writer import Request, Writer
+from evaluation.generation.text_writer import GenerationRequest, Writer
 from evaluation.generation.token_sampling import Draws
 from launchers.app import app
 from tests.support.tiny_models import tiny_model
@@ -215,7 +215,7 @@ def folder(tmp_path_factory):
 def test_texts_of_a_real_model_do_not_depend_on_how_they_are_batched(folder, monkeypatch):
     for name in ("mlm", "clm"):
         writer = Writer(folder / name)
-        request = Request("the ship", length=6, samples=5, seed=2)
+        request = GenerationRequest("the ship", length=6, samples=5, seed=2)
         together = [steps[-1].ids for steps in writer.write(request)]
         assert len(set(map(tuple, together))) > 1
         with monkeypatch.context() as patched:
@@ -230,7 +230,7 @@ def test_texts_of_a_real_model_do_not_depend_on_how_they_are_batched(folder, mon
 
 def test_a_causal_model_writes_what_transformers_does_at_temperature_zero(folder):
     writer = Writer(folder / "clm")
-    (steps,) = writer.write(Request("the ship", length=8, temperature=0))
+    (steps,) = writer.write(GenerationRequest("the ship", length=8, temperature=0))
     model, specials = writer._model, torch.arange(len(WORDS)) < 5
     ids = [2, 5, 6]
     for _ in range(8):
@@ -252,7 +252,7 @@ def test_a_causal_model_gives_logits_of_the_last_place_alone_and_batches_by_the_
 
     monkeypatch.setattr(writer._model, "forward", noted)
     monkeypatch.setattr("evaluation.generation.text_writer._LOGITS", 2 * 8 * len(WORDS))
-    assert len(list(writer.write(Request("the ship", length=5, samples=4)))) == 4
+    assert len(list(writer.write(GenerationRequest("the ship", length=5, samples=4)))) == 4
     assert shapes == [(2, 1)] * 10
 
 
@@ -279,7 +279,7 @@ def test_an_id_beyond_the_model_s_is_refused(folder, tmp_path):
     (model / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert run(model, "--prompt", "the [MASK]").exit_code == 0
     with pytest.raises(UserError, match=f"gives the prompt an id of {len(WORDS)}, and its model knows those below"):
-        list(Writer(model).write(Request("the schooner [MASK]")))
+        list(Writer(model).write(GenerationRequest("the schooner [MASK]")))
 
 
 def test_a_mask_may_be_written_in_the_usual_way_whatever_the_tokenizer_calls_it(folder, tmp_path):
@@ -287,7 +287,7 @@ def test_a_mask_may_be_written_in_the_usual_way_whatever_the_tokenizer_calls_it(
     (tmp_path / "tokenizer.json").write_text(tokenizer.replace("[MASK]", "<mask>"))
     writer = Writer(tiny_model(tmp_path / "model", tmp_path / "tokenizer.json", mask="<mask>"))
     for prompt in ("the [MASK] sail", "the <mask> sail"):
-        (steps,) = writer.write(Request(prompt))
+        (steps,) = writer.write(GenerationRequest(prompt))
         assert steps[0].drawn == [False, False, True, False, False]
 
 

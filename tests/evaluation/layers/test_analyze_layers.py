@@ -12,14 +12,21 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from evaluation.layers import layer_analysis
 from evaluation.layers.hidden_states import states_of
-from evaluation.layers.position_sample import Places, Sample, Settings, causal_sample, held_out_rows, masked_sample
+from evaluation.layers.position_sample import (
+    Places,
+    PositionSample,
+    SampleSettings,
+    causal_sample,
+    held_out_rows,
+    masked_sample,
+)
 from launchers.app import app
 from pretrain.export.resolve_model import is_causal, load_language_model
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import source, wordpiece_set
 
-SETTINGS = Settings(positions=400, tokens=6, clusters=30, seq_len=24)
+SETTINGS = SampleSettings(positions=400, tokens=6, clusters=30, seq_len=24)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +70,11 @@ def test_states_are_those_of_the_text_alone_at_each_position(folder, name, make)
 
 def planted(
     kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray, monkeypatch
-) -> layer_analysis.Found:
+) -> layer_analysis.LayerMeasures:
     number = np.arange(len(seen))
-    sample = Sample(np.zeros((1, 1), np.int64), {kind: Places(number, number, seen, target, number % 10)}, np.arange(8))
+    sample = PositionSample(
+        np.zeros((1, 1), np.int64), {kind: Places(number, number, seen, target, number % 10)}, np.arange(8)
+    )
     monkeypatch.setattr(layer_analysis, "states_of", lambda *_: {kind: np.stack(states).astype(np.float32)})
     return layer_analysis.analyze(None, sample, 0, SETTINGS)
 

@@ -8,8 +8,8 @@ import pytest
 from data_prep.errors import UserError
 from evaluation.layers.jackknife import GROUPS
 from evaluation.layers.position_sample import (
-    Sample,
-    Settings,
+    PositionSample,
+    SampleSettings,
     causal_sample,
     frequent_tokens,
     held_out_rows,
@@ -18,7 +18,7 @@ from evaluation.layers.position_sample import (
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.datasets import make_dataset
 
-SETTINGS = Settings(positions=2000, tokens=6, clusters=10, seq_len=32)
+SETTINGS = SampleSettings(positions=2000, tokens=6, clusters=10, seq_len=32)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def vocabulary(dataset) -> Vocabulary:
 
 
 @pytest.fixture(scope="module")
-def masked(dataset, vocabulary) -> Sample:
+def masked(dataset, vocabulary) -> PositionSample:
     return masked_sample(held_out_rows(dataset, SETTINGS, vocabulary), vocabulary, SETTINGS)
 
 
@@ -108,7 +108,7 @@ def test_samples_are_keyed(dataset, vocabulary, masked):
     again = masked_sample(held_out_rows(dataset, SETTINGS, vocabulary), vocabulary, SETTINGS)
     np.testing.assert_array_equal(again.tokens, masked.tokens)
     np.testing.assert_array_equal(again.places["masked"].column, masked.places["masked"].column)
-    other = Settings(2000, 6, 10, 32, seed=1)
+    other = SampleSettings(2000, 6, 10, 32, seed=1)
     assert not np.array_equal(
         masked_sample(held_out_rows(dataset, other, vocabulary), vocabulary, other).tokens, masked.tokens
     )
@@ -116,7 +116,8 @@ def test_samples_are_keyed(dataset, vocabulary, masked):
 
 def test_shuffled_text_has_the_words_of_its_documents_in_another_order(dataset, vocabulary):
     rows = {
-        n: held_out_rows(dataset, Settings(5000, 6, 10, 128, shuffled_ngrams=n), vocabulary).tokens for n in (0, 1, 2)
+        n: held_out_rows(dataset, SampleSettings(5000, 6, 10, 128, shuffled_ngrams=n), vocabulary).tokens
+        for n in (0, 1, 2)
     }
     for n in (1, 2):
         assert Counter(map(tuple, np.sort(rows[n]))) == Counter(map(tuple, np.sort(rows[0])))

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.format.reader import Dataset
-from evaluation.likelihood.evaluate_models import UNIGRAM, Task, _settings, evaluate
-from evaluation.likelihood.held_out_loss import HeldOut, Masks, Measured, held_out_results
-from evaluation.likelihood.minimal_pairs import Pair, credits, limited, pair_results, read_pairs
+from evaluation.likelihood.evaluate_models import UNIGRAM, EvaluationRequest, _settings, evaluate
+from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results
+from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results, read_pairs
 from evaluation.likelihood.predictors import open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
 from evaluation.likelihood.sentence_tokenizer import open_tokenizer
@@ -128,7 +128,7 @@ def test_word_class_and_length_are_what_the_tokens_say(kind, corpus):
 
 
 def test_parts_of_the_held_out_loss():
-    measured = Measured(
+    measured = HeldOutAnswers(
         loss=np.array([1.0, 2.0, 3.0, 6.0]),
         right=np.array([True, False, False, True]),
         label=np.array([0, 1, 2, 2]),
@@ -170,7 +170,9 @@ def test_counts_and_the_unigram_baseline(corpus):
 
 def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
     pairs = read_pairs(str(pairs_file))
-    assert pairs[1] == Pair("a sailor found a coin.", "a sailor found a the.", (("field", "syntax"), ("UID", "noun")))
+    assert pairs[1] == MinimalPair(
+        "a sailor found a coin.", "a sailor found a the.", (("field", "syntax"), ("UID", "noun"))
+    )
     packed = tmp_path / "pairs.jsonl.gz"
     packed.write_bytes(gzip.compress(pairs_file.read_bytes()))
     assert read_pairs(str(packed)) == pairs
@@ -208,7 +210,7 @@ def test_the_query_of_a_url_of_pairs_is_not_told(tmp_path):
 
 
 def test_a_limit_takes_pairs_of_each_uid_evenly():
-    pairs = [Pair(str(n), "", (("UID", "ab"[n % 2]),)) for n in range(20)]
+    pairs = [MinimalPair(str(n), "", (("UID", "ab"[n % 2]),)) for n in range(20)]
     assert [pair.good for pair in limited(pairs, 2)] == ["0", "1", "10", "11"]
     assert limited(pairs, 100) == pairs
 
@@ -216,7 +218,7 @@ def test_a_limit_takes_pairs_of_each_uid_evenly():
 def test_accuracy_by_group_with_ties_as_halves():
     credit = credits(np.array([-1.0, -2.0, -3.0, -4.0]), np.array([-2.0, -1.0, -3.0, -5.0]))
     assert credit.tolist() == [1, 0, 0.5, 1]
-    pairs = [Pair("", "", (("field", "f"), ("UID", uid))) for uid in "aabb"]
+    pairs = [MinimalPair("", "", (("field", "f"), ("UID", uid))) for uid in "aabb"]
     found = pair_results(pairs, credit)
     assert (found["accuracy"], found["pairs"], found["ties"]) == (0.625, 4, 1)
     assert {name: one["accuracy"] for name, one in found["by"].items()} == {
@@ -226,7 +228,7 @@ def test_accuracy_by_group_with_ties_as_halves():
     }
 
 
-def task(**settings) -> Task:
+def task(**settings) -> EvaluationRequest:
     defaults = {
         "models": (),
         "baseline": False,
@@ -240,7 +242,7 @@ def task(**settings) -> Task:
         "form": "original",
         "limit": None,
     }
-    return Task(**defaults | settings)
+    return EvaluationRequest(**defaults | settings)
 
 
 def run(**settings) -> dict:

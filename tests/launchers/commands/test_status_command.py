@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from launchers.app import app
 from launchers.commands import status
 from launchers.slurm import client
-from launchers.slurm.requeue_decision import History, Saving
+from launchers.slurm.requeue_decision import LaunchHistory, Saving
 from launchers.slurm.supervisor_record import write_history
 from pretrain.run.folder import RunFolder
 from tests.support.report_runs import eventful, write_run
@@ -113,7 +113,7 @@ def test_a_job_that_stays_in_the_queue_is_an_error(folder, queue):
 def test_the_time_that_slurm_leaves_is_shown(folder):
     folder.write_status("completed", 10, 10, "all steps are done", "export the model")
     (folder.path / "slurm").mkdir()
-    write_history(folder.path / "slurm" / "supervisor.json", History(7, saving=Saving(90.0, 120, True)))
+    write_history(folder.path / "slurm" / "supervisor.json", LaunchHistory(7, saving=Saving(90.0, 120, True)))
     assert "90.0 s from Slurm's warning" in CliRunner().invoke(app, ["status", str(folder.path)]).output
     shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
     assert shown["saving"] == {"seconds": 90.0, "lead": 120, "is_saved": True}

@@ -12,7 +12,7 @@ from data_prep.errors import UserError
 from data_prep.tokenizer.hf_tokenizer import train
 from data_prep.tokenizer.token_text import Spelling, open_spelling, printable
 from launchers.display.marked_text import coloured, listed, marked, plain_text
-from pretrain.data.batch_view import Document, Kind, Prediction
+from pretrain.data.batch_view import BatchDocument, Kind, ShownPrediction
 
 CLS, SEP, MASK = 2, 3, 4
 OUTSIDE = frozenset({CLS, SEP})
@@ -37,7 +37,7 @@ def byte_level(tmp_path) -> tuple[Spelling, Tokenizer]:
     return open_spelling(tmp_path / "bpe"), Tokenizer.from_file(str(tmp_path / "bpe" / "tokenizer.json"))
 
 
-def document(original: list[int], changes: dict[int, int]) -> Document:
+def document(original: list[int], changes: dict[int, int]) -> BatchDocument:
     """A document between [CLS] and [SEP]; at the given places, what the model sees."""
     ids = [CLS, *original, SEP]
     seen = [changes.get(place, id) for place, id in enumerate(ids)]
@@ -45,7 +45,7 @@ def document(original: list[int], changes: dict[int, int]) -> Document:
     def kind(place: int) -> Kind:
         return "mask" if seen[place] == MASK else "kept" if seen[place] == ids[place] else "random"
 
-    return Document(0, ids, seen, [Prediction(place, ids[place], kind(place)) for place in changes])
+    return BatchDocument(0, ids, seen, [ShownPrediction(place, ids[place], kind(place)) for place in changes])
 
 
 def shown(spelling: Spelling, original: list[int], changes: dict[int, int]) -> str:
@@ -94,7 +94,9 @@ def test_units_share_a_mark(wordpiece, units, changes, wanted):
 
 def test_tokens_of_a_causal_model_have_no_mark(wordpiece):
     original = [CLS, *ids("em ##bed [UNK] fox"), SEP]
-    found = Document(0, original, original, [Prediction(place, original[place], "next") for place in (1, 2, 4)])
+    found = BatchDocument(
+        0, original, original, [ShownPrediction(place, original[place], "next") for place in (1, 2, 4)]
+    )
     assert marked(found, wordpiece, OUTSIDE) == [("embed [UNK] fox", None)]
 
 
@@ -111,7 +113,7 @@ def test_byte_level_text_is_whole_again(byte_level, text):
     whole = [place for place, piece in enumerate(pieces) if piece.strip() and "\ufffd" not in piece]
     assert whole
     for place in whole:
-        found = Document(0, tokens, tokens, [Prediction(place, tokens[place], "mask")])
+        found = BatchDocument(0, tokens, tokens, [ShownPrediction(place, tokens[place], "mask")])
         bare = plain_text(marked(found, spelling, frozenset()))
         assert bare.replace("⟦", "").replace("⟧", "") == text.lstrip(" ")
         assert f"⟦{pieces[place].lstrip()}⟧" in bare
@@ -120,7 +122,7 @@ def test_byte_level_text_is_whole_again(byte_level, text):
 def test_white_space_alone_is_named(byte_level):
     spelling, tokenizer = byte_level
     newline = tokenizer.token_to_id("Ċ")
-    found = Document(0, [newline], [newline], [Prediction(0, newline, "kept")])
+    found = BatchDocument(0, [newline], [newline], [ShownPrediction(0, newline, "kept")])
     assert plain_text(marked(found, spelling, OUTSIDE)) == "\n⟦Ċ=⟧"
 
 
@@ -128,7 +130,7 @@ def test_parts_of_a_character_are_replaced(byte_level):
     spelling, tokenizer = byte_level
     tokens = tokenizer.encode("🙂", add_special_tokens=False).ids
     assert len(tokens) > 1
-    found = Document(0, tokens, tokens, [Prediction(0, tokens[0], "kept")])
+    found = BatchDocument(0, tokens, tokens, [ShownPrediction(0, tokens[0], "kept")])
     assert plain_text(marked(found, spelling, OUTSIDE)).startswith("⟦\ufffd=⟧\ufffd")
 
 
@@ -137,7 +139,7 @@ def test_sentencepiece_s_space(tmp_path):
     tokenizer = Tokenizer(models.Unigram(vocab, unk_id=0))
     tokenizer.decoder = decoders.Metaspace()
     spelling = saved(tokenizer, tmp_path)
-    found = Document(0, [1, 2, 3], [1, 2, 0], [Prediction(2, 3, "random")])
+    found = BatchDocument(0, [1, 2, 3], [1, 2, 0], [ShownPrediction(2, 3, "random")])
     assert plain_text(marked(found, spelling, frozenset())) == "the fo⟦x→<unk>⟧"
 
 

@@ -18,7 +18,7 @@ from launchers.display import mask_view
 from launchers.display.marked_text import plain_text
 from launchers.display.mask_view import show_data, show_text
 from pretrain.config import Config
-from pretrain.data.batch_view import Document, documents_of, rows_of
+from pretrain.data.batch_view import BatchDocument, documents_of, rows_of
 from pretrain.data.phases import stages_of
 from pretrain.data.training_sources import open_sources, training_loader
 from pretrain.masking.vocabulary import Vocabulary
@@ -69,7 +69,7 @@ def config_of(data: Path, rows: int = 1, seq_len: int = 128, **masking: Any) -> 
     )
 
 
-def trained_on(config: Config, steps: int) -> list[list[list[Document]]]:
+def trained_on(config: Config, steps: int) -> list[list[list[BatchDocument]]]:
     """The documents of each row of the first steps of a run."""
     sources = open_sources(config.data)
     loader = training_loader(config, sources, stages_of(config, 1), 0)

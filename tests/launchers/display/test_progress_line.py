@@ -13,7 +13,7 @@ def clock(monkeypatch):
 
 
 def test_lines_come_now_and_then_with_the_time_left(clock, capsys):
-    with progress.ProgressLine() as line:
+    with progress.CommandProgress() as line:
         line.show(0, 4, "runs")
         clock[0] = progress.PLAIN_SECONDS
         line.show(0, 4, "runs")  # of which nothing is known yet

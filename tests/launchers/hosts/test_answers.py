@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from data_prep.reading.untrusted_files import parse_json
 from launchers.doctor.node_report import print_value, values_by_task
 from launchers.hosts.host_checks import read_hostfile
-from launchers.hosts.host_entry import Request
+from launchers.hosts.host_entry import HostRequest
 from launchers.hosts.host_probe import HostFacts
 from launchers.hosts.ssh import MARK, HostsJob, read_answer
 from launchers.hosts.start_hosts import requests
@@ -89,7 +89,7 @@ def test_a_host_answers_a_damaged_request_in_one_line() -> None:
 def test_a_host_understands_what_it_is_asked() -> None:
     job = HostsJob(Path("/c"), [], Path("/run"), ["a", "b"], 2, True, Path("/"), Path("/bin/python"), "")
     for request in requests(job, "10.0.0.1", 80):
-        assert parse_json(json.dumps(request), Request).processes == 2
+        assert parse_json(json.dumps(request), HostRequest).processes == 2
 
 
 def test_a_probe_listens_and_connects() -> None:

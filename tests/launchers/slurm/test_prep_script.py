@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from data_prep.jobs.prepare import Request, plan_only
+from data_prep.jobs.prepare import PrepareRequest, plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer.hf_tokenizer import train
 from launchers.slurm.client import max_array_size
 from launchers.slurm.job_chain import ChainedJob, submit_chain
 from launchers.slurm.prep_array import (
     MOST_ELEMENTS,
+    ArrayStage,
     PrepArray,
-    Stage,
     elements,
     jobs,
     next_folder,
@@ -38,8 +38,8 @@ ARRAY = PrepArray(
     cpus=3,
     job_name="x",
 )
-TASKS = Stage("task", [[0, 1], [7, 9]])
-MERGE = Stage("merge", [])
+TASKS = ArrayStage("task", [[0, 1], [7, 9]])
+MERGE = ArrayStage("merge", [])
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -50,7 +50,7 @@ def program(folder: Path, name: str, script: str) -> None:
 
 @given(st.lists(st.integers(0, 10**6), unique=True), st.integers(1, 50), st.integers(2, 40))
 def test_every_task_is_in_one_element_of_one_array(tasks: list[int], per_element: int, limit: int) -> None:
-    stage = Stage("task", elements(tasks, per_element))
+    stage = ArrayStage("task", elements(tasks, per_element))
     arrays = [(int(job.arguments[0]), size(job)) for job in (jobs([stage], limit) if stage.elements else [])]
     done = [task for first, count in arrays for element in stage.elements[first : first + count] for task in element]
     assert done == tasks
@@ -83,7 +83,7 @@ def test_tasks_of_an_element(count: int, total_bytes: int, cpus: int, expected: 
 
 
 def test_stages_wait_for_each_other() -> None:
-    stages = [Stage("scan", [[n] for n in range(5)]), Stage("resolve", []), TASKS, MERGE]
+    stages = [ArrayStage("scan", [[n] for n in range(5)]), ArrayStage("resolve", []), TASKS, MERGE]
     planned = jobs(stages, max_array_size=4)
     assert [(job.stage, job.arguments) for job in planned] == [
         ("scan", ("0",)),
@@ -141,7 +141,7 @@ def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.
 
 def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
     folder = next_folder(nasty)
-    write_scripts([TASKS, Stage("resolve", []), MERGE], nasty, folder)
+    write_scripts([TASKS, ArrayStage("resolve", []), MERGE], nasty, folder)
     for arguments, index, numbers in (([], "1", "01"), (["0"], "2", "79"), (["1"], "1", "79")):
         result = run_script(folder / "task.sh", *arguments, SLURM_ARRAY_TASK_ID=index)
         heading, called = result.stdout.split("\n", 1)
@@ -231,7 +231,7 @@ def planned(tmp_path: Path) -> Path:
     for name in "abc":
         (tmp_path / "text" / f"{name}.jsonl").write_text('{"text": "little meaning"}\n')
     train(["little meaning"], "wordpiece", 60, tmp_path / "tok")
-    request = Request(find_inputs([tmp_path / "text"]), tmp_path / "tok", tmp_path / "set")
+    request = PrepareRequest(find_inputs([tmp_path / "text"]), tmp_path / "tok", tmp_path / "set")
     plan_only(request)
     return tmp_path / "set"
 

@@ -10,8 +10,8 @@ import pytest
 from data_prep.errors import UserError
 from launchers.slurm.attempt_outcome import Witness
 from launchers.slurm.job_chain import recorded_jobs
-from launchers.slurm.job_file import Job, read_job
-from launchers.slurm.requeue_decision import Failure, History, Saving
+from launchers.slurm.job_file import JobFile, read_job
+from launchers.slurm.requeue_decision import Failure, LaunchHistory, Saving
 from launchers.slurm.supervisor_record import read_history, read_saving, write_history
 from pretrain.run.folder import RunFolder
 
@@ -46,7 +46,7 @@ DAMAGED = ["pipe", DEEP, LONG, "null", '{"a": 1, "a": 2}', f'{{"job_id": {LONG}}
 def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "supervisor.json"
     _damage(path, text)
-    assert read_history(path, 7) == History(7)
+    assert read_history(path, 7) == LaunchHistory(7)
     assert read_saving(path) is None
     assert len(capsys.readouterr().out.splitlines()) == 1
 
@@ -66,9 +66,9 @@ def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.
 )
 def test_a_record_of_wrong_types_counts_anew(tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "supervisor.json"
-    write_history(path, History(7, 40, 2, 1, Failure(3, "x"), Saving(5.0, 60, True)))
+    write_history(path, LaunchHistory(7, 40, 2, 1, Failure(3, "x"), Saving(5.0, 60, True)))
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert read_history(path, 7) == History(7)
+    assert read_history(path, 7) == LaunchHistory(7)
     assert read_saving(path) is None
 
 
@@ -95,7 +95,7 @@ def test_a_damaged_refusal_is_no_refusal(tmp_path: Path, text: str) -> None:
     ids=lambda change: str(change)[:20],
 )
 def test_a_damaged_job_is_refused_in_one_line(tmp_path: Path, change: str | dict[str, Any]) -> None:
-    job = Job(
+    job = JobFile(
         config=tmp_path / "c.yaml",
         run_dir=tmp_path,
         python=Path("/bin/python"),

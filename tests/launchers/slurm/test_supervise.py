@@ -14,22 +14,22 @@ import pytest
 from data_prep.errors import UserError
 from launchers.slurm import client, srun_step
 from launchers.slurm.attempt_outcome import Witness, host_of
-from launchers.slurm.job_file import Job
+from launchers.slurm.job_file import JobFile
 from launchers.slurm.node_health import ask, problem_here
-from launchers.slurm.requeue_decision import Failure, History, Restart, Saving, ending_of
+from launchers.slurm.requeue_decision import Failure, LaunchHistory, Restart, Saving, ending_of
 from launchers.slurm.supervisor import Supervisor
 from launchers.slurm.supervisor_record import read_history, read_saving, write_history
 from pretrain.run.folder import RunFolder, refuse
 from pretrain.run.journal import Entry, format_entry, last_step
 
 SAVED = Saving(20.25, 120, True)
-HISTORY = History(7, checkpoint=400, restarts=2, requeues=1, failure=Failure(412, "x"), saving=SAVED)
+HISTORY = LaunchHistory(7, checkpoint=400, restarts=2, requeues=1, failure=Failure(412, "x"), saving=SAVED)
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> JobFile:
     values: dict[str, Any] = {"config": tmp_path / "run.yaml", "run_dir": tmp_path / "run", "python": Path("python3")}
-    made = Job(**values, nodes=2, processes_per_node=2, cpus_per_process=1, cpu=True, health_seconds=2)
+    made = JobFile(**values, nodes=2, processes_per_node=2, cpus_per_process=1, cpu=True, health_seconds=2)
     made.folder.mkdir(parents=True)
     return made
 
@@ -50,12 +50,12 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_record_round_trips_for_its_own_job(tmp_path: Path) -> None:
     path = tmp_path / "supervisor.json"
-    assert read_history(path, 7) == History(7)
-    for history in (HISTORY, History(7)):
+    assert read_history(path, 7) == LaunchHistory(7)
+    for history in (HISTORY, LaunchHistory(7)):
         write_history(path, history)
         assert read_history(path, 7) == history
     write_history(path, HISTORY)
-    assert read_history(path, 8) == History(8)
+    assert read_history(path, 8) == LaunchHistory(8)
     assert read_saving(path) == SAVED, "of whichever job"
     assert HISTORY.seen(500).saving == SAVED, "a new checkpoint does not make it forgotten"
 
@@ -63,7 +63,7 @@ def test_the_record_round_trips_for_its_own_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"job_id": 7}', '{"job_id": 7, "failure": 3}', "\0" * 50])
 def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "supervisor.json").write_text(text)
-    assert read_history(tmp_path / "supervisor.json", 7) == History(7)
+    assert read_history(tmp_path / "supervisor.json", 7) == LaunchHistory(7)
     assert "cannot be used" in capsys.readouterr().out
     assert read_saving(tmp_path / "supervisor.json") is None
 
@@ -84,7 +84,7 @@ def test_a_lead_that_is_too_short_is_said(saving: Saving, wanted: int | None, wo
 
 
 @pytest.fixture
-def supervisor(job: Job, programs: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+def supervisor(job: JobFile, programs: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     """In this process, which keeps its signal handlers."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     program(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None'")
@@ -172,12 +172,12 @@ def test_a_completed_run_may_log_its_models(supervisor: Supervisor, tmp_path: Pa
         assert supervisor._is_overdue(witness) == overdue, state
 
 
-def test_this_node_is_well(job: Job) -> None:
+def test_this_node_is_well(job: JobFile) -> None:
     assert problem_here(job) is None
     assert list(job.folder.iterdir()) == []
 
 
-def test_a_node_that_cannot_write_the_run_folder_is_ill(job: Job) -> None:
+def test_a_node_that_cannot_write_the_run_folder_is_ill(job: JobFile) -> None:
     shutil.rmtree(job.folder)
     assert problem_here(job) == f"cannot write to {job.folder} (No such file or directory)"
 
@@ -192,17 +192,17 @@ def test_a_node_that_cannot_write_the_run_folder_is_ill(job: Job) -> None:
         ("exec sleep 9", "nvidia-smi did not answer within 1 s"),
     ],
 )
-def test_gpus_must_be_there(job: Job, programs: Path, script: str, problem: str | None) -> None:
+def test_gpus_must_be_there(job: JobFile, programs: Path, script: str, problem: str | None) -> None:
     program(programs, "nvidia-smi", script)
     assert problem_here(job.model_copy(update={"cpu": False})) == problem
 
 
-def test_without_nvidia_smi_gpus_are_not_judged(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_nvidia_smi_gpus_are_not_judged(job: JobFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert problem_here(job.model_copy(update={"cpu": False})) is None
 
 
-def test_each_node_is_asked_alone_and_in_time(job: Job, programs: Path) -> None:
+def test_each_node_is_asked_alone_and_in_time(job: JobFile, programs: Path) -> None:
     answers = """
 case "$*" in
 *--nodelist=n1*) echo noise; echo 'maskwright node: ';;

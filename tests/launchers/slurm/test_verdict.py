@@ -12,7 +12,7 @@ from launchers.slurm.requeue_decision import (
     Complete,
     Fail,
     Failure,
-    History,
+    LaunchHistory,
     Limits,
     Outcome,
     Requeue,
@@ -25,12 +25,12 @@ from launchers.slurm.requeue_decision import (
 
 HOSTS = ("n1", "n2", "n3")
 LIMITS = Limits(nodes=2, max_restarts=3, requeue=True, max_requeues=2, pause_seconds=10)
-NEW = History(7)
+NEW = LaunchHistory(7)
 CRASH = Outcome("failed", "rank 1: RuntimeError: x", retry=True, step=12, checkpoint=10, hosts=("n1", "n2"))
 
 
 def after(
-    problems: dict[str, str] | None = None, history: History = NEW, limits: Limits = LIMITS, **changes: Any
+    problems: dict[str, str] | None = None, history: LaunchHistory = NEW, limits: Limits = LIMITS, **changes: Any
 ) -> Any:
     return next_after(replace(CRASH, **changes), HOSTS, problems or {}, history, limits)[0]
 
@@ -115,7 +115,7 @@ def test_the_pause_doubles_has_a_bound_and_differs_by_job() -> None:
         middle = min(10 * 2**n, 300)
         assert 0.75 * middle <= seconds <= 1.25 * middle
     assert pause(replace(NEW, restarts=1), 10.0) == pauses[0]
-    assert len({pause(History(job, restarts=1), 10.0) for job in range(20)}) == 20
+    assert len({pause(LaunchHistory(job, restarts=1), 10.0) for job in range(20)}) == 20
 
 
 outcomes = st.builds(
@@ -176,7 +176,7 @@ def test_no_sequence_of_ends_goes_round_for_ever(limits: Limits, ends: list[tupl
 def test_only_what_may_be_tried_again_is(
     outcome: Outcome, problems: dict[str, str], limits: Limits, restarts: int, requeues: int
 ) -> None:
-    history = History(7, checkpoint=5, restarts=restarts, requeues=requeues)
+    history = LaunchHistory(7, checkpoint=5, restarts=restarts, requeues=requeues)
     decision, remembered = next_after(outcome, HOSTS, problems, history, limits)
     if isinstance(decision, Restart):
         assert outcome.retry

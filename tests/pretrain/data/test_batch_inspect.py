@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pretrain.data.batch_view import Prediction, RowArrays, difference, documents_of, rows_of
+from pretrain.data.batch_view import RowArrays, ShownPrediction, difference, documents_of, rows_of
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking.rows import IGNORED
@@ -64,9 +64,9 @@ def test_a_row_by_hand():
     batch = replace(batch, positions=np.array([0, 1, 2, 3, 4, 0, 1, 2, 0, 1]))
     first, second = documents_of(rows_of([batch]), VOCABULARY)[0]
     assert (first.slot, first.original, first.seen) == (0, [2, 10, 11, 12, 3], [2, 4, 11, 50, 3])
-    assert first.predictions == [Prediction(1, 10, "mask"), Prediction(3, 12, "random")]
+    assert first.predictions == [ShownPrediction(1, 10, "mask"), ShownPrediction(3, 12, "random")]
     assert (second.slot, second.original, second.seen) == (5, [2, 13, 3], [2, 13, 3])
-    assert second.predictions == [Prediction(1, 13, "kept")]
+    assert second.predictions == [ShownPrediction(1, 13, "kept")]
 
 
 @pytest.mark.parametrize("cut", [(2, 1), (3, 2), (1, 4)])

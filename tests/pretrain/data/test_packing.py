@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pretrain.data.best_fit import best_fit
-from pretrain.data.packing import SPECIALS_PER_PIECE, TIGHT, Rows, pack, randoms_needed, remaining
+from pretrain.data.packing import SPECIALS_PER_PIECE, TIGHT, PackedLayout, pack, randoms_needed, remaining
 from pretrain.philox import draw
 
 MODES = ("best_fit", "concat", "none")
@@ -16,7 +16,7 @@ LENGTHS = st.lists(st.integers(0, 90), min_size=0, max_size=150)
 RNG = np.random.default_rng(0)
 
 
-def packed(lengths, seq_len, mode, seed=0, starts=None) -> Rows:
+def packed(lengths, seq_len, mode, seed=0, starts=None) -> PackedLayout:
     lengths = np.asarray(lengths, dtype=np.int64)
     starts = np.cumsum(lengths) - lengths if starts is None else starts
     return pack(starts, lengths, seq_len, draw((seed, 1), randoms_needed(lengths, seq_len), 0, 0, 0), mode)
@@ -26,15 +26,15 @@ def tokens_of(starts, lengths) -> list[int]:
     return [token for start, length in zip(starts, lengths, strict=True) for token in range(start, start + length)]
 
 
-def slots_of_rows(rows: Rows) -> np.ndarray:
+def slots_of_rows(rows: PackedLayout) -> np.ndarray:
     return np.add.reduceat(rows.piece_length + SPECIALS_PER_PIECE, rows.row_starts[:-1])
 
 
-def efficiency(rows: Rows, seq_len: int) -> float:
+def efficiency(rows: PackedLayout, seq_len: int) -> float:
     return slots_of_rows(rows).sum() / (len(rows) * seq_len)
 
 
-def pieces_by_fragment(rows: Rows, lengths) -> np.ndarray:
+def pieces_by_fragment(rows: PackedLayout, lengths) -> np.ndarray:
     ends = np.cumsum(lengths)
     return np.bincount(np.searchsorted(ends, rows.piece_start, side="right"), minlength=len(ends))
 
@@ -126,7 +126,7 @@ def test_a_window_packed_anew_in_its_middle_consumes_each_token_once(lengths, ch
 
 def test_remaining_joins_the_pieces_of_a_document_and_nothing_else():
     documents = np.array([0, 7, 7, 12])  # the second is empty
-    rows = Rows(np.array([12, 4, 7, 0, 10]), np.array([2, 3, 3, 4, 2]), np.array([0, 1, 3, 5]))
+    rows = PackedLayout(np.array([12, 4, 7, 0, 10]), np.array([2, 3, 3, 4, 2]), np.array([0, 1, 3, 5]))
     starts, lengths = remaining(rows, 0, documents)
     assert list(zip(starts, lengths, strict=True)) == [(0, 7), (7, 5), (12, 2)]
     starts, lengths = remaining(rows, 2, documents)

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from data_prep.errors import DamagedData
 from pretrain.data import prefetch
 from pretrain.data.batch import Batch, build_batch
-from pretrain.data.loader import Loader, Step
+from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import PERIOD, MixturePosition, quotas
-from pretrain.data.phases import BatchShape, Stage, stage_at
+from pretrain.data.phases import BatchPhase, BatchShape, stage_at
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.stream import Position, RowStream
-from pretrain.data.window import BlockReader, Space, Window
+from pretrain.data.window import BlockReader, ShuffleWindow, Space
 from pretrain.masking.units import concatenated_ranges
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.masks import token_masking
@@ -55,12 +55,12 @@ SOURCES = [numbered(BLOCKS), numbered([[50, 4], [11, 12, 13], [1] * 9], first=10
 
 
 def loader(world_size: int, micro: int | None = None, rank: int = 0, curriculum=CURRICULUM, **options) -> Loader:
-    stages = [Stage(a, s, BatchShape.divide(rows, micro, world_size)) for a, s, rows in curriculum]
+    stages = [BatchPhase(a, s, BatchShape.divide(rows, micro, world_size)) for a, s, rows in curriculum]
     options = {"sources": SOURCES, "weights": (3, 1), "rate": 0.3} | options
     return memory_loader(vocabulary=VOCABULARY, masking=MASKING, stages=stages, rank=rank, **options)
 
 
-def joined(steps: list[Step]) -> list[np.ndarray]:
+def joined(steps: list[LoaderStep]) -> list[np.ndarray]:
     """The global batch of all ranks' steps: tokens, positions, labels and masked positions, rank after rank."""
     batches = [batch for step in steps for batch in step.batches]
     before = np.cumsum([0] + [len(batch.tokens) for batch in batches])
@@ -337,7 +337,7 @@ def test_two_windows_a_source_stay_in_memory_at_most():
     one.step(STEPS, position)
     gc.collect()
     streams = {id(stream._reader) for stream in one.mixture.streams}
-    alive = [found for found in gc.get_objects() if isinstance(found, Window) and id(found._reader) in streams]
+    alive = [found for found in gc.get_objects() if isinstance(found, ShuffleWindow) and id(found._reader) in streams]
     assert len(alive) <= 4, "of each source the latest, and the one after it"
 
 
@@ -369,7 +369,7 @@ def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing(monkeypat
 
 
 def test_a_damaged_block_is_replaced_alike_on_every_rank():
-    def steps(world_size: int, damaged: list[int], substitute=(1, 2)) -> list[Step]:
+    def steps(world_size: int, damaged: list[int], substitute=(1, 2)) -> list[LoaderStep]:
         found = []
         for rank in range(world_size):
             one = loader(world_size, None, rank, [(0, 16, 120)], sources=SOURCES[:1], weights=(1,))
@@ -419,7 +419,7 @@ def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
 
 def test_stages_are_found_by_step():
     shape = BatchShape(1, 1, 1)
-    stages = [Stage(0, 8, shape), Stage(3, 16, shape), Stage(7, 32, shape)]
+    stages = [BatchPhase(0, 8, shape), BatchPhase(3, 16, shape), BatchPhase(7, 32, shape)]
     found = [stage_at(stages, steps_done) for steps_done in range(9)]
     assert [stage.seq_len for stage, _ in found] == [8, 8, 8, 16, 16, 16, 16, 32, 32]
     assert [ended.seq_len if ended else None for _, ended in found] == [None] * 3 + [8] + [None] * 3 + [16, None]

@@ -2,7 +2,8 @@
 
 `python -m tests.pretrain.engine.layout_worker FOLDER [FROM some|all] [save]`: loads the checkpoints that FROM ranks
 have left in FOLDER, each under the next layout or under all of them, and compares weights, moments and step exactly
-with what was recorded when it was written, and the weights after one step more. Trains under each layout, saves, records.
+with what was recorded when it was written, and the weights after one step more. Trains under each layout, saves,
+records.
 """
 
 import sys

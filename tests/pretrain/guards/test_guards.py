@@ -13,23 +13,23 @@ from pretrain.data.mixture import MixturePosition
 from pretrain.data.stream import Position
 from pretrain.engine.deepspeed_state import all_finite
 from pretrain.guards.fault_injection import Fault, parse
-from pretrain.guards.guard_history import History, Place, Rollback
+from pretrain.guards.guard_history import GuardHistory, Rollback, StreamPoint
 from pretrain.guards.loss_spikes import after_step, rollback_due
 from pretrain.guards.replicas import checksum, odd_ones
 from pretrain.guards.slow_ranks import Pace, slow_ranks
-from pretrain.guards.step_judge import Judge, Measured
+from pretrain.guards.step_judge import Judge, StepResult
 from pretrain.guards.trial_step import explain
 
 GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3)
 
 
-def place(step: int) -> Place:
-    return Place(step, MixturePosition(8 * (step - 1), (Position(0, 2, step, ((32, 5),)),)))
+def place(step: int) -> StreamPoint:
+    return StreamPoint(step, MixturePosition(8 * (step - 1), (Position(0, 2, step, ((32, 5),)),)))
 
 
-def run_through(losses, guard=GUARD, history=None, shape=(8, 32)) -> list[History]:
+def run_through(losses, guard=GUARD, history=None, shape=(8, 32)) -> list[GuardHistory]:
     """The history after each step; None stands for a skipped one."""
-    histories = [history or History()]
+    histories = [history or GuardHistory()]
     for step, loss in enumerate(losses, start=1):
         histories.append(
             after_step(histories[-1], place(step), math.nan if loss is None else loss, loss is None, shape, guard)
@@ -40,7 +40,9 @@ def run_through(losses, guard=GUARD, history=None, shape=(8, 32)) -> list[Histor
 def spikes(losses, guard=GUARD) -> list[int]:
     """The steps at which spikes begin."""
     found = run_through(losses, guard)
-    return [h.spike.step for h, before in zip(found, [History(), *found], strict=False) if h.spike and not before.spike]
+    return [
+        h.spike.step for h, before in zip(found, [GuardHistory(), *found], strict=False) if h.spike and not before.spike
+    ]
 
 
 def mlm_curve(steps: int, noise: float, seed: int) -> np.ndarray:
@@ -85,7 +87,7 @@ def test_a_rollback_is_due_once_when_the_spike_has_lasted():
     lone = run_through([5.0] * 40 + [9.0, 5.0, 9.0, 9.0, 5.0])
     assert not any(rollback_due(h, GUARD) for h in lone)
     assert not rollback_due(found[42], GUARD.model_copy(update={"rollback": False}))
-    spent = History(**{**found[42].__dict__, "rollbacks": (Rollback(1, 0, 0, 9),) * 3})
+    spent = GuardHistory(**{**found[42].__dict__, "rollbacks": (Rollback(1, 0, 0, 9),) * 3})
     assert not rollback_due(spent, GUARD)
 
 
@@ -101,22 +103,22 @@ def test_a_history_survives_json_and_decides_the_same():
     curve = [5.0 + 0.01 * (n % 7) for n in range(40)] + [None, 9.0, 9.0, 9.0]
     whole = run_through(curve)
     for cut in (10, 41, 42, 43):
-        stored = History.from_json(json.loads(json.dumps(whole[cut - 1].to_json())))
+        stored = GuardHistory.from_json(json.loads(json.dumps(whole[cut - 1].to_json())))
         assert stored == whole[cut - 1]
-    rolled = History(rollbacks=(Rollback(41, 30, 240, 400),), skipped=1)
-    assert History.from_json(json.loads(json.dumps(rolled.to_json()))) == rolled
+    rolled = GuardHistory(rollbacks=(Rollback(41, 30, 240, 400),), skipped=1)
+    assert GuardHistory.from_json(json.loads(json.dumps(rolled.to_json()))) == rolled
     assert str(rolled) == (
         "; 1 step skipped; 1 rollback, the last one from the spike at step 41 to step 30, rows 240 to 399 left out"
     )
-    assert str(History()) == ""
+    assert str(GuardHistory()) == ""
 
 
-def measured(step: int, loss: float, skipped: bool = False) -> Measured:
-    return Measured(place(step), (8, 32), loss, skipped, [0.1, 0.1], 0.0, 1.0)
+def measured(step: int, loss: float, skipped: bool = False) -> StepResult:
+    return StepResult(place(step), (8, 32), loss, skipped, [0.1, 0.1], 0.0, 1.0)
 
 
 def test_the_judge_ends_a_run_of_skipped_steps_with_their_rows(tmp_path, capsys):
-    judge = Judge(GUARD, tmp_path / "run", History(), ["a", "b"], speaks=True)
+    judge = Judge(GUARD, tmp_path / "run", GuardHistory(), ["a", "b"], speaks=True)
     for step in (7, 8, 9):
         judge.check()
         assert judge.see(measured(step, math.nan, skipped=True)) == {"train/skipped": 1.0}

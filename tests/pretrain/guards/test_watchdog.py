@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pretrain.guards.watchdog import Beat, Watchdog, verdict
-from pretrain.reporting.progress_line import Progress
+from pretrain.reporting.progress_line import ProgressLine
 from pretrain.run.folder import RunFolder
 from pretrain.run.journal import Journal, read_journal
 from pretrain.run.phase_marker import Pulse
@@ -132,7 +132,7 @@ def test_wall_clocks_may_jump(ranks, tmp_path, monkeypatch):
         dog.start()
     jumps = random.Random(0)
     monkeypatch.setattr(time, "time", lambda: jumps.uniform(0, 4e9))
-    journal, shown = Journal(tmp_path / "journal.jsonl"), Progress(30, 0)
+    journal, shown = Journal(tmp_path / "journal.jsonl"), ProgressLine(30, 0)
     for step in range(1, 31):
         ranks.enter("data", step)
         time.sleep(0.03)

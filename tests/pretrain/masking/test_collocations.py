@@ -18,14 +18,14 @@ from data_prep.errors import UserError
 from data_prep.format.collocation_list import Collocations, read_collocations, write_collocations
 from data_prep.format.reader import Dataset
 from data_prep.inspection import collocation_search
-from data_prep.inspection.collocation_search import Found, find_collocations
+from data_prep.inspection.collocation_search import CollocationCounts, find_collocations
 from launchers.app import app
 from pretrain.checkpoint.identity import batch_settings, differences, identity_of
 from pretrain.config import Config
 from pretrain.data.training_sources import check_run, open_sources
 from pretrain.masking.collocation_units import CollocationUnits, collocations_of, listed
 from pretrain.masking.rows import IGNORED
-from pretrain.masking.units import Text
+from pretrain.masking.units import RowText
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.objectives.choose_objective import objective_of
 from pretrain.reporting.batch_replay import replay
@@ -96,7 +96,7 @@ def made(ngrams: list[Ngram], tokenizer: str = "") -> Collocations:
     )
 
 
-def find(dataset: Dataset, size=EVERYTHING, min_count=2, max_words=5, tokens=10**6) -> Found:
+def find(dataset: Dataset, size=EVERYTHING, min_count=2, max_words=5, tokens=10**6) -> CollocationCounts:
     return find_collocations(dataset, size, min_count, max_words, tokens, lambda *_: None)
 
 
@@ -220,7 +220,7 @@ def test_units_are_those_found_by_hand(data):
         at = int(rng.integers(len(run) - 1))
         ngrams.append(tuple(run[at : at + int(rng.integers(2, 6))]))
     wanted = [list(by_hand(run, set(ngrams))) for run in runs]
-    text = Text(tokens, np.zeros((n_rows, 3), np.int64), vocabulary.is_ordinary[tokens], starts)
+    text = RowText(tokens, np.zeros((n_rows, 3), np.int64), vocabulary.is_ordinary[tokens], starts)
     begins = CollocationUnits(made(ngrams), vocabulary).begins(text, (0, 0))
     found = np.split(begins.reshape(-1)[text.words], np.flatnonzero(text.begins_run.reshape(-1)[text.words])[1:])
     assert [np.flatnonzero(run).tolist() for run in found if len(run)] == wanted
@@ -240,7 +240,7 @@ def test_words_of_the_same_tokens_that_are_cut_elsewhere_are_others():
     vocabulary = Vocabulary(size=12, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
     tokens = np.array([[2, 5, 6, 7, 3], [2, 5, 6, 7, 3]])
     starts = np.array([[0, 1, 0, 1, 0], [0, 1, 1, 0, 0]], dtype=bool)
-    text = Text(tokens, np.zeros((2, 3), np.int64), vocabulary.is_ordinary[tokens], starts)
+    text = RowText(tokens, np.zeros((2, 3), np.int64), vocabulary.is_ordinary[tokens], starts)
     begins = CollocationUnits(made([((5, 6), (7,))]), vocabulary).begins(text, (0, 0))
     assert begins.astype(int).tolist() == [[0, 1, 0, 0, 0], [0, 1, 1, 0, 0]]
 

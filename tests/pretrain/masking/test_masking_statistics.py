@@ -12,7 +12,7 @@ import pytest
 from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED, Masked, Rows
 from pretrain.masking.selection import count
-from pretrain.masking.units import NGrams, Spans, Tokens
+from pretrain.masking.units import NGrams, Spans, TokenUnits
 from pretrain.masking.vocabulary import Vocabulary
 from tests.support.chance import check_distribution, check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, selected, some, words
@@ -271,7 +271,7 @@ def test_the_phase_of_ngrams_is_uniform(n):
 @pytest.mark.parametrize("weights", [(1, 3), (1, 1, 2), (0.5, 0.001, 0.2)])
 def test_rows_of_a_mix_are_shared_by_weight(weights):
     """Which strategy a row has shows in its units; the draw of one row tells nothing of that of the next."""
-    strategies = [Tokens(), NGrams(4), NGrams(7)][: len(weights)]
+    strategies = [TokenUnits(), NGrams(4), NGrams(7)][: len(weights)]
     lengths = [1, 4, 7][: len(weights)]
     rows = drawn(f"[{words(*[1] * 30)}]", 40_000)
     begins = begins_of(token_masking(VOCABULARY, strategies=list(zip(strategies, weights, strict=True))), rows)[:, 9:]
@@ -286,7 +286,7 @@ def test_rows_of_a_mix_are_shared_by_weight(weights):
 def test_tokens_of_every_strategy_of_a_mix_have_the_same_chance():
     """A row's strategy does not change how many tokens are predicted in it."""
     rows = drawn(f"[{words(*[1] * 30)}]", 20_000)
-    mask = token_masking(VOCABULARY, 0.3, strategies=[(Tokens(), 1), (NGrams(7), 1)])
+    mask = token_masking(VOCABULARY, 0.3, strategies=[(TokenUnits(), 1), (NGrams(7), 1)])
     by_token = begins_of(mask, rows)[:, 1:-1].all(axis=1)
     hit = selected(mask(rows, 0.3), 20_000).sum(axis=1)
     assert (hit[by_token] == 9).all()

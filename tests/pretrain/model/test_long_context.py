@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
-from pretrain.model.attention import Documents, attention
+from pretrain.model.attention import DocumentBounds, attention
 from pretrain.model.band_attention import band_attention, band_mask
 from pretrain.model.encoder import Encoder
 from pretrain.model.encoder_shape import EncoderShape
@@ -101,18 +101,18 @@ def test_blocks_are_taken_where_they_are_less_work():
     """128 slots and a reach of 8, so 32 keys a query: against a row of 128, and documents of 28 and 36 on average."""
     for lengths, banded in (([128], True), ([16] * 8, False), ([60, 60, 8], True), ([30] * 4 + [8], False)):
         bounds = torch.tensor([0, *lengths]).cumsum(0).int()
-        documents = Documents.of(bounds, 128, 128, len(lengths), "sdpa", False, (None, 8))
+        documents = DocumentBounds.of(bounds, 128, 128, len(lengths), "sdpa", False, (None, 8))
         assert documents.banded == banded, lengths
-    compiled = Documents.of(bounds, 128, 128, None, "sdpa", False, (None, 8))
+    compiled = DocumentBounds.of(bounds, 128, 128, None, "sdpa", False, (None, 8))
     assert compiled.banded, "whatever the documents are"
-    assert not Documents.of(bounds, 128, 32, None, "sdpa", False, (None, 8)).banded
+    assert not DocumentBounds.of(bounds, 128, 32, None, "sdpa", False, (None, 8)).banded
 
 
 def test_dropout_of_blocks_leaves_out_its_share():
     """Of weights: each value of the result is the mean of what is kept, over the share that is kept."""
     torch.manual_seed(0)
     bounds, ones = torch.tensor([0, 4096], dtype=torch.int32), torch.ones(4096, 1, 4)
-    documents = Documents.of(bounds, 4096, 4096, 1, "sdpa", False, (32,))
+    documents = DocumentBounds.of(bounds, 4096, 4096, 1, "sdpa", False, (32,))
     out = attention(ones, ones, ones, documents, 32, dropout=0.25)
     assert documents.banded
     assert out.mean().item() == pytest.approx(1.0, abs=0.01)

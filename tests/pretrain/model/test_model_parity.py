@@ -10,7 +10,7 @@ from transformers import BertConfig, ModernBertConfig, PreTrainedModel, RobertaC
 from data_prep.errors import UserError
 from pretrain.masking.rows import IGNORED
 from pretrain.model import attention
-from pretrain.model.attention import Documents
+from pretrain.model.attention import DocumentBounds
 from pretrain.model.encoder import Encoder
 from pretrain.model.families import (
     hugging_face_config,
@@ -92,8 +92,8 @@ def test_documents_one_by_one_are_as_in_masked_rows(case, monkeypatch):
 
 def test_rows_of_many_documents_are_cut_on_a_cpu():
     few, many = torch.tensor([0, 24, 48], dtype=torch.int32), torch.tensor([0, 9, 24, 40, 48], dtype=torch.int32)
-    assert Documents.of(few, 48, 24, 2, "sdpa").lengths is None
-    assert Documents.of(many, 48, 24, 4, "sdpa").lengths == [9, 15, 16, 8]
+    assert DocumentBounds.of(few, 48, 24, 2, "sdpa").lengths is None
+    assert DocumentBounds.of(many, 48, 24, 4, "sdpa").lengths == [9, 15, 16, 8]
 
 
 @pytest.mark.parametrize("case", SMALL)

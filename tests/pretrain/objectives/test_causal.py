@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.config import Config
-from pretrain.data.batch_view import Prediction, documents_of, rows_of
+from pretrain.data.batch_view import ShownPrediction, documents_of, rows_of
 from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED
 from pretrain.masking.vocabulary import Vocabulary
@@ -73,5 +73,5 @@ def test_the_label_of_a_slot_is_shown_at_the_next():
     assert (rows.original == tokens).all()
     first, second = documents_of(rows.rows(0, 1), VOCABULARY)[0]
     assert first.original == first.seen == [CLS, 10, 11, UNK, SEP]
-    assert first.predictions == [Prediction(1, 10, "next"), Prediction(2, 11, "next")]
-    assert (second.slot, second.predictions) == (5, [Prediction(1, 13, "next")])
+    assert first.predictions == [ShownPrediction(1, 10, "next"), ShownPrediction(2, 11, "next")]
+    assert (second.slot, second.predictions) == (5, [ShownPrediction(1, 13, "next")])

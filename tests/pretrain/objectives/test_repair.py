@@ -14,7 +14,7 @@ from pretrain.data.training_sources import check_run, held_out_loader, open_sour
 from pretrain.masking.rows import IGNORED, TARGET, WORD_START, Rows
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.objectives.choose_objective import objective_of
-from pretrain.objectives.repair import Repair
+from pretrain.objectives.repair import RepairObjective
 from tests.support.datasets import make_dataset
 
 VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
@@ -41,7 +41,7 @@ def rows_of(n_rows: int, seq_len: int, share: float, seed: int = 0) -> Rows:
 )
 def test_targets_are_masked_and_nothing_else_is(n_rows, seq_len, rate, share, seed):
     rows = rows_of(n_rows, seq_len, share, seed)
-    repair = Repair(VOCABULARY, rate, seed, "train")
+    repair = RepairObjective(VOCABULARY, rate, seed, "train")
     slots = max(1, round(rate * (seq_len - 2)))
     assert abs(repair.slots(seq_len) - slots) <= (rate * (seq_len - 2) % 1 == 0.5)
     found = repair(rows, rate)
@@ -69,7 +69,7 @@ def test_more_targets_than_places_are_chosen_from_without_bias():
     marks[:, columns] = TARGET
     places = np.zeros((n_rows, 3), dtype=np.int64)
     places[:, 2] = np.arange(n_rows)
-    repair = Repair(VOCABULARY, rate, 3, "train")
+    repair = RepairObjective(VOCABULARY, rate, 3, "train")
     found = repair(Rows(tokens, places, marks), rate)
     assert repair.slots(seq_len) == 6
     chosen = np.zeros(tokens.shape, dtype=np.int64)
@@ -86,7 +86,7 @@ def test_more_targets_than_places_are_chosen_from_without_bias():
 
 def test_choices_depend_on_row_epoch_seed_and_purpose_alone():
     rows = rows_of(6, 64, 1.0)
-    repair = Repair(VOCABULARY, 0.15, 1, "train")
+    repair = RepairObjective(VOCABULARY, 0.15, 1, "train")
     first = repair(rows, 0.15)
     part = Rows(rows.tokens[2:], rows.places[2:], rows.marks[2:])
     slots = repair.slots(64)
@@ -94,8 +94,8 @@ def test_choices_depend_on_row_epoch_seed_and_purpose_alone():
     other_epoch = Rows(rows.tokens, rows.places + [[1, 0, 0]], rows.marks)
     for other in (
         repair(other_epoch, 0.15),
-        Repair(VOCABULARY, 0.15, 2, "train")(rows, 0.15),
-        Repair(VOCABULARY, 0.15, 1, "valid")(rows, 0.15),
+        RepairObjective(VOCABULARY, 0.15, 2, "train")(rows, 0.15),
+        RepairObjective(VOCABULARY, 0.15, 1, "valid")(rows, 0.15),
     ):
         assert (other.positions != first.positions).any()
         assert (other.tokens == first.tokens).all()
@@ -103,7 +103,7 @@ def test_choices_depend_on_row_epoch_seed_and_purpose_alone():
 
 def test_a_lower_rate_leaves_places_unused():
     rows = rows_of(4, 64, 1.0)
-    found = Repair(VOCABULARY, 0.5, 1, "train")(rows, 0.25)
+    found = RepairObjective(VOCABULARY, 0.5, 1, "train")(rows, 0.25)
     labels = found.labels.reshape(4, -1)
     assert labels.shape[1] == 31
     assert ((labels != IGNORED).sum(axis=1) == 16).all()
@@ -172,6 +172,6 @@ def test_settings_that_repair_does_not_read_are_refused(data):
         with pytest.raises(ValueError, match=rf"masking\.{name} is not read by objective repair"):
             config_of(data, masking=masking)
     again = Config.model_validate(config_of(data).model_dump(mode="json"))
-    assert isinstance(objective_of(again, VOCABULARY, 0, "train"), Repair)
+    assert isinstance(objective_of(again, VOCABULARY, 0, "train"), RepairObjective)
     mlm = config_of(data, objective="mlm")
-    assert not isinstance(objective_of(mlm, VOCABULARY, 0, "train"), Repair)
+    assert not isinstance(objective_of(mlm, VOCABULARY, 0, "train"), RepairObjective)

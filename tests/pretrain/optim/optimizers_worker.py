@@ -2,7 +2,8 @@
 
 `python -m tests.pretrain.optim.optimizers_worker FOLDER train`: for each case rank 0 writes the weights at the start,
 the gradients and weights of every step, and the averaged weights after the last. `offload`: the same with the
-optimizer's state in the host's memory. `cut`: the same with parameters that lie anywhere. `save`: leaves a checkpoint of each
+optimizer's state in the host's memory. `cut`: the same with parameters that lie anywhere. `save`: leaves a checkpoint
+of each
 optimizer; `load PROCESSES STAGE`: takes those up and compares.
 """
 

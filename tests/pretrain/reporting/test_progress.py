@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from pretrain.reporting.progress_line import AboveLiveLine, Progress, _short, duration
+from pretrain.reporting.progress_line import AboveLiveLine, ProgressLine, _short, duration
 
 
 class Clock:
@@ -19,7 +19,7 @@ class Clock:
 
 def run(console: Console, total: int, done: int, seconds_a_step: float) -> None:
     clock = Clock()
-    progress = Progress(total, done, console, clock)
+    progress = ProgressLine(total, done, console, clock)
     for step in range(done + 1, total + 1):
         clock.now += seconds_a_step
         metrics = {"train/loss": 10 - step / 10, "speed/tokens_per_second": 12345.0, "speed/unknown": 1.0}
@@ -70,7 +70,7 @@ METRICS = {
 def lines_on_a_terminal(width: int) -> list[str]:
     """What the live line was, whenever it was drawn."""
     out, clock = io.StringIO(), Clock()
-    progress = Progress(100, 0, Console(file=out, force_terminal=True, width=width), clock)
+    progress = ProgressLine(100, 0, Console(file=out, force_terminal=True, width=width), clock)
     for step in (1, 2):
         clock.now += 0.5
         progress.update(step, METRICS)
@@ -98,7 +98,7 @@ def test_a_log_file_has_no_control_characters(monkeypatch, variable, value):
     out = io.StringIO()
     monkeypatch.setenv(variable, value)
     monkeypatch.setattr(sys, "stderr", out)
-    progress = Progress(2, 0)
+    progress = ProgressLine(2, 0)
     progress.update(1, METRICS)
     progress.message("warning: [bold]of rank 1")
     progress.update(2, METRICS)
@@ -127,7 +127,7 @@ def test_lines_of_other_ranks_take_the_live_lines_place():
 def test_a_single_step_and_a_resumed_finished_run_divide_by_nothing() -> None:
     out = io.StringIO()
     run(Console(file=out), total=1, done=0, seconds_a_step=0.0)
-    Progress(5, 5, Console(file=out)).close()
+    ProgressLine(5, 5, Console(file=out)).close()
     assert out.getvalue().splitlines() == ["step 1/1 | loss 9.9000 | 12.3k tokens/s"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.preparation_plan import PreparationSettings
 from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import jsonl, prepare_files, texts, tree
 
@@ -47,7 +47,7 @@ def survived(work: Callable[[], object], out: Path, changes: int) -> bool:
 
 @pytest.mark.parametrize(
     "settings, evaluated",
-    [(Settings(valid_fraction=0.2), False), (Settings(deduplicate="near"), True)],
+    [(PreparationSettings(valid_fraction=0.2), False), (PreparationSettings(deduplicate="near"), True)],
     ids=["split", "cleaned"],
 )
 def test_a_death_before_any_change_costs_nothing(tmp_path, settings, evaluated):

@@ -13,7 +13,7 @@ import zstandard
 
 from data_prep.format.reader import Dataset
 from data_prep.inspection.verify import verify
-from data_prep.jobs.preparation_plan import Settings, read_plan
+from data_prep.jobs.preparation_plan import PreparationSettings, read_plan
 from data_prep.jobs.prepare import do_tasks, finished, merge_tasks, plan_only
 from data_prep.jobs.process_pool import Workers
 from data_prep.tokenizer.hf_tokenizer import train
@@ -91,7 +91,7 @@ def test_a_line_of_100_mb_takes_no_memory(tmp_path, tokenizer):
 
 def test_a_task_done_twice_at_once_and_again_gives_the_same_bytes(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 3000)) + b"{broken\n")
-    settings = Settings(block_tokens=2000, shard_bytes=10_000, valid_fraction=0.1)
+    settings = PreparationSettings(block_tokens=2000, shard_bytes=10_000, valid_fraction=0.1)
     prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "one", 1, settings, task_bytes=100_000)
     out = tmp_path / "twice"
     plan_only(request([tmp_path / "a.jsonl"], tokenizer, out, settings, task_bytes=100_000))
@@ -149,7 +149,7 @@ def test_one_failing_task_does_not_keep_others_from_being_done(tmp_path, tokeniz
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(0, 10)))
     out = tmp_path / "out"
-    settings = Settings(deduplicate="exact" if stage == "scan" else "none")
+    settings = PreparationSettings(deduplicate="exact" if stage == "scan" else "none")
     plan_only(request([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, out, settings))
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(1, 10)))
     refusal = refused("prep", stage, out, "0", "1", "--workers", "1")
@@ -162,7 +162,7 @@ def test_one_failing_task_does_not_keep_others_from_being_done(tmp_path, tokeniz
 @pytest.mark.parametrize("stage", ["scan", "resolve", "task"])
 def test_a_killed_stage_of_a_deduplication_changes_nothing(tmp_path, tokenizer, stage):
     (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 400), *texts(0, 300), *texts(1, 300)]))
-    settings = Settings(deduplicate="near")
+    settings = PreparationSettings(deduplicate="near")
     prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "one", 1, settings, task_bytes=20_000)
     out = tmp_path / "out"
     paths = {"scan": "prep/scan/00001.json", "resolve": "prep/drop/00001.near.npy", "task": "prep/tasks/00001.json"}

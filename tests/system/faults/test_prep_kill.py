@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.preparation_plan import PreparationSettings
 from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import jsonl, prepare_files, texts, tree
 
@@ -156,7 +156,7 @@ def test_second_process_in_the_same_folder_is_refused(corpus, tmp_path):
 def test_full_disk_is_one_sentence_and_leaves_nothing_partial(corpus, tmp_path):
     resource = pytest.importorskip("resource")
     out = tmp_path / "out"
-    settings = Settings(block_tokens=1 << 20)
+    settings = PreparationSettings(block_tokens=1 << 20)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

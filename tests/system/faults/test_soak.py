@@ -1,4 +1,4 @@
-"""A run interrupted at random moments until it completes equals the run left alone, to the last bit (tests/system/soak)."""
+"""A run interrupted at random moments until it completes equals the run left alone, to the last bit."""
 
 import pytest
 
