@@ -13,7 +13,6 @@ SLURM_SHORT := $(addprefix tests/system/cluster/test_,slurm.py::test_warned_job_
   hosts.py::test_two_hosts_train_like_two_processes_and_tell_no_secret)
 
 .PHONY: install demo test test-slurm test-slurm-short test-slow test-all soak check
-.PHONY: test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -32,10 +31,8 @@ test-slurm: install
 test-slurm-short: install
 	$(PYTEST) -m slow -n 2 $(SLURM_SHORT)
 
-test-slow: test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster
-
-test-slow-unit test-slow-distributed test-slow-integration test-slow-faults test-slow-cluster: test-slow-%: install
-	$(PYTEST) -m slow $(SHARED_OUT) tests/$*
+test-slow: install
+	$(PYTEST) -m slow $(SHARED_OUT)
 
 test-all: install
 	$(BIN)/python -m pytest

@@ -19,15 +19,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.answers import right_answers  # noqa: E402
-from benchmarks.books_page import PARTS, PRETRAINED, SIDES, UNTRAINED, page  # noqa: E402
-from benchmarks.held_out_sentences import split  # noqa: E402
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from benchmarks.train_vs_hf import side_environment  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer, write_json  # noqa: E402
-from evaluation.finetuning.classification import find_columns  # noqa: E402
-from evaluation.finetuning.example_files import read_table  # noqa: E402
+from benchmarks.answers import right_answers
+from benchmarks.books_page import PARTS, PRETRAINED, SIDES, UNTRAINED, page
+from benchmarks.held_out_sentences import split
+from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.train_vs_hf import side_environment
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer, write_json
+from evaluation.finetuning.classification import find_columns
+from evaluation.finetuning.example_files import read_table
 
 CONFIG = ROOT / "configs/modernbert-mini.yaml"
 _RATE_OF_NOTHING = "1e-12"  # one step of it leaves the initial weights

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors import safe_open
 
 from benchmarks.answers import NAIVE_BAYES
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from evaluation.intervals import paired_bootstrap
 from evaluation.study.paired_statistics import differences, mean_of
 from pretrain.config import load_config

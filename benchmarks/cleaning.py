@@ -21,13 +21,13 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from benchmarks.prep import texts_of  # noqa: E402
-from data_prep.cleaning.contamination import contaminated, evaluation_grams, evaluation_texts  # noqa: E402
-from data_prep.cleaning.key_passes import document_hashes, resolve_repeats  # noqa: E402
-from data_prep.cleaning.near_duplicates import bands_and_rows, signatures  # noqa: E402
-from data_prep.cleaning.text_filters import Cleaning, clean_all  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.prep import texts_of
+from data_prep.cleaning import Cleaning, contaminated, evaluation_grams, evaluation_texts
+from data_prep.cleaning.key_passes import document_hashes, resolve_repeats
+from data_prep.cleaning.near_duplicates import bands_and_rows, signatures
+from data_prep.cleaning.text_filters import clean_all
+from data_prep.files import atomic_writer
 
 ROUNDS = 3
 SHARE_OF_COPIES = 0.1

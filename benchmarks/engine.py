@@ -24,11 +24,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import torch  # noqa: E402
+import torch
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
 
 CPU = {"layers": 4, "hidden": 256, "vocab_size": 8192, "seq_len": 128, "micro_batch_size": 8, "precision": "fp32"}
 GPU = {"layers": 12, "hidden": 768, "vocab_size": 30528, "seq_len": 512, "micro_batch_size": 64, "precision": "bf16"}

@@ -12,7 +12,7 @@ from pretrain import checkpoint
 from pretrain.checkpoint.choose_checkpoint import newest_verified
 from pretrain.checkpoint.saver import Saver
 from pretrain.config.run import CheckpointConfig
-from pretrain.engine.engine import Engine
+from pretrain.engine import Engine
 from pretrain.engine.resharding import layout_of
 
 SAVES = 6  # of each kind; the first claims memory, and does not count

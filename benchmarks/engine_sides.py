@@ -22,12 +22,11 @@ from benchmarks.engine_saves import saves_of
 from benchmarks.step_work import Weights
 from data_prep.processes import leave
 from pretrain.config import Config
-from pretrain.data.batch import Batch
+from pretrain.data import Batch
 from pretrain.data.feed import DeviceBatch, DeviceFeed
-from pretrain.engine.engine import Engine, init_distributed
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
-from pretrain.optim.parameter_groups import described, parameter_groups
+from pretrain.engine import Engine, init_distributed
+from pretrain.model import Encoder, EncoderShape
+from pretrain.optim import described, parameter_groups
 
 SEED, LR, RATE = 7, 1e-4, 0.15
 FIRST_ID = 5  # of ordinary tokens

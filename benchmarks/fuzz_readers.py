@@ -21,56 +21,60 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import numpy as np  # noqa: E402
-import pyarrow as pa  # noqa: E402
-import pyarrow.parquet as pq  # noqa: E402
-import torch  # noqa: E402
-import xxhash  # noqa: E402
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+import xxhash
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.files import atomic_writer, write_json  # noqa: E402
-from data_prep.format.collocation_list import Collocations, read_collocations, write_collocations  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from data_prep.jobs.input_locations import InputLocations, place_path, read_place, write_place  # noqa: E402
-from data_prep.jobs.preparation_plan import (  # noqa: E402
-    Input,
-    InputRange,
-    PreparationPlan,
-    PreparationSettings,
-    plan_path,
-    read_plan,
-    write_plan,
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.files import atomic_writer, write_json
+from data_prep.format import (
+    Collocations,
+    Dataset,
 )
-from data_prep.jobs.task_worker import TaskRecord, read_record, record_path  # noqa: E402
-from data_prep.reading.untrusted_files import read_json  # noqa: E402
-from data_prep.sources.arrow_tables import arrow_units, parquet_units, read_arrow, read_parquet  # noqa: E402
-from data_prep.sources.input_types import Counts, Options, SourceRow  # noqa: E402
-from data_prep.sources.text_lines import read_lines  # noqa: E402
-from data_prep.tokenizer.hf_tokenizer import describe  # noqa: E402
-from evaluation.finetuning.example_files import read_json as read_questions  # noqa: E402
-from evaluation.finetuning.example_files import read_table  # noqa: E402
-from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult  # noqa: E402
-from evaluation.likelihood.minimal_pairs import MinimalPair, read_pairs  # noqa: E402
-from evaluation.likelihood.score_cache import KeptScores  # noqa: E402
-from pretrain.checkpoint import read, write_manifest  # noqa: E402
-from pretrain.config import Config, load_config  # noqa: E402
-from pretrain.data.mixture import MixturePosition  # noqa: E402
-from pretrain.data.stream import PLAN_VERSION, Position  # noqa: E402
-from pretrain.engine.resharding import load_file  # noqa: E402
-from pretrain.export.resolve_model import is_causal  # noqa: E402
-from pretrain.guards.guard_history import GuardHistory  # noqa: E402
-from pretrain.guards.saved_state import state_problem  # noqa: E402
-from pretrain.guards.watchdog import Beat  # noqa: E402
-from pretrain.model.encoder_shape import EncoderShape  # noqa: E402
-from pretrain.reporting.environment import record_environment  # noqa: E402
-from pretrain.reporting.prediction_table import predictions_of  # noqa: E402
-from pretrain.run.environment_file import read_environment  # noqa: E402
-from pretrain.run.folder import RunFolder, Status  # noqa: E402
-from pretrain.run.journal import Entry, Journal, read_journal, read_latest, read_step  # noqa: E402
-from pretrain.run.journal_table import read_measured  # noqa: E402
-from pretrain.tracking.run_record import RunRecord, load_record  # noqa: E402
-from tests.support.mutations import Reader, attack, verdict  # noqa: E402
-from tests.support.wordpiece_set import SHIP, source, wordpiece_set  # noqa: E402
+from data_prep.format.collocation_list import read_collocations, write_collocations
+from data_prep.jobs import PreparationSettings, read_plan
+from data_prep.jobs.input_locations import InputLocations, place_path, read_place, write_place
+from data_prep.jobs.preparation_plan import Input, InputRange, PreparationPlan, plan_path, write_plan
+from data_prep.jobs.task_worker import TaskRecord, read_record, record_path
+from data_prep.reading import read_json
+from data_prep.sources import Options, SourceRow
+from data_prep.sources.arrow_tables import arrow_units, parquet_units, read_arrow, read_parquet
+from data_prep.sources.input_types import Counts
+from data_prep.sources.text_lines import read_lines
+from data_prep.tokenizer import describe
+from evaluation.finetuning import FinetuneResults
+from evaluation.finetuning.example_files import read_json as read_questions
+from evaluation.finetuning.example_files import read_table
+from evaluation.finetuning.result_file import Epoch, SeedResult
+from evaluation.likelihood import read_pairs
+from evaluation.likelihood.minimal_pairs import MinimalPair
+from evaluation.likelihood.score_cache import KeptScores
+from pretrain.checkpoint import read, write_manifest
+from pretrain.config import Config, load_config
+from pretrain.data import MixturePosition
+from pretrain.data.stream import PLAN_VERSION, Position
+from pretrain.engine.resharding import load_file
+from pretrain.export.resolve_model import is_causal
+from pretrain.guards import (
+    GuardHistory,
+    state_problem,
+)
+from pretrain.guards.watchdog import Beat
+from pretrain.model import EncoderShape
+from pretrain.reporting.environment import record_environment
+from pretrain.reporting.prediction_table import predictions_of
+from pretrain.run import (
+    RunFolder,
+    read_environment,
+    read_measured,
+)
+from pretrain.run.folder import Status
+from pretrain.run.journal import Entry, Journal, read_journal, read_latest, read_step
+from pretrain.tracking import RunRecord, load_record
+from tests.support.mutations import Reader, attack, verdict
+from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 LONG_NAME = "a-long-name" * 20
 """Of the folder of all files: messages are short although paths are long."""

@@ -17,11 +17,11 @@ from torch import Tensor
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from benchmarks.masking_gpu import CALLS, ROUNDS, rounds, spread  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from pretrain.kernels import PLAIN, Operations, operations  # noqa: E402
-from pretrain.kernels.rotary_tables import rotation  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.masking_gpu import CALLS, ROUNDS, rounds, spread
+from data_prep.files import atomic_writer
+from pretrain.kernels import PLAIN, Operations, operations
+from pretrain.kernels.rotary_tables import rotation
 
 TOKENS, PREDICTIONS, HIDDEN, HEADS = 1 << 16, 1 << 13, 768, 12
 CLOSE = 2e-2  # the largest difference from plain torch, relative to the largest value: both round to bf16

@@ -21,11 +21,11 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.books import maskwright, prepare  # noqa: E402
-from benchmarks.books_page import held_out_losses, table  # noqa: E402
-from benchmarks.machine import conditions  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
+from benchmarks.books import maskwright, prepare
+from benchmarks.books_page import held_out_losses, table
+from benchmarks.machine import conditions
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
 
 SEQ_LEN = 128
 CONFIG: dict[str, Any] = {

@@ -27,11 +27,11 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.loader_sides import BUFFER, SHARD_BYTES, SIDES, SLOTS, WINDOW_BLOCKS, Side  # noqa: E402
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
+from benchmarks.loader_sides import BUFFER, SHARD_BYTES, SIDES, SLOTS, WINDOW_BLOCKS, Side
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.format import Dataset
 
 SEQ_LENS = (128, 512)
 REFERENCE = "maskwright"  # the side that the others are compared with

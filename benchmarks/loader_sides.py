@@ -22,23 +22,29 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from data_prep.format.shard_format import xxh3  # noqa: E402
-from pretrain.config import DataConfig  # noqa: E402
-from pretrain.data.loader import Loader, LoaderStep  # noqa: E402
-from pretrain.data.mixture import Mixture  # noqa: E402
-from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed  # noqa: E402
-from pretrain.data.phases import BatchPhase, BatchShape  # noqa: E402
-from pretrain.data.stream import Position, RowStream  # noqa: E402
-from pretrain.data.window import BlockReader  # noqa: E402
-from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
-from pretrain.masking.replacement import Replacement  # noqa: E402
-from pretrain.masking.rows import IGNORED, Masked, Objective, Rows  # noqa: E402
-from pretrain.masking.units import TokenUnits, concatenated_ranges  # noqa: E402
-from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
+from data_prep.errors import UserError
+from data_prep.format import Dataset
+from data_prep.format.shard_format import xxh3
+from pretrain.config import DataConfig
+from pretrain.data import Loader
+from pretrain.data.loader import LoaderStep
+from pretrain.data.mixture import Mixture
+from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
+from pretrain.data.phases import BatchPhase, BatchShape
+from pretrain.data.stream import Position, RowStream
+from pretrain.data.window import BlockReader
+from pretrain.masking import (
+    IGNORED,
+    Masked,
+    MaskedTokens,
+    Objective,
+    Replacement,
+    Rows,
+    Vocabulary,
+)
+from pretrain.masking.units import TokenUnits, concatenated_ranges
 
 SEED = 7
 SLOTS = 65_536  # of a batch

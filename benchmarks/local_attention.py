@@ -16,13 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from torch import Tensor  # noqa: E402
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from pretrain.model.band_attention import band_attention, band_mask  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.files import atomic_writer
+from pretrain.model.band_attention import band_attention, band_mask
 
 HEADS, PER_HEAD, REACH = 12, 64, 64
 ROWS = {512: 4, 1024: 2, 2048: 1, 4096: 1, 8192: 1}  # by length

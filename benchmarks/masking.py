@@ -30,24 +30,28 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from transformers import AutoTokenizer, DataCollatorForLanguageModeling, PreTrainedTokenizerBase  # noqa: E402
+import numpy as np
+import torch
+from transformers import AutoTokenizer, DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from pretrain.config import MaskingConfig  # noqa: E402
-from pretrain.data.batch import build_batch, lay_out  # noqa: E402
-from pretrain.data.stream import Part, Position, RowStream  # noqa: E402
-from pretrain.data.token_flags import marks_of  # noqa: E402
-from pretrain.data.window import BlockReader  # noqa: E402
-from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
-from pretrain.masking.replacement import Replacement  # noqa: E402
-from pretrain.masking.rows import IGNORED, WORD_START, Rows  # noqa: E402
-from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
-from pretrain.objectives.choose_objective import strategy_of  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.format import Dataset
+from pretrain.config import MaskingConfig
+from pretrain.data.batch import build_batch, lay_out
+from pretrain.data.stream import Part, Position, RowStream
+from pretrain.data.token_flags import marks_of
+from pretrain.data.window import BlockReader
+from pretrain.masking import (
+    IGNORED,
+    WORD_START,
+    MaskedTokens,
+    Replacement,
+    Rows,
+    Vocabulary,
+)
+from pretrain.objectives import strategy_of
 
 SHAPES = ((512, 128), (128, 512), (64, 1024))  # rows, slots of a row
 RATE, SEED = 0.15, 7

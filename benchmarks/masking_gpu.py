@@ -18,14 +18,18 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
-from pretrain.masking.replacement import Replacement  # noqa: E402
-from pretrain.masking.rows import WORD_START, Masked, Rows  # noqa: E402
-from pretrain.masking.selection import fixed  # noqa: E402
-from pretrain.masking.units import Spans, Strategy, TokenUnits, WholeWords  # noqa: E402
-from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.files import atomic_writer
+from pretrain.masking import (
+    WORD_START,
+    Masked,
+    MaskedTokens,
+    Replacement,
+    Rows,
+    Vocabulary,
+)
+from pretrain.masking.selection import fixed
+from pretrain.masking.units import Spans, Strategy, TokenUnits, WholeWords
 
 TOKENS = 1 << 16
 SEQ_LENS = (128, 512, 1024, 8192)

@@ -17,10 +17,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.engine import CPU, measure  # noqa: E402
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from pretrain.config import Config  # noqa: E402
+from benchmarks.engine import CPU, measure
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.files import atomic_writer
+from pretrain.config import Config
 
 TRACK = Config.model_fields["track"].default  # the intervals of a run
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from pretrain.config import DataConfig  # noqa: E402
-from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, PackedLayout, pack, randoms_needed  # noqa: E402
-from pretrain.philox import derive_key, draw  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.files import atomic_writer
+from data_prep.format import Dataset
+from pretrain.config import DataConfig
+from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, PackedLayout, pack, randoms_needed
+from pretrain.philox import derive_key, draw
 
 SEQ_LENS = (128, 512, 1024, 8192)
 WINDOW_BLOCKS = DataConfig.model_fields["window_blocks"].default

@@ -23,35 +23,42 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer, write_json  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from data_prep.format.shard_format import (  # noqa: E402
-    FORMAT,
-    FORMAT_VERSION,
-    DataSetTotals,
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer, write_json
+from data_prep.format import (
+    Dataset,
     Manifest,
     ShardInfo,
     TokenizerInfo,
+)
+from data_prep.format.shard_format import (
+    FORMAT,
+    FORMAT_VERSION,
+    DataSetTotals,
     fingerprint,
     index_name,
     read_index,
     shard_name,
 )
-from data_prep.format.shard_writer import ShardWriter  # noqa: E402
-from pretrain.config import DataConfig  # noqa: E402
-from pretrain.data.loader import Loader  # noqa: E402
-from pretrain.data.mixture import Mixture, MixturePosition  # noqa: E402
-from pretrain.data.phases import BatchPhase, BatchShape  # noqa: E402
-from pretrain.data.stream import Position, RowStream  # noqa: E402
-from pretrain.data.window import BlockReader  # noqa: E402
-from pretrain.masking.masked_tokens import MaskedTokens  # noqa: E402
-from pretrain.masking.replacement import Replacement  # noqa: E402
-from pretrain.masking.units import TokenUnits  # noqa: E402
-from pretrain.masking.vocabulary import Vocabulary  # noqa: E402
+from data_prep.format.shard_writer import ShardWriter
+from pretrain.config import DataConfig
+from pretrain.data import (
+    Loader,
+    MixturePosition,
+)
+from pretrain.data.mixture import Mixture
+from pretrain.data.phases import BatchPhase, BatchShape
+from pretrain.data.stream import Position, RowStream
+from pretrain.data.window import BlockReader
+from pretrain.masking import (
+    MaskedTokens,
+    Replacement,
+    Vocabulary,
+)
+from pretrain.masking.units import TokenUnits
 
 SIZES = (10**9, 10**10, 10**11, 10**12)  # tokens
 MEAN_DOCUMENT = 500  # tokens

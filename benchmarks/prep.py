@@ -31,18 +31,21 @@ import zstandard
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.cache.bounded_cache import Cache  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from data_prep.format.shard_format import token_dtype  # noqa: E402
-from data_prep.format.shard_writer import ShardWriter  # noqa: E402
-from data_prep.sources import Options, RowReader, SourceInput, find_inputs  # noqa: E402
-from data_prep.sources.byte_streams import text_chunks  # noqa: E402
-from data_prep.sources.input_types import Counts  # noqa: E402
-from data_prep.tokenizer.choose_encoder import Encoders  # noqa: E402
-from data_prep.tokenizer.hf_tokenizer import describe, load  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.cache import Cache
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.format import Dataset
+from data_prep.format.shard_format import token_dtype
+from data_prep.format.shard_writer import ShardWriter
+from data_prep.sources import Options, RowReader, SourceInput, find_inputs
+from data_prep.sources.byte_streams import text_chunks
+from data_prep.sources.input_types import Counts
+from data_prep.tokenizer import (
+    Encoders,
+    describe,
+    load,
+)
 
 OURS_A_ROUND = 3  # it takes seconds, so that other work on the machine shows: the median of three counts
 PACKAGES = ("tokenizers", "nanotoken", "gigatoken", "datasets", "webdataset", "orjson", "zstandard")

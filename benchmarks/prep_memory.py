@@ -22,10 +22,10 @@ import zstandard
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.sources import find_inputs  # noqa: E402
+from benchmarks.machine import conditions
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.sources import find_inputs
 
 SIZES = (1, 8)
 WAYS = {"plain": [], "without near duplicates": ["--deduplicate", "near"]}

@@ -28,17 +28,17 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import fsspec  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM  # noqa: E402
+import fsspec
+import numpy as np
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.tokenizer.hf_tokenizer import train  # noqa: E402
-from evaluation.likelihood.minimal_pairs import read_pairs  # noqa: E402
-from evaluation.likelihood.predictors import FinishedModel, open_model  # noqa: E402
-from evaluation.likelihood.sentence_scores import sentence_scores  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.files import atomic_writer
+from data_prep.tokenizer.hf_tokenizer import train
+from evaluation.likelihood import read_pairs
+from evaluation.likelihood.predictors import FinishedModel, open_model
+from evaluation.likelihood.sentence_scores import sentence_scores
 
 TEXT = ROOT / "configs/demo/books.jsonl.zst"
 VOCABULARY = 8192

@@ -24,17 +24,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import numpy as np  # noqa: E402
-from webdataset.filters import _shuffle  # noqa: E402
+import numpy as np
+from webdataset.filters import _shuffle
 
-from benchmarks.machine import conditions  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from data_prep.format.shard_format import BLOCK_TOKENS  # noqa: E402
-from pretrain.data.packing import PackedLayout, pack, randoms_needed  # noqa: E402
-from pretrain.data.stream import Position, RowStream  # noqa: E402
-from pretrain.data.window import BlockReader  # noqa: E402
+from benchmarks.machine import conditions
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.format import Dataset
+from data_prep.format.shard_format import BLOCK_TOKENS
+from pretrain.data.packing import PackedLayout, pack, randoms_needed
+from pretrain.data.stream import Position, RowStream
+from pretrain.data.window import BlockReader
 
 SEED = 7
 WINDOWS = (16, 64, 256, 1024)  # blocks

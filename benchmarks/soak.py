@@ -18,10 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from tests.system.soak.faults import MOMENTS  # noqa: E402
-from tests.system.soak.soak import CHECKPOINT_STEPS, EVAL_STEPS, PROCESSES, Report, soak  # noqa: E402
+from benchmarks.machine import conditions
+from data_prep.files import atomic_writer
+from tests.system.soak.faults import MOMENTS
+from tests.system.soak.soak import CHECKPOINT_STEPS, EVAL_STEPS, PROCESSES, Report, soak
 
 
 def main() -> None:

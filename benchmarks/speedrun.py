@@ -24,10 +24,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from benchmarks.speedrun_curves import STEP, Curve, best, draw, next_rung, row  # noqa: E402
-from benchmarks.speedrun_recipes import BASE, IDEAS, OURS, SEQ_LEN, SMALL, WARMUP, values_of_ideas  # noqa: E402
-from benchmarks.speedrun_sides import (  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.speedrun_curves import STEP, Curve, best, draw, next_rung, row
+from benchmarks.speedrun_recipes import BASE, IDEAS, OURS, SEQ_LEN, SMALL, WARMUP, values_of_ideas
+from benchmarks.speedrun_sides import (
     Bench,
     check_alike,
     faster_in_bf16,
@@ -37,8 +37,8 @@ from benchmarks.speedrun_sides import (  # noqa: E402
     prepare,
     unigram_loss,
 )
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.hf_mlm import rows_of  # noqa: E402
+from benchmarks.hf_mlm import rows_of
 
 _ROWS = 32  # of a batch of the evaluation
 

@@ -18,13 +18,13 @@ from benchmarks.speedrun_recipes import SEQ_LEN, WARMUP, Size, nested, values_of
 from benchmarks.train_vs_hf import ROOT, prep_command, run, write_text
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from evaluation.likelihood.unigram import Unigram, token_counts
 from pretrain.config import Config
 from pretrain.data.phases import stages_of
 from pretrain.data.training_sources import held_out_loader
-from pretrain.engine.engine import slow_precision
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.engine import slow_precision
+from pretrain.masking import Vocabulary
 from pretrain.run.journal import read_journal
 
 SEED, BETAS, EPS, WEIGHT_DECAY, GRAD_CLIP = 7, (0.9, 0.98), 1e-6, 0.01, 1.0
@@ -228,7 +228,8 @@ def check_alike(bench: Bench, name: str, ideas: Sequence[str], lr: float, tokens
     from transformers import BertForMaskedLM
 
     from benchmarks.speedrun_hf import HeldOut
-    from pretrain.export.resolve_model import load_model, load_tokenizer, model_folder
+    from pretrain.export import load_tokenizer, model_folder
+    from pretrain.export.resolve_model import load_model
 
     folder = model_folder(folder_of(bench, name, _values(bench, ideas, lr, tokens)) / "run")
     held_out = HeldOut(bench.held_out, load_tokenizer(folder).pad_token_id)

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.machine import ROOT, conditions, warn_if_busy
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 PROCESSES = 2
 DEMO = ROOT / "configs/demo.yaml"

@@ -29,18 +29,18 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import zstandard  # noqa: E402
+import numpy as np
+import torch
+import zstandard
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from benchmarks.step_parts import PARTS, gemm_tflops  # noqa: E402
-from benchmarks.step_sides import MEGABATCH, documents_of, serve  # noqa: E402
-from benchmarks.step_work import CASES, SEED, Case, Round, Setting, Work  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from pretrain.model.flops import peak_tflops  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.step_parts import PARTS, gemm_tflops
+from benchmarks.step_sides import MEGABATCH, documents_of, serve
+from benchmarks.step_work import CASES, SEED, Case, Round, Setting, Work
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.format import Dataset
+from pretrain.model.flops import peak_tflops
 
 MEDIAN_WORDS, SIGMA = 150, 1.0  # of the log-normal lengths of documents that are cut from the bundled text
 OURS, ENGINE = Setting("maskwright"), Setting("deepspeed")

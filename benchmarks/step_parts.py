@@ -16,9 +16,10 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.step_work import Batch, Side, Work
+from pretrain.data import open_sources
 from pretrain.data.phases import stages_of
-from pretrain.data.training_sources import open_sources, training_loader
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.data.training_sources import training_loader
+from pretrain.model import EncoderShape
 
 PARTS = ("embedding", "attention", "MLP", "norm", "head", "clipping", "optimizer", "residual and other")
 _PREFIX, _BACKWARD = "part: ", "autograd::engine::evaluate_function: "

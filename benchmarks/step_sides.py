@@ -25,17 +25,17 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from benchmarks.step_parts import parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
+from pretrain.data import open_sources
 from pretrain.data.feed import DeviceBatch, DeviceFeed
 from pretrain.data.loader import LoaderStep
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.phases import stages_of
 from pretrain.data.prefetch import Prefetcher
-from pretrain.data.training_sources import open_sources, training_loader
+from pretrain.data.training_sources import training_loader
 from pretrain.kernels import operations
-from pretrain.masking.rows import IGNORED
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model.encoder import Encoder
+from pretrain.masking import IGNORED, Vocabulary
+from pretrain.model import Encoder
 from pretrain.model.families import hugging_face_model
 from pretrain.model.flops import step_flops
 from pretrain.optim import described, parameter_groups
@@ -99,7 +99,7 @@ class Engined(Maskwright):
     """The same through Maskwright's engine, which is DeepSpeed, in a process group of one."""
 
     def _prepare(self) -> None:
-        from pretrain.engine.engine import Engine, init_distributed
+        from pretrain.engine import Engine, init_distributed
 
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.model.encoder_shape import EncoderShape, encoder_shape
+from pretrain.model import EncoderShape
+from pretrain.model.encoder_shape import encoder_shape
 
 SEED = 7
 GRAD_CLIP = 1.0

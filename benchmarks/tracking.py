@@ -26,16 +26,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-import torch  # noqa: E402
+import torch
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from pretrain.model.encoder import Encoder  # noqa: E402
-from pretrain.model.encoder_shape import EncoderShape  # noqa: E402
-from pretrain.run.journal import Journal  # noqa: E402
-from pretrain.tracking import RunRecord, Tracker, load_record  # noqa: E402
-from pretrain.tracking.tracking_target import connect  # noqa: E402
-from tests.support.mlflow_server import Proxy, Server, free_port  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.files import atomic_writer
+from pretrain.model import (
+    Encoder,
+    EncoderShape,
+)
+from pretrain.run.journal import Journal
+from pretrain.tracking import RunRecord, Tracker, load_record
+from pretrain.tracking.tracking_target import connect
+from tests.support.mlflow_server import Proxy, Server, free_port
 
 ROWS, SEQ_LEN, VOCAB = 8, 128, 8192
 SHAPE = EncoderShape(

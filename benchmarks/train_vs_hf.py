@@ -28,16 +28,16 @@ from rich.table import Table
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
-from benchmarks.machine import conditions, warn_if_busy  # noqa: E402
-from data_prep.cache.bounded_cache import CACHE, CACHE_BYTES, Cache  # noqa: E402
-from data_prep.errors import UserError  # noqa: E402
-from data_prep.files import atomic_writer  # noqa: E402
-from data_prep.format.reader import Dataset  # noqa: E402
-from data_prep.sources import Options, find_inputs  # noqa: E402
-from data_prep.tokenizer.corpus_sample import CorpusSample  # noqa: E402
-from pretrain.data.stream import Position, RowStream  # noqa: E402
-from pretrain.data.window import BlockReader  # noqa: E402
-from pretrain.run.journal import read_journal  # noqa: E402
+from benchmarks.machine import conditions, warn_if_busy
+from data_prep.cache import CACHE, CACHE_BYTES, Cache
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.format import Dataset
+from data_prep.sources import Options, find_inputs
+from data_prep.tokenizer.corpus_sample import CorpusSample
+from pretrain.data.stream import Position, RowStream
+from pretrain.data.window import BlockReader
+from pretrain.run.journal import read_journal
 
 SEQ_LEN, BATCH_SIZE, RATE, SEED = 128, 32, 0.15, 7
 LR, BETAS, EPS, WEIGHT_DECAY, GRAD_CLIP, LR_WARMUP = 5e-4, (0.9, 0.98), 1e-6, 0.01, 1.0, 10

@@ -48,7 +48,7 @@ def _fail(message: str, code: int) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from data_prep.tokenizer.token_text import printable
+    from data_prep.tokenizer import printable
 
     console = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
     console.print(f"[bold red]error:[/] {escape(printable(message))}")

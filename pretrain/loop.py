@@ -12,27 +12,23 @@ import torch.distributed as dist
 from torch import Tensor
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain.checkpoint.identity import batch_settings
 from pretrain.checkpoint.remote_copies import RemoteCopies
 from pretrain.checkpoint.retention import name_of
 from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
-from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data import Loader, MixturePosition, Sources, batch_checksum
 from pretrain.data.feed import DeviceBatch, DeviceFeed, device_masking
-from pretrain.data.loader import Loader, LoaderStep
-from pretrain.data.mixture import MixturePosition
+from pretrain.data.loader import LoaderStep
 from pretrain.data.phases import BatchPhase
 from pretrain.data.prefetch import Prefetcher
-from pretrain.data.training_sources import Sources, held_out_loader
+from pretrain.data.training_sources import held_out_loader
+from pretrain.distributed import EndOfRun, on_main, together
 from pretrain.distributed.deferred_reads import LateReader
-from pretrain.distributed.rank_agreement import EndOfRun, on_main, together
-from pretrain.engine.engine import Engine
-from pretrain.engine.step_sums import PREDICTIONS, StepSums, pack_on_device, unpack_step
-from pretrain.guards.fault_injection import Faults
-from pretrain.guards.guard_history import StreamPoint
-from pretrain.guards.replicas import check_replicas
-from pretrain.guards.resume_state import ResumeState
+from pretrain.engine import Engine, StepSums
+from pretrain.engine.step_sums import PREDICTIONS, pack_on_device, unpack_step
+from pretrain.guards import Faults, ResumeState, StreamPoint, check_replicas
 from pretrain.guards.step_judge import Judge, StepResult
 from pretrain.model.build import flops_of
 from pretrain.model.flops import peak_tflops
@@ -42,8 +38,7 @@ from pretrain.reporting.predictions import Samples
 from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.reporting.step_profile import Profile
 from pretrain.resume import checkpoint_state
-from pretrain.run.folder import RunFolder, State
-from pretrain.run.phase_marker import Pulse
+from pretrain.run import Pulse, RunFolder, State
 from pretrain.run.stop_request import StopRequest
 
 _STATUS_SECONDS = 5.0

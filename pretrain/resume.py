@@ -13,16 +13,13 @@ from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_togeth
 from pretrain.checkpoint.identity import differences, identity_of
 from pretrain.checkpoint.remote_copies import copies, fetch_newest
 from pretrain.config import Config
-from pretrain.data.mixture import MixturePosition
+from pretrain.data import MixturePosition, Sources
 from pretrain.data.stream import Position
-from pretrain.data.training_sources import Sources
-from pretrain.distributed.rank_agreement import on_main, together
+from pretrain.distributed import on_main, together
 from pretrain.engine.resharding import layout_of
-from pretrain.guards.resume_rules import check_fits, identity_then
-from pretrain.guards.resume_state import ResumeState
-from pretrain.guards.saved_state import state_problem
-from pretrain.model.model_description import describe
-from pretrain.run.folder import RunFolder
+from pretrain.guards import ResumeState, check_fits, identity_then, state_problem
+from pretrain.model import describe
+from pretrain.run import RunFolder
 
 # What decides which rows there are: a position says nothing once one of these has changed.
 _ROW_SETTINGS = {

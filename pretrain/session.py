@@ -12,35 +12,34 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.identity import batch_settings
 from pretrain.config import Config, load_config, save_config
-from pretrain.data.loader import Loader
+from pretrain.data import Loader, Sources, open_sources
 from pretrain.data.phases import stages_of
-from pretrain.data.training_sources import Sources, check_files, open_held_out, open_sources, training_loader
-from pretrain.distributed.rank_agreement import check_equal, disk_fault, host_names, on_main, together
-from pretrain.engine.engine import Engine, init_distributed, make_deterministic, slow_precision
-from pretrain.guards.guard_history import GuardHistory
-from pretrain.guards.resume_state import ResumeState
+from pretrain.data.training_sources import check_files, open_held_out, training_loader
+from pretrain.distributed import on_main, together
+from pretrain.distributed.rank_agreement import check_equal, disk_fault, host_names
+from pretrain.engine import Engine, init_distributed, make_deterministic, slow_precision
+from pretrain.guards import GuardHistory, ResumeState
 from pretrain.guards.rollback import checkpoint_before, go_back, tell
 from pretrain.guards.trial_step import dry_run
 from pretrain.guards.watchdog import Watchdog
 from pretrain.kernels import operations
 from pretrain.loop import Loop, RunParts
-from pretrain.model.build import Model, build, choose_ways
-from pretrain.model.encoder import Encoder
+from pretrain.model import Encoder, Model, build, describe, digest_of
+from pretrain.model.build import choose_ways
 from pretrain.model.head import LossOptions
-from pretrain.model.model_description import Description, describe
+from pretrain.model.model_description import Description
 from pretrain.model.pretrained_init import initial_state
-from pretrain.model.weights_file import digest_of
 from pretrain.reporting.environment import gather_environment, record_environment
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.reporter import Reporting
 from pretrain.resume import find_start, start_state
-from pretrain.run.folder import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, refuse
-from pretrain.run.phase_marker import Pulse
+from pretrain.run import EXIT_CODES, LOCK_VARIABLE, Pulse, RunFolder, State
+from pretrain.run.folder import refuse
 from pretrain.run.start_phases import DATA, FIRST_STEP, MODEL, say_phase
 from pretrain.run.stop_request import StopRequest
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from data_prep.processes import die_with_parent, leave
-from pretrain.distributed import rendezvous
-from pretrain.distributed.threads import settings, threads_of
+from pretrain.distributed import rendezvous, threads_of
+from pretrain.distributed.threads import settings
 from pretrain.reporting.progress_line import AboveLiveLine
-from pretrain.run.folder import LOCK_VARIABLE
+from pretrain.run import LOCK_VARIABLE
 from pretrain.run.start_phases import LIBRARIES, begin, say_phase
 
 
@@ -32,7 +32,7 @@ def main() -> int:
         begin(f"Starting a run with {os.environ.get('WORLD_SIZE', 1)} processes, {threads_of(processes)}.")
         say_phase(LIBRARIES)
     os.environ.update(settings(processes))  # before PyTorch is imported, which reads them
-    from pretrain.engine.deepspeed_import import import_deepspeed
+    from pretrain.engine import import_deepspeed
 
     import_deepspeed()
     from pretrain.session import run_rank

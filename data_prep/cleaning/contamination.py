@@ -14,7 +14,7 @@ from data_prep.cleaning.hash_arrays import load_uint64, save_array
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
 from data_prep.compressed import DAMAGE, decompressed
 from data_prep.errors import DamagedData, MissingFile, UserError
-from data_prep.reading.untrusted_files import read_bytes
+from data_prep.reading import read_bytes
 
 NGRAM_WORDS = 13
 MIN_WORDS = 8

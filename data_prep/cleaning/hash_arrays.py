@@ -8,7 +8,7 @@ import numpy as np
 
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import atomic_writer
-from data_prep.reading.untrusted_files import open_regular, shown_path
+from data_prep.reading import open_regular, shown_path
 
 
 def save_array(path: Path, array: np.ndarray) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData, MissingFile, UserError, one_line
 from data_prep.files import atomic_writer
-from data_prep.reading.untrusted_files import open_regular, parse_json, shown_path
+from data_prep.reading import open_regular, parse_json, shown_path
 
 FORMAT, FORMAT_VERSION = "maskwright-collocations", 1
 MAX_WORDS = 8

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.cache.bounded_cache import CACHE, CACHE_BYTES
+from data_prep.cache import CACHE, CACHE_BYTES
 from data_prep.errors import DamagedData, UserError
 from data_prep.files import map_file, read_into
 from data_prep.format.integrity_checks import document_ids

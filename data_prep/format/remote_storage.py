@@ -12,7 +12,7 @@ from typing import Any
 
 import xxhash
 
-from data_prep.cache.bounded_cache import Cache
+from data_prep.cache import Cache
 from data_prep.errors import DamagedData, UserError
 from data_prep.files import atomic_writer, read_into
 from data_prep.format import shard_format

@@ -23,8 +23,7 @@ import xxhash
 
 from data_prep.errors import DamagedData, UnusableInput, one_line
 from data_prep.format.integrity_checks import bit_members, check_index
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import parse_json
+from data_prep.reading import parse_json, typed
 
 FORMAT = "maskwright-blocks"
 FORMAT_VERSION = 1

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format.collocation_list import Collocations, Hashes, token_weights
-from data_prep.format.reader import Dataset
+from data_prep.format import Collocations, Dataset
+from data_prep.format.collocation_list import Hashes, token_weights
 
 _NONE = -1  # where no frequent n-gram begins
 _NEVER = np.uint32(2**32 - 1)

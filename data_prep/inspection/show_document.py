@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from data_prep.inspection.token_decoder import TokenDecoder, open_vocabulary
 
 

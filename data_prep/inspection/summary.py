@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
-from data_prep.format.shard_format import SourceInfo
-from data_prep.format.token_frequencies import entropy, token_counts
+from data_prep.format import Dataset, SourceInfo, entropy
+from data_prep.format.token_frequencies import token_counts
 from data_prep.inspection.token_decoder import TokenDecoder, open_vocabulary
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from data_prep.tokenizer import hf_tokenizer
 
 

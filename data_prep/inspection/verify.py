@@ -9,21 +9,10 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.files import map_file, sha256_file
+from data_prep.format import Manifest, ShardInfo, SourceInfo, TokenizerInfo, tokenizer_digest
 from data_prep.format.integrity_checks import bit_members, block_keys, document_ids, member_bytes
 from data_prep.format.local_storage import read_manifest
-from data_prep.format.shard_format import (
-    ENDS_DTYPE,
-    Manifest,
-    ShardInfo,
-    SourceInfo,
-    TokenizerInfo,
-    block_key,
-    block_record,
-    fingerprint,
-    shard_index,
-    tokenizer_digest,
-    xxh3,
-)
+from data_prep.format.shard_format import ENDS_DTYPE, block_key, block_record, fingerprint, shard_index, xxh3
 from data_prep.inspection.tar_check import tar_problem
 from data_prep.processes import ordered_map
 from data_prep.tokenizer import hf_tokenizer as tokenizer

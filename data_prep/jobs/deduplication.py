@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.cleaning.hash_arrays import load_integers, row_writer
+from data_prep.cleaning import load_integers
+from data_prep.cleaning.hash_arrays import row_writer
 from data_prep.cleaning.key_passes import MAX_BYTES, document_hashes, resolve_repeats
 from data_prep.cleaning.near_duplicates import signatures
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import read_json
+from data_prep.reading import read_json, typed
 from data_prep.sources import SourceRow
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from data_prep.cache.bounded_cache import Cache
+from data_prep.cache import Cache
 from data_prep.files import write_json
+from data_prep.reading import read_json
 from data_prep.reading.typed_values import PathText
-from data_prep.reading.untrusted_files import read_json
 
 
 @dataclass(frozen=True)

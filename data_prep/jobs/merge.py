@@ -9,14 +9,11 @@ import orjson
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, is_abandoned, write_json
+from data_prep.format import Manifest, ShardInfo, SourceInfo, TokenizerInfo
 from data_prep.format.shard_format import (
     FORMAT,
     FORMAT_VERSION,
     DataSetTotals,
-    Manifest,
-    ShardInfo,
-    SourceInfo,
-    TokenizerInfo,
     fingerprint,
     index_fingerprint,
     read_index,
@@ -25,7 +22,7 @@ from data_prep.format.shard_format import (
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import Unreadable, quarantine_path
 from data_prep.jobs.task_worker import TaskRecord
-from data_prep.reading.untrusted_files import open_regular, parse_json, unusable
+from data_prep.reading import open_regular, parse_json, unusable
 
 
 class NoDocuments(UserError):

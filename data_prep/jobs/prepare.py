@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.cache.bounded_cache import CACHE, CACHE_BYTES, Cache
-from data_prep.cleaning.contamination import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
+from data_prep.cache import CACHE, CACHE_BYTES, Cache
+from data_prep.cleaning import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
 from data_prep.errors import UserError, interrupted
 from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file
-from data_prep.format.reader import Dataset
-from data_prep.format.shard_format import Manifest, TokenizerInfo
+from data_prep.format import Dataset, Manifest, TokenizerInfo
 from data_prep.jobs import deduplication
 from data_prep.jobs.input_locations import InputLocations, write_place
 from data_prep.jobs.merge import NoDocuments, merge
@@ -38,7 +37,8 @@ from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path, run_task, suffices, verified_record
 from data_prep.jobs.workbench import Workbench
 from data_prep.sources import SourceInput, examine
-from data_prep.tokenizer.hf_tokenizer import copy_files, describe
+from data_prep.tokenizer import describe
+from data_prep.tokenizer.hf_tokenizer import copy_files
 from data_prep.urls import is_url
 
 Show = Callable[[str, TaskProgress, int], None]

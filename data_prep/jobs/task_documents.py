@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from data_prep.cleaning.contamination import Grams, contaminated
-from data_prep.cleaning.text_filters import Cleaning, clean_all, normalize
+from data_prep.cleaning import Cleaning, Grams, contaminated
+from data_prep.cleaning.text_filters import clean_all, normalize
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, make_folder
 from data_prep.jobs.input_locations import InputLocations

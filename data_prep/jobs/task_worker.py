@@ -10,14 +10,15 @@ import xxhash
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
-from data_prep.format.shard_format import ShardInfo, is_shard_name, token_dtype
+from data_prep.format import ShardInfo
+from data_prep.format.shard_format import is_shard_name, token_dtype
 from data_prep.format.shard_writer import ShardWriter
 from data_prep.jobs import deduplication
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import Quarantine, Unreadable, quarantine_path
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.workbench import Workbench
-from data_prep.reading.untrusted_files import read_json
+from data_prep.reading import read_json
 from data_prep.sources import SourceRow
 from data_prep.tokenizer.alignment import UNCHANGED, targets_of
 from data_prep.tokenizer.encoder_base import TextEncoder

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_prep.cleaning.contamination import Grams
+from data_prep.cleaning import Grams
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
-from data_prep.format.shard_format import begins_word, tokenizer_digest
+from data_prep.format import tokenizer_digest
+from data_prep.format.shard_format import begins_word
 from data_prep.jobs.input_locations import InputLocations, read_place
 from data_prep.jobs.preparation_plan import PreparationPlan, evaluation_path, read_plan
 from data_prep.jobs.task_documents import Quarantine, TaskDocuments
 from data_prep.sources import SourceInput, examine
-from data_prep.tokenizer.choose_encoder import Encoders
-from data_prep.tokenizer.hf_tokenizer import load
+from data_prep.tokenizer import Encoders, load
 from data_prep.urls import shown
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from data_prep.errors import UnusableInput, first_line
 from data_prep.files import open_plain
-from data_prep.reading.untrusted_files import open_regular
+from data_prep.reading import open_regular
 from data_prep.sources.input_types import Counts, Options, SourceRow, too_long
 from data_prep.urls import shown
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import xxhash
 
-from data_prep.cache.bounded_cache import Cache
+from data_prep.cache import Cache
 from data_prep.errors import UserError
-from data_prep.reading.untrusted_files import open_regular
+from data_prep.reading import open_regular
 from data_prep.sources.input_types import Options, SourceInput
 from data_prep.sources.text_lines import is_one_unit
 from data_prep.urls import Remote, identity, is_url, open_remote, remote_errors, shown

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from data_prep.cache.bounded_cache import Cache
+from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources.input_types import Counts, Options, SourceInput, SourceRow
 from data_prep.sources.text_lines import read_lines

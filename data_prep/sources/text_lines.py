@@ -15,7 +15,7 @@ import orjson
 
 from data_prep.compressed import DAMAGE
 from data_prep.errors import UnusableInput
-from data_prep.reading.untrusted_files import open_regular
+from data_prep.reading import open_regular
 from data_prep.sources.byte_streams import line_batches, plain_chunks, text_chunks
 from data_prep.sources.input_types import Counts, Options, SourceRow, compression_of, getter, too_long
 from data_prep.urls import shown

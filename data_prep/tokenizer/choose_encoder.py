@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_prep.format.shard_format import TokenizerInfo
+from data_prep.format import TokenizerInfo
 from data_prep.processes import uninterrupted
 from data_prep.tokenizer.encoder_base import Arrays, FastEncoder, TextEncoder, Unsupported, WordRule
 from data_prep.tokenizer.gigatoken_encoder import GigatokenEncoder

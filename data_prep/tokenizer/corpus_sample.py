@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from data_prep.cache.bounded_cache import Cache
+from data_prep.cache import Cache
 from data_prep.sources import Examined, Options, RowReader, SourceInput, examine
 from data_prep.urls import shown
 

@@ -14,15 +14,15 @@ from safetensors import SafetensorError
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_file, write_json
-from data_prep.reading.untrusted_files import read_json
+from data_prep.reading import read_json
 from evaluation.finetuning.example_files import read_text
 from evaluation.finetuning.learner import Learner
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
 from evaluation.finetuning.settings import FinetuneSettings
 from evaluation.finetuning.tasks import FinetuneTask, open_task
-from pretrain.export.resolve_model import load_tokenizer, model_folder
+from pretrain.export import load_tokenizer, model_folder
 from pretrain.export.transformers_folder import save_model
-from pretrain.model.padded_model import longest_text
+from pretrain.model import longest_text
 
 _MARK = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
 from data_prep.errors import UserError, one_line
-from data_prep.reading.typed_values import typed
+from data_prep.reading import typed
 from data_prep.urls import shown
 from evaluation.finetuning.example_files import read_json, spread
 from evaluation.finetuning.feature_batches import Feature

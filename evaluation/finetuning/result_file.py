@@ -7,8 +7,8 @@ from typing import Any
 
 from data_prep.errors import UnusableInput, UserError
 from data_prep.files import write_json
-from data_prep.reading.typed_values import Measurement, UnixTime, typed
-from data_prep.reading.untrusted_files import read_json
+from data_prep.reading import read_json, typed
+from data_prep.reading.typed_values import Measurement, UnixTime
 from pretrain.tracking.run_record import is_key, new_key
 
 

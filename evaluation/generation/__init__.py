@@ -1,1 +1,5 @@
 """Generate text: mask-predict, Gibbs sampling, left to right."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

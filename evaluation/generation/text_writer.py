@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from data_prep.errors import UserError
 from evaluation.generation.decoding import DecodingStep, Predict, gibbs, left_to_right, mask_predict
 from evaluation.generation.token_sampling import Draws
-from pretrain.export.resolve_model import ids_around, load_language_model, load_tokenizer
-from pretrain.model.padded_model import longest_text
+from pretrain.export import ids_around, load_language_model, load_tokenizer
+from pretrain.model import longest_text
 
 Method = Literal["mask-predict", "gibbs"]
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from evaluation.layers.layer_analysis import LayerMeasures, analyze
 from evaluation.layers.position_sample import SampleSettings, causal_sample, held_out_rows, masked_sample
-from pretrain.export.resolve_model import check_vocabulary, load_language_model, load_tokenizer, model_folder
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model.padded_model import longest_text
+from pretrain.export import check_vocabulary, load_language_model, load_tokenizer, model_folder
+from pretrain.masking import Vocabulary
+from pretrain.model import longest_text
 
 _USUAL_LENGTH = 128  # slots of a row, where models take as many
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
-from data_prep.format.token_frequencies import entropy
+from data_prep.format import entropy
 from evaluation.layers.hidden_states import States, states_of
 from evaluation.layers.jackknife import GROUPS, Estimate, estimate
 from evaluation.layers.mutual_information import cluster, counts_of, share_told

@@ -8,7 +8,7 @@ from typing import Any
 from evaluation.layers.analyze_models import ModelMeasures
 from evaluation.layers.jackknife import Estimate
 from evaluation.layers.layer_analysis import Similarity
-from pretrain.reporting.png_charts import COLOURS, Line, Panel, draw_panels
+from pretrain.reporting import COLOURS, Line, Panel, draw_panels
 
 _MEASURES = {"pwcca": "PWCCA", "cka": "linear CKA"}
 _LINES = {  # by kind of positions and token asked for: colour, marker, label

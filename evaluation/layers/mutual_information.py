@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.format.token_frequencies import entropy
+from data_prep.format import entropy
 
 _BATCH = 2048  # states of a step of mini-batch k-means
 

@@ -9,17 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from evaluation.layers.jackknife import GROUPS
 from pretrain.data.batch import lay_out
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.token_flags import word_order
 from pretrain.data.window import BlockReader
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.replacement import Replacement
-from pretrain.masking.rows import IGNORED, Rows
+from pretrain.masking import IGNORED, MaskedTokens, Replacement, Rows, Vocabulary
 from pretrain.masking.units import TokenUnits
-from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key, draw
 
 _WINDOW_BLOCKS = 16

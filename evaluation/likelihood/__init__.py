@@ -2,3 +2,7 @@
 
 `evaluate_models` is the entry; `minimal_pairs` scores BLiMP.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from data_prep.urls import shown
 from evaluation.intervals import paired_bootstrap
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, StrategyName, held_out_results, measure
@@ -28,8 +28,8 @@ from evaluation.likelihood.score_cache import KeptScores, model_identity
 from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
 from evaluation.likelihood.sentence_tokenizer import SentenceTokenizer, open_tokenizer
 from evaluation.likelihood.unigram import Unigram, token_counts
-from pretrain.export.resolve_model import check_vocabulary, load_tokenizer, model_folder
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.export import check_vocabulary, load_tokenizer, model_folder
+from pretrain.masking import Vocabulary
 
 UNIGRAM = "unigram"
 _SEQ_LEN = 128

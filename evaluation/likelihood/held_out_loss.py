@@ -12,18 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from evaluation.likelihood.prediction_streams import Predictor, Stream
 from pretrain.config import DataConfig, MaskingConfig
-from pretrain.data.batch import Batch, batch_of, lay_out
+from pretrain.data import Batch
+from pretrain.data.batch import batch_of, lay_out
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.token_flags import word_starts
 from pretrain.data.window import BlockReader
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.replacement import Replacement
-from pretrain.masking.rows import IGNORED, WORD_START, Rows
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.objectives.choose_objective import strategy_of
+from pretrain.masking import IGNORED, WORD_START, MaskedTokens, Replacement, Rows, Vocabulary
+from pretrain.objectives import strategy_of
 
 StrategyName = Literal["token", "whole_word", "span", "ngram"]
 WORD_CLASSES = ("whole word", "first piece", "later piece")

@@ -15,10 +15,10 @@ from transformers import PreTrainedModel
 from data_prep.errors import UserError
 from evaluation.likelihood.prediction_streams import Answers, Stream
 from evaluation.likelihood.sentence_tokenizer import SentenceTokenizer, open_tokenizer
-from pretrain.export.resolve_model import load_language_model, load_tokenizer, model_folder
-from pretrain.model.encoder import Encoder
+from pretrain.export import load_language_model, load_tokenizer, model_folder
+from pretrain.model import Encoder, longest_text
 from pretrain.model.families import from_hugging_face, shape_of
-from pretrain.model.padded_model import document_logits, longest_text
+from pretrain.model.padded_model import document_logits
 
 _LOGIT_BYTES = 1 << 25  # of logits that are there at once
 _PADDED_BYTES = 1 << 28  # of those of a padded batch, where the vocabulary is met everywhere

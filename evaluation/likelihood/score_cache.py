@@ -8,9 +8,9 @@ from pathlib import Path
 import xxhash
 
 from data_prep.errors import UnusableInput, UserError
-from data_prep.reading.untrusted_files import parse_json, read_bytes, shown_path
+from data_prep.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.sentence_tokenizer import EncodedSentence
-from pretrain.checkpoint.manifest import hash_file
+from pretrain.checkpoint import hash_file
 from pretrain.run.append_log import LineFile
 
 MAX_SCORES_BYTES = 4 << 30

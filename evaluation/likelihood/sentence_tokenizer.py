@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.export.resolve_model import ids_around
+from pretrain.export import ids_around
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from evaluation.likelihood.prediction_streams import Answers, Stream
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import Vocabulary
 
 
 def token_counts(

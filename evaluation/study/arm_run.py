@@ -9,11 +9,11 @@ from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
-from data_prep.reading.untrusted_files import read_bytes, read_json
+from data_prep.reading import read_bytes, read_json
 from evaluation.study.command_runner import Maskwright, Stopped
 from evaluation.study.study_file import Child, Study
 from pretrain.config import on_one_line
-from pretrain.run.folder import EXIT_CODES, RunFolder
+from pretrain.run import EXIT_CODES, RunFolder
 
 EVALUATION, FINETUNING, RECORD, LOG = "evaluate.json", "finetune.json", "study.json", "study.log"
 """Files in a run's folder beside those of training. The record says that all is done, and is written last."""

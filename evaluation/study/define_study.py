@@ -10,8 +10,9 @@ from data_prep.files import sha256_file
 from evaluation.study.arms import Arm, grid
 from evaluation.study.study_file import Measure, Study, check_same, deciding, open_study
 from pretrain.config import Config, load_config
-from pretrain.data.training_sources import open_held_out, open_sources
-from pretrain.planning.preflight import check_start
+from pretrain.data import open_sources
+from pretrain.data.training_sources import open_held_out
+from pretrain.planning import check_start
 
 
 def define(
@@ -106,7 +107,7 @@ def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[st
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
     if config.model.init:
-        from pretrain.model.weights_file import digest_of
+        from pretrain.model import digest_of
 
         found["model.init"] = digest_of(config.model.init)
     files = {"--pairs": pairs, **{f"--finetune {option}": file for option, file in files_of(finetune).items()}}
@@ -146,10 +147,8 @@ def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, fin
 
 
 def _check_pairs(config: Config, pairs: str, limit: int | None) -> None:
-    from evaluation.likelihood.minimal_pairs import limited, read_pairs, sentences
-    from evaluation.likelihood.sentence_scores import check_lengths
-    from evaluation.likelihood.sentence_tokenizer import open_tokenizer
-    from pretrain.export.resolve_model import load_tokenizer
+    from evaluation.likelihood import check_lengths, limited, open_tokenizer, read_pairs, sentences
+    from pretrain.export import load_tokenizer
 
     every, folder = read_pairs(pairs), _tokenizer_of(config)
     tokenizer = open_tokenizer(load_tokenizer(folder), folder, config.causal)
@@ -157,9 +156,8 @@ def _check_pairs(config: Config, pairs: str, limit: int | None) -> None:
 
 
 def _check_task(config: Config, finetune: Mapping[str, Any]) -> None:
-    from evaluation.finetuning.settings import FinetuneSettings
-    from evaluation.finetuning.tasks import open_task
-    from pretrain.export.resolve_model import load_tokenizer
+    from evaluation.finetuning import FinetuneSettings, open_task
+    from pretrain.export import load_tokenizer
 
     longest = _longest(config)
     settings = FinetuneSettings(

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from evaluation.study.study_file import Budget, Study, child_at
+from pretrain.reporting import COLOURS, Line, Panel, draw_panels
 from pretrain.reporting.curve_charts import line_of, rounded
-from pretrain.reporting.png_charts import COLOURS, Line, Panel, draw_panels
-from pretrain.run.journal_table import Floats, Ints, JournalTable, Series, read_measured
+from pretrain.run import JournalTable, read_measured
+from pretrain.run.journal_table import Floats, Ints, Series
 
 _DASHES = ("-", "--", ":", "-.")
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.files import LockHeldError, file_lock, write_json
-from data_prep.reading.untrusted_files import read_json
+from data_prep.reading import read_json
 from evaluation.study.arm_run import overrides, said_last
 from evaluation.study.arms import Arm
 from evaluation.study.command_runner import Maskwright
 from evaluation.study.study_file import Child, Study
-from pretrain.run.journal_table import read_measured
+from pretrain.run import read_measured
 
 STEPS = 40
 _WARM_UP = 10  # steps of these that are not counted

@@ -6,7 +6,7 @@ from evaluation.study.arm_run import is_done
 from evaluation.study.step_timing import ROUNDS, STEPS, read_timing, steps_in_time, steps_of
 from evaluation.study.study_file import Study, children
 from pretrain.config import Config
-from pretrain.reporting.progress_line import duration
+from pretrain.reporting import duration
 
 
 def describe(folder: Path, study: Study, config: Config) -> list[str]:

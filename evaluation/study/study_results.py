@@ -10,7 +10,7 @@ from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_resul
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.step_timing import steps_of
 from evaluation.study.study_file import Budget, Study, child_at
-from pretrain.run.journal_table import JournalTable, read_measured
+from pretrain.run import JournalTable, read_measured
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
 

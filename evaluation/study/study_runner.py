@@ -9,7 +9,7 @@ from evaluation.study.arm_run import is_done, run_child
 from evaluation.study.command_runner import Maskwright
 from evaluation.study.step_timing import measure, read_timing, steps_of
 from evaluation.study.study_file import Child, Study, children
-from pretrain.reporting.progress_line import duration
+from pretrain.reporting import duration
 
 Show = Callable[[int, int, str], None]
 """Called with the steps done, the steps to do in this call, and what is going on."""

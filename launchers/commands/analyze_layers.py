@@ -10,14 +10,10 @@ from rich.text import Text
 
 from data_prep.errors import UserError
 from launchers.commands.arguments import check_inputs, local
-from launchers.display import tables
-from launchers.display.json_output import check_json_output, write_json_output
-from launchers.display.progress import CommandProgress
+from launchers.display import CommandProgress, check_json_output, tables, write_json_output
 
 if TYPE_CHECKING:
-    from evaluation.layers.analyze_models import ModelMeasures
-    from evaluation.layers.jackknife import Estimate
-    from evaluation.layers.layer_analysis import Information, Similarity
+    from evaluation.layers import Estimate, Information, ModelMeasures, Similarity
     from evaluation.layers.position_sample import SampleSettings
 
 _WIDTH = 140  # of the tables in a file
@@ -56,7 +52,7 @@ def analyze_layers(
         maskwright analyze layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
     """
     from data_prep.files import check_writable, refuse_file
-    from data_prep.format.reader import Dataset
+    from data_prep.format import Dataset
 
     if clusters <= tokens:
         raise UserError(f"--clusters {clusters} cannot tell {tokens} tokens apart; give more than --tokens")
@@ -74,7 +70,7 @@ def analyze_layers(
         twice = next(name for name in models if models.count(name) > 1)
         raise UserError(f"{twice} is named twice. Name each model once.")
     check_inputs(models, [data])
-    from evaluation.layers.analyze_models import measure
+    from evaluation.layers import measure
     from evaluation.layers.position_sample import SampleSettings
 
     asked = SampleSettings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
@@ -101,7 +97,7 @@ def _to_json(found: "list[ModelMeasures]", data: str, settings: "SampleSettings"
 
 
 def _draw(found: "list[ModelMeasures]", out: Path) -> None:
-    from evaluation.layers.layer_charts import draw_information, draw_similarity
+    from evaluation.layers import draw_information, draw_similarity
 
     out.mkdir(parents=True, exist_ok=True)
     short = _short_names([one.model for one in found])
@@ -124,7 +120,7 @@ def _short_names(names: list[str]) -> dict[str, str]:
 
 
 def _print(measured: "ModelMeasures", clusters: int) -> None:
-    from evaluation.layers.layer_analysis import FEWEST
+    from evaluation.layers import FEWEST
 
     found = measured.found
     console = tables.output(_WIDTH)

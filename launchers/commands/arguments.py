@@ -46,7 +46,7 @@ def check_inputs(
 
     It runs before PyTorch is imported, which takes seconds.
     """
-    from data_prep.format.reader import Dataset
+    from data_prep.format import Dataset
     from evaluation.text_files import require_file
     from pretrain.export.resolve_model import check_model
 

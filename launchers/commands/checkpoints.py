@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
-from data_prep.reading.folder_kinds import require_run
+from data_prep.reading import require_run
 from launchers.commands.arguments import RunArgument
-from launchers.display import tables
-from launchers.display.progress import CommandProgress
+from launchers.display import CommandProgress, tables
 
 if TYPE_CHECKING:
     from pretrain.config.run import CheckpointConfig
@@ -32,7 +31,7 @@ def checkpoints(
         maskwright checkpoints runs/demo --quick --json
     """
     from pretrain.config import load_config
-    from pretrain.run.folder import RunFolder
+    from pretrain.run import RunFolder
 
     folder = RunFolder(run)
     require_run(run)

@@ -23,6 +23,6 @@ def demo(
 
         maskwright demo train.steps=100 --dir /tmp/demo
     """
-    from launchers.local.demo_run import run_demo
+    from launchers.local import run_demo
 
     run_demo(folder, overrides or [], Console(highlight=False))

@@ -11,7 +11,7 @@ import typer
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
-    from launchers.doctor.finding import Finding
+    from launchers.doctor import Finding
     from pretrain.config import Config
 
 
@@ -43,9 +43,8 @@ def doctor(
 
         maskwright doctor --nodes 4 --gpus-per-node 8
     """
-    from launchers.doctor.finding import worst
-    from launchers.doctor.findings_table import as_json as to_json
-    from launchers.doctor.findings_table import print_finding, summary
+    from launchers.doctor import as_json as to_json
+    from launchers.doctor import print_finding, summary, worst
     from pretrain.config import load_config
 
     begin = time.monotonic()
@@ -73,11 +72,10 @@ def _examine(
 ) -> "tuple[Iterable[Finding], dict[str, Any] | None]":
     """The findings, and the figures of a cluster."""
     if cluster:
-        from launchers.doctor.network_test import examine_cluster
+        from launchers.doctor import examine_cluster
 
         return examine_cluster(words)
-    from launchers.doctor.check_list import all_checks
-    from launchers.doctor.run_checks import run_checks
+    from launchers.doctor import all_checks, run_checks
 
     return run_checks(all_checks(settings, full)), None
 

@@ -10,11 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.errors import UserError
-from data_prep.tokenizer.token_text import printable
+from data_prep.tokenizer import printable
 from launchers.commands.arguments import check_inputs, local
-from launchers.display import tables
-from launchers.display.json_output import check_json_output, write_json_output
-from launchers.display.progress import CommandProgress
+from launchers.display import CommandProgress, check_json_output, tables, write_json_output
 from pretrain.config.error_text import percent
 
 if TYPE_CHECKING:
@@ -111,9 +109,8 @@ def evaluate(
     check_inputs(names, (data, counts), (pairs,))
     target = _target(uri, experiment, models or ())
 
-    from evaluation.likelihood.evaluate_models import EvaluationRequest
-    from evaluation.likelihood.evaluate_models import evaluate as run
-    from evaluation.likelihood.evaluation_tracking import send
+    from evaluation.likelihood import EvaluationRequest, send
+    from evaluation.likelihood import evaluate as run
 
     rate = _MASK_RATE if mask_rate is None else mask_rate
     held_out = rows or _ROWS, seq_len, rate, strategy or "token"

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from data_prep.files import check_writable
-from data_prep.reading.folder_kinds import require_run
+from data_prep.reading import require_run
 from launchers.commands.arguments import RunArgument, local
 
 
@@ -30,11 +30,11 @@ def export(
     """
     require_run(run)
     check_writable(out or run / "exports" / "step")
-    from pretrain.export.export_location import chosen_checkpoint, export_place
-    from pretrain.run.folder import RunFolder
+    from pretrain.export import chosen_checkpoint, export_place
+    from pretrain.run import RunFolder
 
     folder = RunFolder(run)
     export_place(folder, chosen_checkpoint(folder, step), out, ema)
-    from pretrain.export.hugging_face_export import export_run  # imports torch, which takes seconds
+    from pretrain.export import export_run  # imports torch, which takes seconds
 
     print(export_run(run, step, out, averaged=ema))

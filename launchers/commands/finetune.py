@@ -9,12 +9,10 @@ import typer
 from data_prep.errors import UserError
 from data_prep.urls import shown
 from launchers.commands.arguments import check_inputs, local
-from launchers.display import tables
-from launchers.display.progress import CommandProgress
+from launchers.display import CommandProgress, tables
 
 if TYPE_CHECKING:
-    from evaluation.finetuning.result_file import FinetuneResults
-    from evaluation.finetuning.settings import FinetuneSettings
+    from evaluation.finetuning import FinetuneResults, FinetuneSettings
     from pretrain.tracking import Target
 
 
@@ -89,7 +87,7 @@ def finetune(
 
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
-    from evaluation.finetuning.settings import FinetuneSettings
+    from evaluation.finetuning import FinetuneSettings
     from pretrain.tracking import command_target
 
     settings = FinetuneSettings(
@@ -119,8 +117,7 @@ def _run(
     target: "Target",
 ) -> None:
     check_inputs([model], files=files.values())
-    from evaluation.finetuning.experiment import open_report, prepare, run_seed, save
-    from evaluation.finetuning.seed_tracking import send_report
+    from evaluation.finetuning import open_report, prepare, run_seed, save, send_report
 
     folder, settings, task = prepare(model, settings, files)
     report = open_report(settings, task, folder, files, json_path, out)

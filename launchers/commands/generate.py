@@ -14,8 +14,8 @@ from launchers.commands.arguments import check_inputs
 if TYPE_CHECKING:
     from rich.text import Text as Line
 
-    from data_prep.tokenizer.token_text import Spelling
-    from evaluation.generation.text_writer import GeneratedText
+    from data_prep.tokenizer import Spelling
+    from evaluation.generation import GeneratedText
 
 
 def generate(
@@ -59,9 +59,9 @@ def generate(
     check_inputs([model])
     from rich.console import Console
 
-    from data_prep.tokenizer.token_text import open_spelling
-    from evaluation.generation.text_writer import GenerationRequest, Writer
-    from pretrain.export.resolve_model import model_folder
+    from data_prep.tokenizer import open_spelling
+    from evaluation.generation import GenerationRequest, Writer
+    from pretrain.export import model_folder
 
     folder = model_folder(model)
     writer, spelling = Writer(folder), open_spelling(folder)
@@ -83,7 +83,7 @@ def _written(steps: "list[GeneratedText]", spelling: "Spelling", outside: frozen
     """The result; what was written, rather than given, has a colour."""
     from rich.text import Text as Line
 
-    from data_prep.tokenizer.token_text import printable
+    from data_prep.tokenizer import printable
 
     new = {place for step in steps for place, drawn in enumerate(step.drawn) if drawn}
     ids = steps[-1].ids
@@ -99,8 +99,9 @@ def _marked(text: "GeneratedText", spelling: "Spelling", outside: frozenset[int]
     """A step; what it drew is marked."""
     from rich.text import Text as Line
 
-    from launchers.display.marked_text import coloured, marked
-    from pretrain.data.batch_view import BatchDocument, ShownPrediction
+    from launchers.display import coloured, marked
+    from pretrain.data import BatchDocument
+    from pretrain.data.batch_view import ShownPrediction
 
     drawn = [place for place, new in enumerate(text.drawn) if new]
     document = BatchDocument(

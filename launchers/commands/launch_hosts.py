@@ -38,13 +38,11 @@ def launch_hosts(
 
       maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 train.steps=2000
     """
-    from launchers.hosts.host_checks import check_hosts, read_hostfile
-    from launchers.hosts.ssh import HostsJob, ssh_command
-    from launchers.hosts.start_hosts import start_over_ssh
-    from launchers.local.local_launch import supervise
+    from launchers.hosts import HostsJob, check_hosts, read_hostfile, ssh_command, start_over_ssh
+    from launchers.local import supervise
     from pretrain.config import load_config
-    from pretrain.planning.preflight import check_start
-    from pretrain.run.folder import RunFolder
+    from pretrain.planning import check_start
+    from pretrain.run import RunFolder
 
     chosen = read_hostfile(hostfile, nodes, gpus_per_node)
     settings = load_config(config, overrides)

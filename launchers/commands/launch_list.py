@@ -9,8 +9,9 @@ import typer
 
 from data_prep.errors import UserError, working_directory
 from launchers.display import tables
-from launchers.slurm.client import QueuedJob, own_jobs
-from launchers.watch.run_table import PIPE_WIDTH, Seen, age_cell, as_json, look, number, place, step_cell
+from launchers.slurm import QueuedJob, own_jobs
+from launchers.watch import PIPE_WIDTH, Seen, age_cell, as_json, number, place
+from launchers.watch.run_table import look, step_cell
 
 
 def launch_list(
@@ -27,7 +28,7 @@ def launch_list(
 
         maskwright launch list runs --json
     """
-    from pretrain.reporting.run_summary import runs_below
+    from pretrain.reporting import runs_below
 
     jobs, problem = own_jobs()
     missing = next((folder for folder in folders or [] if not folder.is_dir()), None)

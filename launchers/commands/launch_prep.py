@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from launchers.slurm.client import check_available, max_array_size
+from launchers.slurm import check_available, max_array_size
 from launchers.slurm.job_chain import ChainedJob, submit_chain
 from launchers.slurm.prep_array import (
     ArrayStage,
@@ -83,8 +83,7 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[ArrayS
     Raises:
         UserError: when OUT has no plan, or a damaged one.
     """
-    from data_prep.jobs.deduplication import resolved
-    from data_prep.jobs.preparation_plan import read_plan
+    from data_prep.jobs import read_plan, resolved
     from data_prep.jobs.prepare import finished, incomplete
 
     plan = read_plan(array.out)

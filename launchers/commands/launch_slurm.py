@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from launchers.commands.cluster_options import with_cluster_options
-from launchers.slurm.batch_script import render
-from launchers.slurm.client import max_array_size, submit
+from launchers.slurm import max_array_size, render, submit
 from launchers.slurm.submission import Seeds, Submission, prepare
 
 
@@ -53,7 +52,7 @@ def launch_slurm(
       maskwright launch slurm run.yaml --nodes 2 --cpu
     """
     from pretrain.config import load_config
-    from pretrain.planning.preflight import check_start
+    from pretrain.planning import check_start
 
     settings = load_config(config, overrides, profile, options)
     check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node)

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
-from data_prep.reading.folder_kinds import require_run
+from data_prep.reading import require_run
 from launchers.commands.arguments import RunArgument
+from launchers.watch import ago
 from launchers.watch.run_logs import follow, journal_lines, last_lines, logs_of
-from launchers.watch.run_table import ago
 
 
 def logs(
@@ -42,7 +42,7 @@ def logs(
 
         maskwright logs runs/bert-base --files
     """
-    from pretrain.run.folder import RunFolder
+    from pretrain.run import RunFolder
 
     folder = RunFolder(run)
     require_run(run)

@@ -15,7 +15,7 @@ from data_prep.errors import UserError
 if TYPE_CHECKING:
     from launchers.display.mask_view import Show, ShownStep
     from pretrain.config import Config
-    from pretrain.data.batch_view import Kind
+    from pretrain.data import Kind
 
 MOST_CHARACTERS = 1 << 20  # read of a file or of standard input, which may have no end
 _FATES: "dict[Kind, str]" = {"mask": "[MASK]", "random": "random", "kept": "kept"}
@@ -98,7 +98,7 @@ def _read(file: Path | None) -> str:
 
 
 def _print(found: "Show", steps: int) -> None:
-    from launchers.display.marked_text import LEGEND, Segment, coloured, listed
+    from launchers.display import LEGEND, Segment, coloured, listed
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(Text(_settings(found.config), style="bold"))

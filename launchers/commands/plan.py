@@ -10,7 +10,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from launchers.display import tables
-from pretrain.reporting.progress_line import duration
+from pretrain.reporting import duration
 
 if TYPE_CHECKING:
     from pretrain.config import Config
@@ -84,7 +84,7 @@ def plan(
 
 
 def _planner(config: "Config", vocab_size: int | None) -> "Planner":
-    from pretrain.data.training_sources import open_sources
+    from pretrain.data import open_sources
     from pretrain.planning.run_plan import Planner
 
     if vocab_size is not None:

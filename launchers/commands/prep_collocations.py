@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from data_prep.errors import UserError
-from data_prep.tokenizer.token_text import printable
+from data_prep.tokenizer import printable
 from launchers.commands.arguments import DataSet, check_folder_of, local
-from launchers.display.progress import CommandProgress
+from launchers.display import CommandProgress
 
 if TYPE_CHECKING:
-    from data_prep.format.reader import Dataset
-    from data_prep.inspection.collocation_search import CollocationCounts
+    from data_prep.format import Dataset
+    from data_prep.inspection import CollocationCounts
 
 EXAMPLES = 3  # n-grams printed from the beginning and from the end of the list, for each n
 
@@ -36,8 +36,8 @@ def prep_collocations(
 
     Example: `maskwright prep collocations data/books/train --out data/books/collocations.parquet`
     """
-    from data_prep.format.reader import Dataset
-    from data_prep.inspection.collocation_search import find_collocations
+    from data_prep.format import Dataset
+    from data_prep.inspection import find_collocations
 
     check_folder_of(out)
     if out.exists():
@@ -54,7 +54,7 @@ def _write(dataset: "Dataset", found: "CollocationCounts", min_count: int, out: 
     import numpy as np
 
     from data_prep.format.collocation_list import write_collocations
-    from data_prep.inspection.token_decoder import open_vocabulary
+    from data_prep.inspection import open_vocabulary
 
     listed, vocabulary = found.listed, open_vocabulary(dataset)
     ends = np.cumsum(listed.word_sizes)[np.cumsum(listed.n_words) - 1]

@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launchers.commands.arguments import DataSet, check_folder_of
-from launchers.display import tables
-from launchers.display.progress import CommandProgress
+from launchers.display import CommandProgress, tables
 
 _BAR = 30  # characters of the longest bar
 
@@ -32,8 +31,8 @@ def prep_info(
 
     Example: `maskwright prep info data/books --seq-len 128 --seq-len 512 --png books.png`
     """
-    from data_prep.format.reader import Dataset
-    from data_prep.inspection.summary import SEQ_LENS, summary
+    from data_prep.format import Dataset
+    from data_prep.inspection import SEQ_LENS, summary
     from pretrain.data.row_filling import packed_fill
 
     if png is not None:

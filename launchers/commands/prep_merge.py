@@ -1,9 +1,9 @@
 """`maskwright prep merge`: put the results of all tasks together into a data set."""
 
-from data_prep.jobs.process_pool import Workers
+from data_prep.jobs import Workers
 from launchers.commands.arguments import Planned, WorkerCount
 from launchers.commands.prep_output import print_prepared
-from pretrain.distributed.threads import usable_cores
+from pretrain.distributed import usable_cores
 
 
 def prep_merge(out: Planned, workers: WorkerCount = None) -> None:

@@ -11,7 +11,7 @@ from data_prep.errors import UserError
 from launchers.commands.arguments import local
 
 if TYPE_CHECKING:
-    from data_prep.jobs.prepare import PrepareRequest
+    from data_prep.jobs import PrepareRequest
 
 Inputs = Annotated[
     list[str],
@@ -94,13 +94,12 @@ def request(
     cache_gb: CacheGB = 50.0,
 ) -> "PrepareRequest":
     """The request of a command line. Raises UserError for inputs or a tokenizer that cannot be found."""
-    from data_prep.cache.bounded_cache import CACHE
-    from data_prep.cleaning.text_filters import Cleaning
+    from data_prep.cache import CACHE
+    from data_prep.cleaning import Cleaning
     from data_prep.files import check_writable
-    from data_prep.jobs.preparation_plan import PreparationSettings, check_out
-    from data_prep.jobs.prepare import PrepareRequest
+    from data_prep.jobs import PreparationSettings, PrepareRequest, check_out
     from data_prep.sources import Options, find_inputs
-    from data_prep.tokenizer.hf_tokenizer import fetch
+    from data_prep.tokenizer import fetch
 
     settings = PreparationSettings(
         reading=Options(text_field, id_field, separator, wrong_field),

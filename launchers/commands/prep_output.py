@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from launchers.display.progress import CommandProgress
+from launchers.display import CommandProgress
 
 if TYPE_CHECKING:
-    from data_prep.jobs.prepare import Prepared
+    from data_prep.jobs import Prepared
     from data_prep.jobs.task_progress import TaskProgress as Totals
 
 

@@ -8,7 +8,7 @@ import typer
 from launchers.commands.prep_options import with_request
 
 if TYPE_CHECKING:
-    from data_prep.jobs.prepare import PrepareRequest
+    from data_prep.jobs import PrepareRequest
 
 
 @with_request

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from data_prep.jobs.process_pool import Workers
+from data_prep.jobs import Workers
 from launchers.commands.arguments import WorkerCount
 from launchers.commands.prep_options import with_request
 from launchers.commands.prep_output import print_prepared, show_totals
-from launchers.display.progress import CommandProgress
-from pretrain.distributed.threads import usable_cores
+from launchers.display import CommandProgress
+from pretrain.distributed import usable_cores
 
 if TYPE_CHECKING:
-    from data_prep.jobs.prepare import PrepareRequest
+    from data_prep.jobs import PrepareRequest
 
 
 @with_request

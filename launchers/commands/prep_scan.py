@@ -1,10 +1,10 @@
 """`maskwright prep scan`: hash the documents of some tasks of a plan."""
 
-from data_prep.jobs.process_pool import Workers
+from data_prep.jobs import Workers
 from launchers.commands.arguments import Planned, Tasks, WorkerCount
 from launchers.commands.prep_output import show_totals
-from launchers.display.progress import CommandProgress
-from pretrain.distributed.threads import usable_cores
+from launchers.display import CommandProgress
+from pretrain.distributed import usable_cores
 
 
 def prep_scan(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.tokenizer.token_text import printable
+from data_prep.tokenizer import printable
 from launchers.commands.arguments import DataSet
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def prep_show(
 
     Example: `maskwright prep show data/books 1234`
     """
-    from data_prep.format.reader import Dataset
-    from data_prep.inspection.show_document import document
+    from data_prep.format import Dataset
+    from data_prep.inspection import document
 
     dataset = Dataset(location)
     found = document(dataset, number)
@@ -59,7 +59,7 @@ def prep_show(
 
 def _with_targets(ids: "np.ndarray", targets: "np.ndarray", tokenizer: Path) -> str:
     """The text, with a mark around each run of targets."""
-    from data_prep.tokenizer.token_text import open_spelling
+    from data_prep.tokenizer import open_spelling
 
     spelling, text = open_spelling(tokenizer), ""
     for target, group in groupby(zip(ids.tolist(), targets.tolist(), strict=True), lambda one: one[1]):

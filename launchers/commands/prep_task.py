@@ -2,11 +2,11 @@
 
 import typer
 
-from data_prep.jobs.process_pool import Workers
+from data_prep.jobs import Workers
 from launchers.commands.arguments import Planned, Tasks, WorkerCount
 from launchers.commands.prep_output import show_totals
-from launchers.display.progress import CommandProgress
-from pretrain.distributed.threads import usable_cores
+from launchers.display import CommandProgress
+from pretrain.distributed import usable_cores
 
 
 def prep_task(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
@@ -14,7 +14,7 @@ def prep_task(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
 
     Example: `maskwright prep task data/web 0 1 2`
     """
-    from data_prep.jobs.preparation_notes import encoder_notes
+    from data_prep.jobs import encoder_notes
     from data_prep.jobs.prepare import do_tasks
 
     with Workers(min(workers or usable_cores().number, len(tasks))) as processes, CommandProgress() as line:

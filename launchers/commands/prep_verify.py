@@ -5,10 +5,10 @@ from pathlib import Path
 import typer
 
 from data_prep.errors import UserError
-from data_prep.tokenizer.token_text import printable
+from data_prep.tokenizer import printable
 from launchers.commands.arguments import DataSet, WorkerCount
-from launchers.display.progress import CommandProgress
-from pretrain.distributed.threads import usable_cores
+from launchers.display import CommandProgress
+from pretrain.distributed import usable_cores
 
 
 def prep_verify(
@@ -20,7 +20,7 @@ def prep_verify(
     Example: `maskwright prep verify data/books`
     """
     from data_prep.format.local_storage import read_manifest
-    from data_prep.inspection.verify import verify
+    from data_prep.inspection import verify
     from data_prep.urls import is_url, shown
 
     if is_url(location):

@@ -13,9 +13,9 @@ from rich.text import Text
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
-    from data_prep.tokenizer.token_text import Spelling
-    from launchers.display.marked_text import Segment
-    from pretrain.data.batch_view import BatchDocument
+    from data_prep.tokenizer import Spelling
+    from launchers.display import Segment
+    from pretrain.data import BatchDocument
     from pretrain.reporting.batch_replay import Replayed
 
 SHOWN_ROWS = 8
@@ -90,13 +90,13 @@ def _documents(found: "Replayed", rows: int) -> list[list["BatchDocument"]]:
 
 
 def _segments(found: "Replayed", document: "BatchDocument", spelling: "Spelling") -> list["Segment"]:
-    from launchers.display.marked_text import marked
+    from launchers.display import marked
 
     return marked(document, spelling, frozenset({found.vocabulary.cls, found.vocabulary.sep}))
 
 
 def _print_json(found: "Replayed", rows: int) -> None:
-    from data_prep.tokenizer.token_text import open_spelling
+    from data_prep.tokenizer import open_spelling
     from launchers.display.marked_text import plain_text
 
     spelling = open_spelling(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
@@ -109,8 +109,9 @@ def _print_json(found: "Replayed", rows: int) -> None:
 
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
-    from data_prep.tokenizer.token_text import open_spelling
-    from launchers.display.marked_text import CAUSAL_LEGEND, LEGEND, coloured, listed
+    from data_prep.tokenizer import open_spelling
+    from launchers.display import LEGEND, coloured, listed
+    from launchers.display.marked_text import CAUSAL_LEGEND
 
     if not (found.tokenizer / "tokenizer.json").is_file():
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")

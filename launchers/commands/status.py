@@ -10,20 +10,9 @@ from rich.table import Table
 from data_prep.errors import UserError
 from launchers.commands.arguments import RunsArgument
 from launchers.display import tables
-from launchers.slurm.client import QueuedJob
-from launchers.watch.run_table import (
-    PIPE_WIDTH,
-    Seen,
-    age_cell,
-    ago,
-    as_json,
-    job_cell,
-    left_cell,
-    look_at_all,
-    number,
-    place,
-    step_cell,
-)
+from launchers.slurm import QueuedJob
+from launchers.watch import PIPE_WIDTH, Seen, age_cell, ago, as_json, look_at_all, number, place
+from launchers.watch.run_table import job_cell, left_cell, step_cell
 
 _SHORT_JOURNAL = 50_000_000  # bytes, a second's reading
 
@@ -43,7 +32,7 @@ def status(
 
         maskwright status runs --json
     """
-    from pretrain.run.folder import EXIT_CODES
+    from pretrain.run import EXIT_CODES
 
     found = look_at_all(run)
     if exit_code and len(found) > 1:
@@ -59,7 +48,7 @@ def status(
 
 def _goodput(run: Path) -> dict[str, float | None]:
     from pretrain.reporting.page_data import goodput_of
-    from pretrain.run.folder import RunFolder
+    from pretrain.run import RunFolder
 
     return {"goodput": goodput_of(RunFolder(run), _SHORT_JOURNAL)}
 

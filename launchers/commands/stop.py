@@ -1,7 +1,7 @@
 """`maskwright stop`: ask runs to save and stop."""
 
 from launchers.commands.arguments import RunsArgument
-from launchers.watch.run_table import look_at_all
+from launchers.watch import look_at_all
 from launchers.watch.stop_run import stop_run
 
 

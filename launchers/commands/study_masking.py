@@ -63,7 +63,7 @@ def study_masking(
     from evaluation.study.define_study import check_inputs, define
     from evaluation.study.study_file import continued, keep_study
     from evaluation.study.study_preview import describe
-    from launchers.local.local_launch import gpu_count
+    from launchers.local import gpu_count
     from pretrain.config import load_config
 
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from launchers.commands.arguments import StudyArgument
 
 if TYPE_CHECKING:
-    from evaluation.study.study_file import Study
+    from evaluation.study import Study
 
 
 def study_report(study: StudyArgument) -> None:
@@ -23,7 +23,7 @@ def study_report(study: StudyArgument) -> None:
 
 def print_report(folder: Path, study: "Study") -> None:
     """Write the report of a study and print it."""
-    from evaluation.study.comparison_report import write_study_report
+    from evaluation.study import write_study_report
 
     page = write_study_report(folder, study)
     print((folder / "report.md").read_text(), end="\n\n")

@@ -13,8 +13,7 @@ from launchers.commands.arguments import StudyArgument
 from launchers.commands.study_report import print_report
 
 if TYPE_CHECKING:
-    from evaluation.study.command_runner import Maskwright
-    from evaluation.study.study_file import Study
+    from evaluation.study import Maskwright, Study
 
 STOPPED = 75
 
@@ -31,7 +30,7 @@ def study_run(
 
         maskwright study run runs/study --only 3
     """
-    from evaluation.study.define_study import open_unchanged
+    from evaluation.study import open_unchanged
 
     run_to_report(study, open_unchanged(study), only)
 
@@ -39,7 +38,7 @@ def study_run(
 def run_to_report(folder: Path, study: "Study", only: list[int] | None) -> None:
     """Do the runs of a study that are not done and write the report; or do those of `only`, without a report."""
     from evaluation.study.study_runner import run_study
-    from launchers.display.progress import CommandProgress
+    from launchers.display import CommandProgress
 
     with study_commands(folder) as maskwright, CommandProgress() as line:
         failed = run_study(folder, study, maskwright, say, line.show, only)
@@ -61,8 +60,8 @@ def study_commands(folder: Path) -> "Iterator[Maskwright]":
 
     The job is queued again where the study was asked to stop, as by Slurm, and not where a run of it was.
     """
-    from evaluation.study.command_runner import Commands, Stopped
-    from launchers.local.stop_signals import on_stop_signals
+    from evaluation.study import Commands, Stopped
+    from launchers.local import on_stop_signals
     from launchers.slurm.study_array import queue_again
 
     try:

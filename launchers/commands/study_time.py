@@ -11,9 +11,8 @@ def study_time(study: StudyArgument) -> None:
 
         maskwright study time runs/study
     """
-    from evaluation.study.define_study import open_unchanged
+    from evaluation.study import needs_timing, open_unchanged
     from evaluation.study.step_timing import measure
-    from evaluation.study.study_runner import needs_timing
 
     found = open_unchanged(study)
     if not needs_timing(study, found):

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.errors import UserError
-from data_prep.reading.folder_kinds import require_run
+from data_prep.reading import require_run
 from launchers.commands.arguments import UriOption, YesOption
-from launchers.display.progress import CommandProgress
+from launchers.display import CommandProgress
 
 
 def track_sync(
@@ -52,7 +52,7 @@ def track_sync(
 
 def _runs_in(folder: Path) -> list[Path]:
     """The folder, if it is a run's, else the tracked runs in it."""
-    from pretrain.reporting.run_summary import runs_below
+    from pretrain.reporting import runs_below
     from pretrain.tracking import RECORD_NAME
 
     if (folder / RECORD_NAME).exists():
@@ -65,7 +65,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:
     """What came of one run; `points` is the number of metric values sent."""
-    from pretrain.run.folder import RunFolder
+    from pretrain.run import RunFolder
     from pretrain.tracking import load_record, sync
 
     try:

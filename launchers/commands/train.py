@@ -28,9 +28,9 @@ def train(
     from launchers.local.stop_signals import end_on_stop_signals
 
     end_on_stop_signals()
-    from launchers.local.local_launch import gpu_count, is_completed, train_locally
+    from launchers.local import gpu_count, is_completed, train_locally
     from pretrain.config import load_config
-    from pretrain.planning.preflight import check_start
+    from pretrain.planning import check_start
 
     parsed = load_config(config, overrides)
     processes = procs or max(1, gpu_count())

@@ -1,1 +1,5 @@
 """One way to show each thing: tables, progress, marked text, JSON, errors of the command line."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

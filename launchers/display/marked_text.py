@@ -5,8 +5,8 @@ from itertools import groupby
 
 from rich.text import Text
 
-from data_prep.tokenizer.token_text import Spelling, printable
-from pretrain.data.batch_view import BatchDocument, Kind
+from data_prep.tokenizer import Spelling, printable
+from pretrain.data import BatchDocument, Kind
 
 Segment = tuple[str, Kind | None]
 LEGEND: list[Segment] = [

@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.format.shard_format import TokenizerInfo, begins_word
-from data_prep.tokenizer.choose_encoder import Encoders
-from data_prep.tokenizer.hf_tokenizer import describe, fetch, load
-from data_prep.tokenizer.token_text import Spelling, open_spelling
+from data_prep.format import TokenizerInfo
+from data_prep.format.shard_format import begins_word
+from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load, open_spelling
 from launchers.display.marked_text import Segment, marked, plain_text
 from pretrain.config import Config
-from pretrain.data.batch_view import BatchDocument, Kind, documents_of
+from pretrain.data import BatchDocument, Kind, open_sources
+from pretrain.data.batch_view import documents_of
 from pretrain.data.epoch_view import PackedRows, first_rows, rows_of_text, visits
-from pretrain.data.training_sources import open_sources, training_loader
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.objectives.choose_objective import objective_of
+from pretrain.data.training_sources import training_loader
+from pretrain.masking import MaskedTokens, Vocabulary
+from pretrain.objectives import objective_of
 
 
 @dataclass(frozen=True)

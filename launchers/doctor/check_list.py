@@ -11,9 +11,9 @@ from launchers.doctor import machine_checks as machine
 from launchers.doctor.finding import Check
 from pretrain.config import Config
 from pretrain.config.run import TrackConfig
-from pretrain.planning.node_checks import Finding, judge
+from pretrain.planning import Finding, judge
 from pretrain.planning.preflight import CHECKS
-from pretrain.reporting.run_summary import RunSummary, summarize
+from pretrain.reporting import RunSummary, summarize
 
 
 def machine_checks(config: Config | None) -> list[Check]:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import psutil
 
 from launchers.doctor.finding import Check
-from pretrain.planning.node_checks import GIB, Finding, check_room, check_writes, judge
+from pretrain.planning import GIB, Finding, judge
+from pretrain.planning.node_checks import check_room, check_writes
 
 SPEED_BYTES = 64 << 20
 SPEED_SECONDS = 2.0

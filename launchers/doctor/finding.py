@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from data_prep.tokenizer.token_text import printable
+from data_prep.tokenizer import printable
 from data_prep.urls import redact
-from pretrain.planning.node_checks import Finding, Status
+from pretrain.planning import Finding, Status
 
 STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skipped")
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 
 from launchers.doctor.finding import Check
-from launchers.local.local_launch import gpu_count
-from pretrain.planning.node_checks import Finding, judge
+from launchers.local import gpu_count
+from pretrain.planning import Finding, judge
 
 
 def checks() -> list[Check]:
@@ -59,7 +59,7 @@ def _deepspeed() -> Iterator[Finding]:
     if not gpu_count():
         os.environ["DS_ACCELERATOR"] = "cpu"
     begin = time.perf_counter()
-    from pretrain.engine.deepspeed_import import import_deepspeed
+    from pretrain.engine import import_deepspeed
 
     deepspeed = import_deepspeed()
     value = f"deepspeed {deepspeed.__version__} imported in {time.perf_counter() - begin:.1f} s"

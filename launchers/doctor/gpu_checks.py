@@ -8,8 +8,8 @@ from pathlib import Path
 
 from data_prep.errors import one_line
 from launchers.doctor.finding import Check
-from launchers.local.local_launch import gpu_count
-from pretrain.planning.node_checks import Finding, ask, judge
+from launchers.local import gpu_count
+from pretrain.planning import Finding, ask, judge
 
 _FIELDS = {
     "index": "index",

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import psutil
 
 from launchers.doctor.finding import Check
-from launchers.local.local_launch import gpu_count
+from launchers.local import gpu_count
+from pretrain.distributed import threads_of, usable_cores
 from pretrain.distributed.cpu_quota import limits_of
 from pretrain.distributed.network_interfaces import addresses
-from pretrain.distributed.threads import Cores, Threads, threads_of, usable_cores
-from pretrain.planning.node_checks import GIB, Finding, check_memory, judge
+from pretrain.distributed.threads import Cores, Threads
+from pretrain.planning import GIB, Finding, check_memory, judge
 
 _SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL takes up to some hundred MB
 _FILES_WANTED = 4096  # shards, sockets and workers of a rank

@@ -20,10 +20,9 @@ from data_prep.errors import UserError, one_line
 from launchers.doctor.finding import Finding, presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
 from launchers.slurm import client
-from pretrain.distributed.network_interfaces import interface_to
-from pretrain.distributed.rank_agreement import all_gather_json
+from pretrain.distributed import all_gather_json, interface_to
 from pretrain.distributed.tcp_store import open_store
-from pretrain.planning.node_checks import judge
+from pretrain.planning import judge
 
 _MOST_ROUNDS = 31  # of pairs: a second or two each
 _TIMEOUT = timedelta(seconds=120)

@@ -11,9 +11,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from launchers.doctor.finding import Check
-from launchers.local.local_launch import gpu_count
+from launchers.local import gpu_count
 from pretrain.config import Config
-from pretrain.planning.node_checks import Finding, judge
+from pretrain.planning import Finding, judge
 
 NAMED = ("torch", "deepspeed", "transformers", "triton", "mlflow", "webdataset")
 _FAST_TOKENIZERS = ("nanotoken", "gigatoken")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from data_prep.errors import one_line
 from launchers.doctor.finding import Check
 from launchers.slurm import client
-from pretrain.planning.node_checks import Finding, judge
+from pretrain.planning import Finding, judge
 
 _LEAST_KILL_WAIT = 30
 _UNUSABLE = ("down", "drain", "fail", "unk", "no_respond", "inval", "maint")

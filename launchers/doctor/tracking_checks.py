@@ -11,10 +11,11 @@ from launchers.doctor.file_system_checks import Mount, existing, mount_of
 from launchers.doctor.finding import Check
 from pretrain.config.mlflow_address import OFFLINE
 from pretrain.config.run import TrackConfig
-from pretrain.planning.node_checks import Finding, judge
+from pretrain.planning import Finding, judge
 from pretrain.planning.preflight import check_tracking
+from pretrain.tracking import resolve_target
 from pretrain.tracking.mlflow_runs import server_problem
-from pretrain.tracking.tracking_target import resolve_target, sqlite_path
+from pretrain.tracking.tracking_target import sqlite_path
 
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
 

@@ -1,1 +1,5 @@
 """Train on several machines over ssh, without Slurm."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

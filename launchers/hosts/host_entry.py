@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from data_prep.processes import die_with_parent, leave
-from data_prep.reading.untrusted_files import parse_json
-from launchers.local.local_launch import rank_environment
+from data_prep.reading import parse_json
+from launchers.local import rank_environment
 
 _END_SECONDS = 40.0
 """DeepSpeed's launcher gives its processes 30 s to write a checkpoint and stop."""

@@ -50,7 +50,8 @@ def common_facts(config: Path, overrides: list[str], token: Path) -> dict[str, A
         UserError: if the config or its data sets cannot be read here.
     """
     from pretrain.config import load_config
-    from pretrain.data.training_sources import open_held_out, open_sources
+    from pretrain.data import open_sources
+    from pretrain.data.training_sources import open_held_out
 
     settings = load_config(config, overrides)
     data = open_sources(settings.data)
@@ -82,7 +83,7 @@ def _code_digest() -> str:
 
 
 def _describe(config: str, overrides: list[str], token: str) -> dict[str, Any]:
-    from launchers.local.local_launch import gpu_count
+    from launchers.local import gpu_count
 
     common = common_facts(Path(config), overrides, Path(token))
     client, _, server, _ = os.environ["SSH_CONNECTION"].split()

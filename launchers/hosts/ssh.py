@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError, one_line
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import parse_json
+from data_prep.reading import parse_json, typed
 
 SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 """Never asks, and gives up on a host that does not answer."""

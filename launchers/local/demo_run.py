@@ -14,7 +14,7 @@ from rich.markup import escape
 import configs
 from data_prep.errors import UserError
 from pretrain.config import load_config
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 VOCAB_SIZE = 4096
 PROCESSES = 2
@@ -89,10 +89,10 @@ def _fill_masks(model: Path, console: Console) -> None:
 
 
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
-    from data_prep.format.reader import Dataset
+    from data_prep.format import Dataset
     from data_prep.format.token_frequencies import unigram_entropy
     from pretrain.reporting.run_summary import page_of
-    from pretrain.run.journal_table import read_measured
+    from pretrain.run import read_measured
 
     measured = read_measured(run / "journal.jsonl")
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}

@@ -15,14 +15,15 @@ from typing import IO
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.processes import die_with_parent
-from data_prep.reading.untrusted_files import read_bytes
+from data_prep.reading import read_bytes
 from launchers.local.start_ranks import command_of
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
-from pretrain.distributed.threads import threads_of
+from pretrain.distributed import threads_of
 from pretrain.planning.preflight import check_resume
-from pretrain.run.folder import EXIT_CODES, LOCK_VARIABLE, MAX_STATUS_BYTES, RunFolder, Status
+from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder
+from pretrain.run.folder import MAX_STATUS_BYTES, Status
 from pretrain.run.start_phases import LIBRARIES, begin, say_phase
 
 _ADDRESS = "127.0.0.1"

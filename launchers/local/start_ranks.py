@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from data_prep.processes import die_with_parent
-from pretrain.run.folder import LOCK_VARIABLE
+from pretrain.run import LOCK_VARIABLE
 
 _SAVE_SECONDS = 30.0
 """How long processes that were asked to end may write a checkpoint."""

@@ -8,7 +8,7 @@ from types import FrameType
 
 from data_prep.errors import UserError
 from data_prep.processes import leave
-from pretrain.run.folder import EXIT_CODES, RunFolder
+from pretrain.run import EXIT_CODES, RunFolder
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 

@@ -3,3 +3,7 @@
 `client` calls sbatch, squeue, sacct, scontrol and srun; `batch_script` renders a script; `supervisor` runs in a job;
 `requeue_decision` says what becomes of it.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.reading.untrusted_files import read_json
-from pretrain.run.folder import RunFolder, State, Status
+from data_prep.reading import read_json
+from pretrain.run import RunFolder, State
+from pretrain.run.folder import Status
 
 _END_SECONDS = 30.0  # for ranks that srun has let go of
 

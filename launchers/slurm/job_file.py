@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from data_prep.reading.untrusted_files import parse_json, read_bytes, unusable
+from data_prep.reading import parse_json, read_bytes, unusable
 from pretrain.config import ContainerConfig
 
 _MAX_NUMBER = 1 << 31

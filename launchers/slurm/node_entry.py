@@ -8,7 +8,7 @@ from data_prep.errors import UserError
 from launchers.local.start_ranks import rank_variables
 from launchers.slurm.job_file import JobFile, read_job
 from launchers.slurm.srun_step import HOSTS_VARIABLE, PORT_VARIABLE
-from pretrain.distributed.network_interfaces import interface_to
+from pretrain.distributed import interface_to
 from pretrain.distributed.rendezvous import LOOPBACK
 from pretrain.run.folder import refuse
 

@@ -9,7 +9,7 @@ from data_prep.errors import UserError, one_line
 from launchers.slurm import client
 from launchers.slurm.job_file import JobFile, read_job
 from launchers.slurm.srun_step import python_command
-from pretrain.planning.node_checks import check_node
+from pretrain.planning import check_node
 
 _AT_ONCE = 32
 _LONGEST_PROBLEM = 200

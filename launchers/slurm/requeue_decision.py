@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pretrain.run.folder import State
+from pretrain.run import State
 
 Ending = Literal["no", "limit", "other"]
 """Whether Slurm ends the job: no; at its time limit; or cancelled, preempted or without a node, and Slurm knows what

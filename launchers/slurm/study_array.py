@@ -8,10 +8,9 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from evaluation.study.arm_run import is_done
+from evaluation.study import Study, is_done, needs_timing
 from evaluation.study.step_timing import steps_of
-from evaluation.study.study_file import Study, children
-from evaluation.study.study_runner import needs_timing
+from evaluation.study.study_file import children
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script
 from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain

@@ -11,7 +11,7 @@ from data_prep.files import atomic_writer
 from launchers.slurm.job_file import JobFile
 from launchers.slurm.script_template import log_pattern
 from pretrain.config import ClusterConfig, Config, ContainerConfig, save_config
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 GPU_JOB_CORES = 4
 """Cores a process by default with a GPU: the training loop, its prefetch thread, NCCL and the tracker."""

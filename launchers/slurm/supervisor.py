@@ -32,7 +32,8 @@ from launchers.slurm.requeue_decision import (
 )
 from launchers.slurm.supervisor_record import read_history, write_history
 from pretrain.checkpoint import committed
-from pretrain.run.folder import REFUSAL_VARIABLE, RunFolder, State
+from pretrain.run import RunFolder, State
+from pretrain.run.folder import REFUSAL_VARIABLE
 from pretrain.run.journal import last_step
 from pretrain.tracking.model_logger import LAST_SECONDS
 

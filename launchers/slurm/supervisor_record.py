@@ -6,8 +6,7 @@ from typing import Any
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import read_json, unusable
+from data_prep.reading import read_json, typed, unusable
 from launchers.slurm.requeue_decision import LaunchHistory, Saving
 
 _NEEDED = {"job_id", "checkpoint", "restarts", "requeues", "failure"}

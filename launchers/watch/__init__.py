@@ -1,1 +1,5 @@
 """Find runs, read their logs, and stop them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,7 +10,7 @@ from glob import escape, glob
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.reading.untrusted_files import open_regular, read_bytes
+from data_prep.reading import open_regular, read_bytes
 
 Form = Callable[[list[bytes]], list[str]]
 
@@ -108,8 +108,8 @@ def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
 
 def _over(run: Path) -> bool:
     """Whether nothing more is to come: the run has ended, and no job of it waits or runs."""
-    from launchers.slurm.client import jobs_of, own_jobs
-    from pretrain.run.folder import RunFolder
+    from launchers.slurm import jobs_of, own_jobs
+    from pretrain.run import RunFolder
 
     try:
         if not RunFolder(run).read_status().is_over:

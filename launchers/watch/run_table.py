@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_prep.errors import UserError
-from launchers.slurm.client import QueuedJob, jobs_of, own_jobs
+from launchers.slurm import QueuedJob, jobs_of, own_jobs
 from launchers.slurm.requeue_decision import Saving
 from launchers.slurm.supervisor_record import read_saving
-from pretrain.reporting.progress_line import duration
+from pretrain.reporting import duration
 
 if TYPE_CHECKING:
-    from pretrain.reporting.run_summary import RunSummary
+    from pretrain.reporting import RunSummary
 
 PIPE_WIDTH = 1000  # of tables with one line a run: no line is broken
 WAITS = "queued"  # the state of a run that Slurm has not begun, which has no status of its own
@@ -57,7 +57,7 @@ class Seen:
 
 def look(run: Path, jobs: list[QueuedJob]) -> Seen:
     """See a run as it is now. A status that cannot be read is a problem in the summary, not an error."""
-    from pretrain.reporting.run_summary import summarize
+    from pretrain.reporting import summarize
 
     return Seen(summarize(run), jobs_of(run, jobs), read_saving(run / "slurm" / "supervisor.json"))
 
@@ -69,7 +69,7 @@ def look_at_all(given: list[Path]) -> list[Seen]:
         UserError: if there is one run alone, of which nothing can be read.
     """
     from data_prep.reading.folder_kinds import is_run
-    from pretrain.reporting.run_summary import runs_below
+    from pretrain.reporting import runs_below
 
     paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))
     # Only runs that were submitted have a job; others need no question to Slurm.

@@ -1,9 +1,9 @@
 """Stopping a run wherever it is: training, about to begin in a job, or waiting in Slurm's queue."""
 
 from data_prep.errors import UserError
-from launchers.slurm.client import cancel_waiting, jobs_of, own_jobs
+from launchers.slurm import cancel_waiting, jobs_of, own_jobs
 from launchers.watch.run_table import Seen
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 
 def stop_run(seen: Seen) -> str:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from data_prep.errors import UserError
 from pretrain.checkpoint.manifest import Checkpoint, read, verify
 from pretrain.checkpoint.retention import committed
-from pretrain.distributed.rank_agreement import all_gather_json, broadcast_json
+from pretrain.distributed import all_gather_json, broadcast_json
 
 
 def newest_verified(

@@ -6,9 +6,9 @@ from typing import Any
 import xxhash
 
 from pretrain.config import Config
+from pretrain.data import Sources
 from pretrain.data.mixture import quotas
 from pretrain.data.stream import PLAN_VERSION
-from pretrain.data.training_sources import Sources
 from pretrain.masking.collocation_units import listed
 
 _DATA = "data.train (fingerprint)"

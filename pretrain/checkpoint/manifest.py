@@ -14,8 +14,7 @@ import xxhash
 
 from data_prep.errors import UserError
 from data_prep.files import write_json
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import open_regular, parse_json, read_bytes, unusable
+from data_prep.reading import open_regular, parse_json, read_bytes, typed, unusable
 
 NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20

@@ -24,7 +24,7 @@ from pretrain.checkpoint.part_writer import Parts, write_parts
 from pretrain.checkpoint.remote_copies import RemoteCopies
 from pretrain.checkpoint.retention import committed, discard, name_of, remove_leftovers, retained
 from pretrain.config.run import CheckpointConfig
-from pretrain.distributed.rank_agreement import all_gather_json, broadcast_json
+from pretrain.distributed import all_gather_json, broadcast_json
 
 Snapshot = Callable[[Path, bool], Parts]
 Report = Callable[[int, dict[str, float]], None]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
-from pretrain.masking.rows import IGNORED, Masked, Objective, Rows, ToMask
+from pretrain.masking import IGNORED, Masked, Objective, Rows, Vocabulary
+from pretrain.masking.rows import ToMask
 from pretrain.masking.units import concatenated_ranges
-from pretrain.masking.vocabulary import Vocabulary
 
 _SOURCE_SHIFT = 16  # the source stands above the epoch in a row's identity: masks of two sources never share draws
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.data.batch import Batch
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 from pretrain.philox import derive_key, draw
 
 _KEY = derive_key(0, "batch-checksum")

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.data.batch import Batch
-from pretrain.masking.rows import IGNORED
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import IGNORED, Vocabulary
 
 Kind = Literal["mask", "random", "kept", "next"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pretrain.data.batch_checksum import factors
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 
 
 def device_checksum(tokens: Tensor, positions: Tensor, labels: Tensor, seq_len: int) -> Tensor:

@@ -15,11 +15,9 @@ from pretrain.data.batch import lay_out
 from pretrain.data.batch_view import RowArrays
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
+from pretrain.masking import IGNORED, WORD_START, MaskedTokens, Rows, Vocabulary
 from pretrain.masking.mask_rate import mask_rate
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.rows import IGNORED, WORD_START, Rows
 from pretrain.masking.units import concatenated_ranges
-from pretrain.masking.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

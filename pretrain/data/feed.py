@@ -12,8 +12,9 @@ from torch import Tensor
 from data_prep.errors import UserError
 from pretrain.data.batch import Batch
 from pretrain.data.device_checksum import device_checksum
+from pretrain.masking import IGNORED, Objective
 from pretrain.masking.masked_tokens import DeferredMasks
-from pretrain.masking.rows import IGNORED, Objective, ToMask
+from pretrain.masking.rows import ToMask
 
 if TYPE_CHECKING:
     from pretrain.masking.gpu_masking import DeviceMasked, DeviceMasking

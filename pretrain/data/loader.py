@@ -7,8 +7,7 @@ from pretrain.data.batch import Batch, build_batch
 from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.phases import BatchPhase, BatchShape, stage_at
 from pretrain.data.stream import Part
-from pretrain.masking.rows import Objective
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import Objective, Vocabulary
 
 
 @dataclass(frozen=True)

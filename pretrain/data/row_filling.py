@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain.config import DataConfig
 from pretrain.data.mixture import quotas
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed

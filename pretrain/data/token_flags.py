@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain.data.window import Marks, Reorder
 from pretrain.data.word_order import shuffled_ngrams
-from pretrain.masking.rows import TARGET, WORD_START
+from pretrain.masking import WORD_START
+from pretrain.masking.rows import TARGET
 from pretrain.philox import derive_key
 
 WordStarts = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.bool_]]

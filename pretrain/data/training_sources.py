@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import DamagedData, MissingDataSet, UserError
+from data_prep.format import Dataset, TokenizerInfo
 from data_prep.format.local_storage import no_data_set
-from data_prep.format.reader import Dataset
-from data_prep.format.shard_format import TokenizerInfo
 from data_prep.urls import redact
 from pretrain.config import Config, DataConfig, MaskingConfig
 from pretrain.data.loader import Loader
@@ -20,9 +19,9 @@ from pretrain.data.phases import BatchPhase, stages_of
 from pretrain.data.stream import RowStream
 from pretrain.data.token_flags import check_targets, marks_of, word_order
 from pretrain.data.window import BlockReader
-from pretrain.masking.masked_tokens import DeferredMasks, MaskedTokens
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.objectives.choose_objective import objective_of, rate_at
+from pretrain.masking import MaskedTokens, Vocabulary
+from pretrain.masking.masked_tokens import DeferredMasks
+from pretrain.objectives import objective_of, rate_at
 from pretrain.philox import derive_key
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare

@@ -25,8 +25,7 @@ from pretrain.checkpoint.host_copy import HostCopies
 from pretrain.checkpoint.part_writer import Parts, Sink
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
-from pretrain.distributed import rendezvous, tcp_store
-from pretrain.distributed.rank_agreement import together
+from pretrain.distributed import rendezvous, tcp_store, together
 from pretrain.engine.deepspeed_config import deepspeed_config, flat_gradients, refusal
 from pretrain.engine.deepspeed_state import all_finite, named_gradients, own_weights, replicated_weights
 from pretrain.engine.flat_gradients import FlatGradients
@@ -43,11 +42,11 @@ from pretrain.engine.resharding import (
     wanted_pieces,
 )
 from pretrain.engine.wait_timer import OwnTime
-from pretrain.model.build import Model
+from pretrain.model import Model
 from pretrain.model.prediction import Choices, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
-from pretrain.run.phase_marker import Pulse
+from pretrain.run import Pulse
 
 ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
 _TAG = "deepspeed"

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from data_prep.errors import UserError, one_line
-from data_prep.reading.untrusted_files import open_regular, shown_path
+from data_prep.reading import open_regular, shown_path
 from pretrain.config import Config
 from pretrain.optim.parameter_fragments import Piece
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.checkpoint.retention import committed
-from pretrain.run.folder import RunFolder
+from pretrain.checkpoint import committed
+from pretrain.run import RunFolder
 
 
 def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:

@@ -11,18 +11,19 @@ from transformers.utils.logging import disable_progress_bar
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_folder
-from data_prep.format.shard_format import tokenizer_digest
+from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config
 from pretrain.engine.resharding import whole_weights
 from pretrain.export.export_location import chosen_checkpoint, export_place
 from pretrain.export.model_card import model_card
 from pretrain.export.transformers_folder import save_model
-from pretrain.guards.saved_state import state_problem
-from pretrain.model.build import build, exported
-from pretrain.model.padded_model import longest_text, named_ids
+from pretrain.guards import state_problem
+from pretrain.model import build, longest_text
+from pretrain.model.build import exported
+from pretrain.model.padded_model import named_ids
 from pretrain.optim import AVERAGE, optimizer_order
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 
 def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = False) -> Path:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer, models
 
 from data_prep.errors import UnusableInput, UserError, one_line
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
+from data_prep.reading import read_json, typed, unusable
 from data_prep.reading.folder_kinds import is_run, not_a
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES, read_json, unusable
+from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES
 from pretrain.export.export_location import chosen_checkpoint
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

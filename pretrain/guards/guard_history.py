@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from data_prep.reading.typed_values import typed
-from pretrain.data.mixture import MixturePosition
+from data_prep.reading import typed
+from pretrain.data import MixturePosition
 
 
 @dataclass(frozen=True)

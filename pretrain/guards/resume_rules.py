@@ -6,9 +6,10 @@ from data_prep.errors import UserError
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.identity import completed, differences, identity_of
 from pretrain.config import Config
-from pretrain.data.training_sources import Sources
-from pretrain.model.model_description import describe, in_full
-from pretrain.model.weights_file import digest_of, weights_file
+from pretrain.data import Sources
+from pretrain.model import describe, digest_of
+from pretrain.model.model_description import in_full
+from pretrain.model.weights_file import weights_file
 
 
 def _init_now(config: Config, found: Checkpoint) -> str | None:

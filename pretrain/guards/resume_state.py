@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from pretrain.checkpoint import Checkpoint
-from pretrain.data.mixture import MixturePosition
+from pretrain.data import MixturePosition
 from pretrain.guards.guard_history import GuardHistory
 
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from pretrain import checkpoint
 from pretrain.checkpoint.choose_checkpoint import committed_on_rank_zero, verify_together
-from pretrain.data.loader import Loader
+from pretrain.data import Loader
 from pretrain.guards.guard_history import GuardHistory, Rollback
 from pretrain.guards.resume_state import ResumeState
 from pretrain.guards.saved_state import state_problem

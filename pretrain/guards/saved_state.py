@@ -6,13 +6,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.errors import one_line
-from data_prep.reading.typed_values import typed
+from data_prep.reading import typed
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
-from pretrain.data.mixture import MixturePosition
+from pretrain.data import MixturePosition
 from pretrain.data.stream import PLAN_VERSION
 from pretrain.guards.guard_history import GuardHistory
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import EncoderShape
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pretrain.config import GuardConfig
-from pretrain.distributed.rank_agreement import EndOfRun
+from pretrain.distributed import EndOfRun
 from pretrain.guards.guard_history import GuardHistory, StreamPoint
 from pretrain.guards.loss_spikes import after_step, rollback_due
 from pretrain.guards.slow_ranks import Pace

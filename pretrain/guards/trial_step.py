@@ -3,10 +3,10 @@
 import torch
 
 from data_prep.errors import UserError
+from pretrain.data import Loader
 from pretrain.data.feed import DeviceFeed, device_masking
-from pretrain.data.loader import Loader
-from pretrain.distributed.rank_agreement import together
-from pretrain.engine.engine import Engine
+from pretrain.distributed import together
+from pretrain.engine import Engine
 from pretrain.guards.resume_state import ResumeState
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory")

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 
 from data_prep.errors import UserError
 from data_prep.files import no_link
-from data_prep.reading.untrusted_files import read_json
-from pretrain.run.folder import RunFolder
-from pretrain.run.phase_marker import PHASES, At, Phase, Pulse
+from data_prep.reading import read_json
+from pretrain.run import Pulse, RunFolder
+from pretrain.run.phase_marker import PHASES, At, Phase
 
 _PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints, and then at least:
 _LEAST_PATIENCE = 300.0  # seconds

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 
 _BLOCK = 4096  # logits that a program holds at a time
 _OF_A_WARP = 512

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pretrain.kernels.rotary_tables import Rotation, rotate
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 
 
 def add_norm(

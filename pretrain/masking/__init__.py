@@ -3,3 +3,7 @@
 Each mask is keyed by seed and position (Philox), so that every step draws new ones and any step can be repeated.
 `gpu_masking` is the Triton kernel that draws the same masks on a GPU.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

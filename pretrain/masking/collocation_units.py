@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format.collocation_list import Collocations, Hashes, read_collocations, token_weights
+from data_prep.format import Collocations
+from data_prep.format.collocation_list import Hashes, read_collocations, token_weights
 from pretrain.masking.units import RowText, longest_of
 from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import Key

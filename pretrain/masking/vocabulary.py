@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format.shard_format import TokenizerInfo
+from data_prep.format import TokenizerInfo
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pretrain.kernels import PLAIN, Operations
 from pretrain.kernels.rotary_tables import Rotation, rotation
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 from pretrain.model.attention import Backend, DocumentBounds, backend_for
 from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.head import LossOptions, VocabularyLoss

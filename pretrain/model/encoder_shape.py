@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from data_prep.format.shard_format import TokenizerInfo
+from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 
 

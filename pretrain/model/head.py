@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pretrain.kernels import PLAIN, Operations
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 
 _LOGIT_BYTES = 1 << 30  # the most that logits take at once; rows beyond that wait for their turn
 _BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from data_prep.format.shard_format import TokenizerInfo
+from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.model.encoder_shape import EncoderShape, encoder_shape
 

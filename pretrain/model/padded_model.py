@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 
 from data_prep.errors import UserError, one_line
-from data_prep.format.shard_format import TokenizerInfo
-from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES, read_json
-from pretrain.masking.rows import IGNORED
+from data_prep.format import TokenizerInfo
+from data_prep.reading import read_json
+from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES
+from pretrain.masking import IGNORED
 from pretrain.model.head import LossOptions, cross_entropy_sums
 from pretrain.model.prediction import Choices, Prediction, choices_of
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pretrain.masking.rows import IGNORED, Masked, Rows, compact
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import IGNORED, Masked, Rows, Vocabulary
+from pretrain.masking.rows import compact
 
 
 class CausalTokens:

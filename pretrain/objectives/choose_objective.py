@@ -1,13 +1,10 @@
 """What a configuration has the model predict."""
 
 from pretrain.config import Config, MaskingConfig, StrategyName
+from pretrain.masking import MaskedTokens, Objective, Replacement, Vocabulary
 from pretrain.masking.collocation_units import collocations_of
 from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.replacement import Replacement
-from pretrain.masking.rows import Objective
 from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
-from pretrain.masking.vocabulary import Vocabulary
 from pretrain.objectives.causal import CausalTokens
 from pretrain.objectives.repair import RepairObjective
 

@@ -6,10 +6,10 @@ is; none is seen as it is or as another token, for a model that repairs is never
 
 import numpy as np
 
+from pretrain.masking import IGNORED, Masked, Rows, Vocabulary
 from pretrain.masking.draws import of_columns
-from pretrain.masking.rows import IGNORED, TARGET, Masked, Rows, compact
+from pretrain.masking.rows import TARGET, compact
 from pretrain.masking.selection import count, select_tokens
-from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import derive_key
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pretrain.distributed.rank_agreement import all_gather_json
+from pretrain.distributed import all_gather_json
 
 _RUN = 1 << 18  # elements that fp32 sums at once: over millions, a CPU loses three digits
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pretrain.config import OptimConfig
-from pretrain.model.encoder import Encoder
+from pretrain.model import Encoder
 
 Kind = Literal["matrix", "filter", "embedding", "vector"]
 _KINDS: tuple[Kind, ...] = ("matrix", "filter", "embedding", "vector")

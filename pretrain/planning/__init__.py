@@ -1,1 +1,5 @@
 """Before a run: its memory, its speed, and the preflight checks that refuse a bad start."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.format.shard_format import TokenizerInfo
+from data_prep.format import TokenizerInfo
 from pretrain.config import Config
+from pretrain.data import Sources
 from pretrain.data.batch import max_documents
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.phases import BatchPhase, stages_of
 from pretrain.data.row_filling import Filling, fillings
-from pretrain.data.training_sources import Sources
-from pretrain.masking.rows import Objective
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model.activation_memory import Sizes, Streams, activations, parameter_sizes
-from pretrain.model.encoder_shape import EncoderShape, encoder_shape
+from pretrain.masking import Objective, Vocabulary
+from pretrain.model import EncoderShape, Sizes
+from pretrain.model.activation_memory import Streams, activations, parameter_sizes
+from pretrain.model.encoder_shape import encoder_shape
 from pretrain.model.flops import step_flops
-from pretrain.objectives.choose_objective import objective_of, rate_at
+from pretrain.objectives import objective_of, rate_at
 from pretrain.planning.training_memory import Item, batch_bytes, element_size, pass_items, peak, states
 
 _RATES = 101  # steps at which a mask rate that changes is looked at
@@ -263,9 +263,8 @@ def _sizes_of_auto(config: Config, tokenizer: TokenizerInfo) -> Sizes:
     """Of any model of transformers, which is made without weights for it."""
     import torch
 
-    from pretrain.model.build import build
-    from pretrain.model.model_description import describe
-    from pretrain.optim.parameter_groups import described
+    from pretrain.model import build, describe
+    from pretrain.optim import described
 
     with torch.device("meta"):
         found = described(build(describe(config, tokenizer), seed=0))

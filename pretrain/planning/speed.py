@@ -6,8 +6,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from pretrain.planning.run_plan import RunPlan
-from pretrain.run.environment_file import read_environment
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder, read_environment
 from pretrain.run.journal import read_journal
 
 _SETTLING = 10  # first steps of a run, in which caches fill and kernels are compiled

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pretrain.config import Config
-from pretrain.engine.gradient_buckets import bucket_size, flat_gradients
-from pretrain.model.activation_memory import Activations, Sizes
+from pretrain.engine import bucket_size, flat_gradients
+from pretrain.model import Sizes
+from pretrain.model.activation_memory import Activations
 
 # Memory in GB (10**9 bytes) of the makers' data sheets. PyTorch can use a little more or less than that.
 GPU_GB = {

@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.reading.folder_kinds import require_run
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import cannot_read, read_json, unusable
+from data_prep.reading import read_json, require_run, typed, unusable
+from data_prep.reading.untrusted_files import cannot_read
 from pretrain.checkpoint.identity import batch_settings, differences, identity_of, of_batches
 from pretrain.config import Config, load_config
-from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data import MixturePosition, Sources, batch_checksum, open_sources
 from pretrain.data.batch_view import RowArrays, rows_of
-from pretrain.data.mixture import MixturePosition
 from pretrain.data.phases import BatchPhase, stage_at, stages_of
-from pretrain.data.training_sources import Sources, open_sources, training_loader
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.run.environment_file import read_environment
-from pretrain.run.folder import RunFolder
+from pretrain.data.training_sources import training_loader
+from pretrain.masking import Vocabulary
+from pretrain.run import RunFolder, read_environment
 from pretrain.run.journal import Entry, read_step
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.run.journal_table import Floats, JournalTable, Series, smooth, thinned
+from pretrain.run import JournalTable
+from pretrain.run.journal_table import Floats, Series, smooth, thinned
 
 BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: a single batch says little

@@ -16,11 +16,10 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.files import write_json
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import read_json
+from data_prep.reading import read_json, typed
 from data_prep.urls import redact
-from pretrain.distributed.rank_agreement import all_gather_json
-from pretrain.planning.node_checks import ask
+from pretrain.distributed import all_gather_json
+from pretrain.planning import ask
 from pretrain.run.environment_file import MAX_ENVIRONMENT_BYTES
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.run.journal_table import Floats, Ints, JournalTable, evenly, last_of_each
+from pretrain.run import JournalTable
+from pretrain.run.journal_table import Floats, Ints, evenly, last_of_each
 
 MOST_MARKS = 500  # of a kind on the page; more could not be told apart
 _MARKS = {

@@ -9,18 +9,17 @@ from urllib.parse import quote
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from data_prep.format.token_frequencies import unigram_entropy
-from data_prep.reading.folder_kinds import require_run
+from data_prep.reading import require_run
 from data_prep.urls import is_url
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
 from pretrain.reporting.event_timeline import breaks_of, marks_of, speeds, time_spent
 from pretrain.reporting.page_tables import config_rows, fact_rows, read_config, stage_rows, starts_of
 from pretrain.reporting.prediction_table import predictions_of, shown
 from pretrain.reporting.run_summary import RunSummary, summarize
-from pretrain.run.environment_file import read_environment
-from pretrain.run.folder import RunFolder
-from pretrain.run.journal_table import JournalTable, measured_of, read_measured
+from pretrain.run import JournalTable, RunFolder, read_environment, read_measured
+from pretrain.run.journal_table import measured_of
 
 _MOST_TOKENS = 50_000_000  # that are counted for a page: seconds
 

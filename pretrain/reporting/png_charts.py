@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from data_prep.files import atomic_writer
-from pretrain.run.journal_table import JournalTable, smooth, thinned
+from pretrain.run import JournalTable
+from pretrain.run.journal_table import smooth, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

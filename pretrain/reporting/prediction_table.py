@@ -7,10 +7,10 @@ from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.files import open_plain
+from data_prep.reading import parse_json
 from data_prep.reading.typed_values import UnixTime
-from data_prep.reading.untrusted_files import parse_json
-from data_prep.tokenizer.token_text import Spelling, open_spelling, printable
-from pretrain.data.batch_view import BatchDocument
+from data_prep.tokenizer import Spelling, open_spelling, printable
+from pretrain.data import BatchDocument
 from pretrain.run.journal_table import evenly
 
 MOST_ANSWERS = 12_000  # on a page: evaluations times predictions

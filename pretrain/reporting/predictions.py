@@ -20,15 +20,12 @@ import numpy as np
 import orjson
 
 from pretrain.config import Config
-from pretrain.data.batch import Batch
-from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data import Batch, Loader, batch_checksum
 from pretrain.data.batch_view import documents_of, rows_of
 from pretrain.data.feed import DeviceBatch, DeviceFeed
-from pretrain.data.loader import Loader
-from pretrain.distributed.rank_agreement import together
-from pretrain.engine.engine import Engine
-from pretrain.masking.rows import IGNORED
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.distributed import together
+from pretrain.engine import Engine
+from pretrain.masking import IGNORED, Vocabulary
 from pretrain.run.append_log import LineFile
 
 SLOTS = 64  # of a passage, at most: what one reads at a glance

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.data.training_sources import Sources
+from pretrain.data import Sources
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.png_charts import draw_run
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run.folder import RunFolder, State
+from pretrain.run import RunFolder, State, read_measured
 from pretrain.run.journal import Journal
-from pretrain.run.journal_table import read_measured
 from pretrain.tracking import RunRecord, Tracker, resolve_target
 from pretrain.tracking.model_logger import ModelLogger
 from pretrain.tracking.run_description import describe_input, run_tags

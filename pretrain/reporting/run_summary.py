@@ -14,8 +14,8 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.reading.folder_kinds import is_run
 from pretrain import checkpoint
-from pretrain.run.environment_file import read_environment
-from pretrain.run.folder import RunFolder, Status
+from pretrain.run import RunFolder, read_environment
+from pretrain.run.folder import Status
 from pretrain.run.journal import Entry, read_latest
 from pretrain.tracking import load_record, run_page
 

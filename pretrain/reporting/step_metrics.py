@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.data.batch import Batch
-from pretrain.data.mixture import MixturePosition
-from pretrain.engine.step_sums import StepOutput, StepSums
+from pretrain.data import Batch, MixturePosition
+from pretrain.engine import StepSums
+from pretrain.engine.step_sums import StepOutput
 
 CountFlops = Callable[[NDArray[np.int64], int], float]
 

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 
 from pretrain.config.training import ProfileConfig
-from pretrain.run.phase_marker import Phase, Pulse
+from pretrain.run import Pulse
+from pretrain.run.phase_marker import Phase
 
 _NAMES: dict[Phase, str] = {"collective": "counts", "step": "optimizer"}  # where a part is not called as its phase
 _ROWS = 30  # of the table

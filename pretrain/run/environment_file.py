@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.reading.typed_values import typed
-from data_prep.reading.untrusted_files import read_json
+from data_prep.reading import read_json, typed
 
 MAX_ENVIRONMENT_BYTES = 64 << 20
 _GPU = {"name": str, "memory_gb": float}

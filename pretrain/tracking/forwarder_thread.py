@@ -8,7 +8,7 @@ from pathlib import Path
 from data_prep.errors import UserError
 from data_prep.urls import redact
 from pretrain.config.mlflow_address import OFFLINE
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from pretrain.tracking.journal_forwarder import Sender
 from pretrain.tracking.mlflow_runs import short_reason
 from pretrain.tracking.run_record import RECORD_NAME, RunRecord, load_record

@@ -14,7 +14,7 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.files import open_plain, write_json
 from data_prep.urls import redact
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from pretrain.run.journal import Entry, read_lines
 from pretrain.tracking.journal_points import Point, SentSteps, over_nodes
 from pretrain.tracking.mlflow_runs import MlflowRun, short_reason

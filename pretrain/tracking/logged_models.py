@@ -15,12 +15,11 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.files import file_lock
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config, load_config
-from pretrain.export.hugging_face_export import export_run
-from pretrain.run.folder import RunFolder
-from pretrain.run.journal_table import JournalTable, read_measured
+from pretrain.export import export_run
+from pretrain.run import JournalTable, RunFolder, read_measured
 from pretrain.tracking.journal_points import Point
 from pretrain.tracking.mlflow_runs import MlflowRun, short_errors
 from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package

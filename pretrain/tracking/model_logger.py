@@ -9,7 +9,7 @@ from pathlib import Path
 from data_prep.errors import UserError
 from data_prep.files import no_link
 from data_prep.processes import die_with_parent
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from pretrain.tracking import Target
 
 LAST_SECONDS = 300.0

@@ -4,7 +4,7 @@ import json
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from data_prep.urls import redact
 
 _LONGEST_DIGEST = 36  # MLflow's limit

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from data_prep.errors import MissingFile, UserError
-from data_prep.reading.untrusted_files import read_json, unusable
+from data_prep.reading import read_json, unusable
 
 RECORD_NAME = "mlflow_run.json"
 _HINT = "delete it to start a new MLflow run"

@@ -11,7 +11,7 @@ import pytest
 
 from pretrain.data.phases import BatchPhase, BatchShape
 from pretrain.data.stream import PLAN_VERSION
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import memory_loader
 

@@ -14,7 +14,7 @@ import yaml
 
 from launchers.app import app
 from pretrain.config import PRESETS, Config, load_config
-from pretrain.run.folder import EXIT_CODES
+from pretrain.run import EXIT_CODES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "configs").glob("**/*.md")])

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.cleaning import text_filters as text
+from data_prep.format import ShardInfo, SourceInfo, TokenizerInfo
 from data_prep.format.integrity_checks import MAX_IDS_BYTES
 from data_prep.format.shard_format import (
     BLOCK_RECORD,
@@ -17,9 +18,6 @@ from data_prep.format.shard_format import (
     MAX_VOCABULARY,
     SHARD_BYTES,
     DataSetTotals,
-    ShardInfo,
-    SourceInfo,
-    TokenizerInfo,
 )
 from data_prep.jobs import deduplication
 from data_prep.tokenizer import alignment

@@ -11,14 +11,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from launchers.app import app
 from pretrain.config import Config, load_config
+from pretrain.data import open_sources
 from pretrain.data.feed import DeviceFeed
 from pretrain.data.phases import stages_of
-from pretrain.data.training_sources import open_sources, training_loader
-from pretrain.model.build import build
-from pretrain.model.model_description import describe
+from pretrain.data.training_sources import training_loader
+from pretrain.model import build, describe
 from pretrain.optim import build_optimizer
 from tests.support.datasets import make_dataset, tokenizer_info
 from tests.support.forked import ROOT

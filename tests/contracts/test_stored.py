@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.format.reader import Dataset
-from data_prep.inspection.verify import verify
+from data_prep.format import Dataset
+from data_prep.inspection import verify
 from pretrain import checkpoint
 from tests.support import runs
 

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from data_prep.errors import MAX_MESSAGE, MissingFile, UserError
-from data_prep.reading.typed_values import PathText, typed
-from data_prep.reading.untrusted_files import open_regular, parse_json, read_json, read_text
+from data_prep.reading import open_regular, parse_json, read_json, typed
+from data_prep.reading.typed_values import PathText
+from data_prep.reading.untrusted_files import read_text
 from tests.support.hostile_json import DIGITS, NESTED, SURROGATE
 
 

@@ -6,7 +6,7 @@
 import torch
 
 from data_prep.processes import leave
-from pretrain.engine.engine import Engine, init_distributed
+from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import live_pieces
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model

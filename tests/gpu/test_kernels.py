@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pretrain.kernels import operations
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 from tests.support.kernel_cases import (
     BOUNDS,
     ENCODER_BOUNDS,

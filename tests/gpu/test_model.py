@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import Encoder, EncoderShape
 
 SEQ_LEN = 256
 LENGTHS = [256, 100, 120, 36, 200, 56, 17, 239]

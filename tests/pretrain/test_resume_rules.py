@@ -10,13 +10,12 @@ import pytest
 from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
-from pretrain.data.mixture import MixturePosition
+from pretrain.data import MixturePosition, Sources
 from pretrain.data.stream import Position
-from pretrain.data.training_sources import Sources
-from pretrain.guards.resume_state import ResumeState
-from pretrain.model.weights_file import digest_of
+from pretrain.guards import ResumeState
+from pretrain.model import digest_of
 from pretrain.resume import checkpoint_state, find_start, start_state
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.pretrain.masking.test_collocations import written
 from tests.support.checkpoints import commit
 from tests.support.datasets import make_dataset

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from pretrain.data.batch import Batch
-from pretrain.data.mixture import MixturePosition
+from pretrain.data import Batch, MixturePosition
 from pretrain.data.phases import BatchShape
 from pretrain.data.stream import Position
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
 

@@ -5,15 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.format.reader import Dataset
-from data_prep.format.shard_format import (
-    BLOCK_TOKENS,
-    FORMAT_VERSION,
-    SHARD_BYTES,
-    TARGETS_VERSION,
-    TokenizerInfo,
-    token_dtype,
-)
+from data_prep.format import Dataset, TokenizerInfo
+from data_prep.format.shard_format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, token_dtype
 from data_prep.format.shard_writer import ShardWriter, tar_header
 from data_prep.jobs.merge import write_manifest
 

@@ -13,13 +13,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from pretrain.masking import WORD_START, Masked, MaskedTokens, Replacement, Rows, Vocabulary
 from pretrain.masking.draws import of_columns, wide
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.replacement import Replacement
-from pretrain.masking.rows import WORD_START, Masked, Rows
 from pretrain.masking.selection import count, fixed, select_tokens, select_units
 from pretrain.masking.units import NGrams, Spans, TokenUnits, WholeWords
-from pretrain.masking.vocabulary import Vocabulary
 
 PAD, UNK, CLS, SEP, MASK, ADDED = 0, 1, 2, 3, 4, 30
 VOCABULARY = Vocabulary(50, PAD, CLS, SEP, MASK, frozenset({PAD, UNK, CLS, SEP, MASK, ADDED}))

@@ -1,6 +1,7 @@
 """Findings of `maskwright doctor`."""
 
-from launchers.doctor.finding import Finding, Status
+from launchers.doctor import Finding
+from launchers.doctor.finding import Status
 
 
 def status(finding: Finding) -> Status:

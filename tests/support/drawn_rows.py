@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.rows import IGNORED, Masked, Rows
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
 from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
-from pretrain.masking.vocabulary import Vocabulary
 from tests.support.masks import rows_of
 
 STRATEGIES: dict[str, Sequence[tuple[Strategy, float]]] = {

@@ -4,9 +4,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from pretrain.masking.rows import IGNORED
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.masking import IGNORED
+from pretrain.model import Encoder, EncoderShape
 from pretrain.model.families import MODELS, from_hugging_face, hugging_face_config, shape_of
 
 SEQ_LEN = 24

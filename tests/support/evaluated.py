@@ -22,7 +22,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from data_prep.jobs.preparation_plan import PreparationSettings
+from data_prep.jobs import PreparationSettings
 from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import prepare_files
 from tests.support.text_data import sentences

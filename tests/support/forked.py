@@ -19,7 +19,7 @@ from select import select
 
 import psutil
 
-from launchers.local.local_launch import gpu_count
+from launchers.local import gpu_count
 
 ROOT = Path(__file__).resolve().parents[2]
 # What libraries read when they are imported.

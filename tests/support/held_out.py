@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain.config import Config
 from pretrain.data.phases import stages_of
 from pretrain.data.training_sources import held_out_loader
-from pretrain.model.encoder import Encoder
+from pretrain.model import Encoder
 from tests.support import runs
 
 

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.kernels.rotary_tables import rotation
-from pretrain.masking.rows import IGNORED
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.masking import IGNORED
+from pretrain.model import Encoder, EncoderShape
 from pretrain.model.head import LossOptions
 
 Errors = dict[str, tuple[float, float]]

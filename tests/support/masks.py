@@ -5,11 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.replacement import Replacement
-from pretrain.masking.rows import WORD_START, Rows
+from pretrain.masking import WORD_START, MaskedTokens, Replacement, Rows, Vocabulary
 from pretrain.masking.units import Strategy, TokenUnits
-from pretrain.masking.vocabulary import Vocabulary
 
 
 def token_masking(

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pretrain.masking import IGNORED, WORD_START, Masked, MaskedTokens, Rows
 from pretrain.masking.draws import of_columns, of_rows
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows
 from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits
 from pretrain.philox import Key
 

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.errors import DamagedData
-from pretrain.data.loader import Loader
+from pretrain.data import Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
 from pretrain.data.phases import BatchPhase, BatchShape
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader, Marks
-from pretrain.masking.rows import Objective
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import Objective, Vocabulary
 
 
 class MemoryBlocks:

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.jobs.preparation_plan import PreparationSettings
-from data_prep.jobs.prepare import Prepared, PrepareRequest, prepare
-from data_prep.jobs.process_pool import Workers
+from data_prep.jobs import PreparationSettings, Prepared, PrepareRequest, Workers
+from data_prep.jobs.prepare import prepare
 from data_prep.sources import find_inputs
 from tests.support.runs import maskwright
 

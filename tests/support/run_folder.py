@@ -8,11 +8,10 @@ import yaml
 
 from pretrain.checkpoint.identity import batch_settings, identity_of
 from pretrain.config import load_config
-from pretrain.data.batch import Batch
-from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data import Batch, batch_checksum, open_sources
 from pretrain.data.phases import stages_of
-from pretrain.data.training_sources import open_sources, training_loader
-from pretrain.run.folder import RunFolder
+from pretrain.data.training_sources import training_loader
+from pretrain.run import RunFolder
 from pretrain.run.journal import Journal
 from tests.support.runs import tiny_config
 

@@ -10,8 +10,7 @@ import orjson
 import zstandard
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from data_prep.tokenizer.choose_encoder import Encoders
-from data_prep.tokenizer.hf_tokenizer import describe, load
+from data_prep.tokenizer import Encoders, describe, load
 from tests.support.forked import ROOT
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

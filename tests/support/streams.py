@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 
 
 def stream(lengths: list[int]) -> dict[str, torch.Tensor]:

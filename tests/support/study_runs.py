@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from evaluation.study.command_runner import Stopped
+from evaluation.study import Stopped, Study
 from evaluation.study.define_study import define
-from evaluation.study.study_file import Study, continued, keep_study, open_study
+from evaluation.study.study_file import continued, keep_study, open_study
 from evaluation.study.study_runner import run_study
 from pretrain.config import load_config
-from pretrain.run.folder import EXIT_CODES
+from pretrain.run import EXIT_CODES
 from pretrain.run.journal import Entry, format_entry
 from tests.support.datasets import make_dataset
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from data_prep.format.reader import Dataset
-from data_prep.format.shard_format import SourceInfo
+from data_prep.format import Dataset, SourceInfo
 from data_prep.format.shard_writer import ShardWriter
 from data_prep.jobs.merge import write_manifest
-from data_prep.tokenizer.hf_tokenizer import describe
+from data_prep.tokenizer import describe
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "ship", "##s", "sail", "##ed", "\x1b[2J"]
 SHIP = [5, 6, 7, 8, 9]  # the ship ##s sail ##ed

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from pretrain.export.hugging_face_export import export_run
+from pretrain.export import export_run
 from tests.support import runs, text_data
 
 SIZE = {"layers": 3, "hidden": 32, "heads": 2}

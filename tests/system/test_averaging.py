@@ -7,8 +7,9 @@ from safetensors.torch import load_file
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.export.hugging_face_export import export_run, native_state
-from pretrain.model.build import build
+from pretrain.export import export_run
+from pretrain.export.hugging_face_export import native_state
+from pretrain.model import build
 from pretrain.run.journal import read_journal
 from tests.support import runs, text_data
 from tests.support.held_out import held_out_loss

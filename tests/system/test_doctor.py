@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launchers.doctor import file_system_checks, gpu_checks, tracking_checks
-from launchers.doctor.finding import Check, Finding
-from launchers.doctor.run_checks import run_checks
+from launchers.doctor import Finding, file_system_checks, gpu_checks, run_checks, tracking_checks
+from launchers.doctor.finding import Check
 from pretrain.config.run import TrackConfig
 from tests.support.disks import fill, mounted
 from tests.support.runs import ROOT, tiny_config, tiny_data

@@ -18,7 +18,7 @@ from mlflow import MlflowClient
 from safetensors.torch import load_file
 
 from data_prep.errors import UserError
-from pretrain.export.hugging_face_export import export_run
+from pretrain.export import export_run
 from pretrain.run.journal import read_journal
 from pretrain.tracking import load_record, logged_models, sync
 from pretrain.tracking.logged_models import log_models, loss_of, models_of

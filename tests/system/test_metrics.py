@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
+from pretrain.reporting import summarize
 from pretrain.reporting.batch_replay import replay
-from pretrain.reporting.run_summary import page_of, summarize
-from pretrain.run.folder import RunFolder
+from pretrain.reporting.run_summary import page_of
+from pretrain.run import RunFolder
 from pretrain.run.journal import Entry, read_journal
 from pretrain.tracking import load_record
 from tests.support import runs

@@ -18,7 +18,7 @@ import pytest
 from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.reporting import reporter
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from pretrain.run.journal import Entry, format_entry
 from pretrain.tracking import OFFLINE, RunRecord, Tracker, forwarder_thread, mlflow_runs, sync
 from pretrain.tracking.tracking_target import connect

@@ -9,10 +9,11 @@ import pytest
 import webdataset as wds
 import zstandard
 
-from data_prep.format.reader import Dataset
-from data_prep.inspection.verify import verify
-from data_prep.jobs.preparation_plan import PreparationSettings
-from data_prep.tokenizer.hf_tokenizer import copy_files, load, train
+from data_prep.format import Dataset
+from data_prep.inspection import verify
+from data_prep.jobs import PreparationSettings
+from data_prep.tokenizer import load
+from data_prep.tokenizer.hf_tokenizer import copy_files, train
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
 

@@ -10,17 +10,17 @@ import torch
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from launchers.app import app
 from pretrain import checkpoint
 from pretrain.config import load_config
-from pretrain.data.batch import Batch
+from pretrain.data import Batch, open_sources
 from pretrain.data.batch_view import documents_of
 from pretrain.data.phases import stages_of
-from pretrain.data.training_sources import open_sources, training_loader
-from pretrain.guards.resume_rules import check_fits
-from pretrain.masking.rows import IGNORED
-from pretrain.model.encoder import Encoder
+from pretrain.data.training_sources import training_loader
+from pretrain.guards import check_fits
+from pretrain.masking import IGNORED
+from pretrain.model import Encoder
 from pretrain.model.encoder_shape import encoder_shape
 from pretrain.model.families import hugging_face_model
 from pretrain.reporting.batch_replay import replay

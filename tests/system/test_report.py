@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, BertLMHeadModel
 
-from pretrain.data.batch_view import BatchDocument
-from pretrain.export.hugging_face_export import export_run
+from pretrain.data import BatchDocument
+from pretrain.export import export_run
 from pretrain.reporting.page_data import collect
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium, opened

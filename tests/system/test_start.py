@@ -10,7 +10,7 @@ import time
 import pytest
 
 from launchers.watch import run_table as seen_runs
-from pretrain.distributed.threads import threads_of, usable_cores
+from pretrain.distributed import threads_of, usable_cores
 from tests.support import runs
 from tests.support.forked import ROOT
 

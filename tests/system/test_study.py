@@ -10,7 +10,7 @@ import pytest
 import yaml
 from selenium.webdriver.common.by import By
 
-from evaluation.study.comparison_report import write_study_report
+from evaluation.study import write_study_report
 from evaluation.study.study_file import open_study
 from evaluation.study.study_runner import run_study
 from pretrain.run.journal import read_journal

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.doctor.run_checks import run_checks
+from launchers.doctor import run_checks
 from launchers.doctor.tracking_checks import checks as tracking_checks
 from pretrain.config.run import TrackConfig
 from pretrain.run.journal import Journal

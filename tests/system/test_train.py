@@ -22,14 +22,15 @@ from transformers import (
 )
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config
-from pretrain.export.hugging_face_export import export_run, native_state
-from pretrain.model.encoder import Encoder
+from pretrain.export import export_run
+from pretrain.export.hugging_face_export import native_state
+from pretrain.model import Encoder
 from pretrain.model.encoder_shape import encoder_shape
 from pretrain.reporting.batch_replay import replay
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from pretrain.run.journal import parse_entry, read_journal
 from tests.support import runs, text_data
 from tests.support.held_out import held_out_loss

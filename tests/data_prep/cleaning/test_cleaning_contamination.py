@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from data_prep.cleaning.contamination import Grams, contaminated, evaluation_grams, evaluation_texts
+from data_prep.cleaning import Grams, contaminated, evaluation_grams, evaluation_texts
 from data_prep.errors import DamagedData, UserError
 from tests.support.hostile_json import DEEPEST, HOSTILE
 

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.cleaning import repetition
+from data_prep.cleaning import Cleaning, repetition
 from data_prep.cleaning.repetition import (
     MAX_DUPLICATE_NGRAM_CHARACTERS,
     MAX_TOP_NGRAM_CHARACTERS,
@@ -19,7 +19,7 @@ from data_prep.cleaning.repetition import (
     repetitive,
     top_ngram_shares,
 )
-from data_prep.cleaning.text_filters import REASONS, Cleaning, clean_all
+from data_prep.cleaning.text_filters import REASONS, clean_all
 from data_prep.cleaning.word_hashes import split_words
 from data_prep.errors import UserError
 

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import shard_format
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset, shard_format
 from data_prep.format.shard_format import index_name, token_dtype
 from data_prep.format.shard_writer import ShardWriter
-from data_prep.inspection.verify import verify
+from data_prep.inspection import verify
 from tests.support.datasets import make_dataset
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), min_size=1, max_size=40), min_size=1, max_size=30)

@@ -12,8 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import local_storage, reader
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset, local_storage, reader
 from data_prep.format.shard_format import begins_word
 from data_prep.jobs.merge import write_manifest
 from tests.support.datasets import make_dataset, tokenizer_info

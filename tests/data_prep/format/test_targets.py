@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from data_prep.errors import DamagedData, UserError
+from data_prep.format import Dataset
 from data_prep.format.integrity_checks import check_index
-from data_prep.format.reader import Dataset
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, block_record, read_index
 from data_prep.format.shard_writer import ShardWriter
-from data_prep.inspection.show_document import document
-from data_prep.inspection.summary import summary
-from data_prep.inspection.verify import verify
-from data_prep.jobs.preparation_plan import PreparationSettings
+from data_prep.inspection import document, summary, verify
+from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
 from launchers.app import app
 from launchers.commands.prep_show import _with_targets
@@ -240,7 +238,7 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
 
 
 def test_both_texts_are_normalised(tmp_path, tokenizer):
-    from data_prep.cleaning.text_filters import Cleaning
+    from data_prep.cleaning import Cleaning
 
     rows = [{"right": "ｓhip sail", "wrong": "ship sail"}, {"right": "ship sail", "wrong": "ｓhip sail"}]
     file = pairs(tmp_path / "pairs", "jsonl", [*rows, {"right": "the ship", "wrong": "sail ship"}])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from data_prep.format.token_frequencies import unigram_entropy
+from data_prep.inspection import document, summary
 from data_prep.inspection import summary as inspect
-from data_prep.inspection.show_document import document
-from data_prep.inspection.summary import Lengths, summary
+from data_prep.inspection.summary import Lengths
 from data_prep.jobs.merge import write_manifest
 from launchers.app import app
 from pretrain.data.row_filling import packed_fill

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from data_prep.format.shard_format import index_name
+from data_prep.inspection import verify
 from data_prep.inspection import verify as verify_module
-from data_prep.inspection.verify import verify
 from data_prep.jobs.merge import write_manifest
 from data_prep.processes import ordered_map
 from tests.support.datasets import make_dataset, tar_member, tokenizer_info

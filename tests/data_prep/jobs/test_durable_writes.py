@@ -7,12 +7,13 @@ import zipfile
 
 import pytest
 
-from data_prep.cache.bounded_cache import Cache
+from data_prep.cache import Cache
 from data_prep.files import atomic_folder, atomic_writer, write_json
-from data_prep.jobs.preparation_plan import PreparationSettings, plan_path
+from data_prep.jobs import PreparationSettings
+from data_prep.jobs.preparation_plan import plan_path
 from data_prep.jobs.prepare import plan_only
 from data_prep.tokenizer.hf_tokenizer import train
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support.datasets import make_dataset
 from tests.support.durable import recorded
 from tests.support.prep import jsonl, prepare_files, request, texts

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.jobs.process_pool import Workers
+from data_prep.jobs import Workers
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """

@@ -6,9 +6,8 @@ import pytest
 import webdataset as wds
 from torch.utils.data import DataLoader
 
-from data_prep.jobs.preparation_plan import PreparationSettings
+from data_prep.jobs import PreparationSettings, Workers
 from data_prep.jobs.prepare import merge_tasks
-from data_prep.jobs.process_pool import Workers
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
 from data_prep.tokenizer.hf_tokenizer import train

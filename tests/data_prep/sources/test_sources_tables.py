@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.cache.bounded_cache import Cache
+from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, RowReader, SourceRow, examine, find_inputs
 from tests.support.forked import ROOT

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.tokenizer import alignment
-from data_prep.tokenizer.alignment import LONG_WORD, MAX_PRODUCT, differences, missing, targets_of
+from data_prep.tokenizer import LONG_WORD, alignment
+from data_prep.tokenizer.alignment import MAX_PRODUCT, differences, missing, targets_of
 
 VOCABULARY = ["the", "ship", "##s", "sail", "##ed", "##ing", "a", "red"]
 BEGINS = np.array([not token.startswith("##") for token in VOCABULARY])

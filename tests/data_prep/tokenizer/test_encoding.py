@@ -8,9 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.tokenizer import encoder_base
+from data_prep.tokenizer import describe, encoder_base
 from data_prep.tokenizer.byte_level_words import ByteLevelWords
-from data_prep.tokenizer.hf_tokenizer import describe
 from data_prep.tokenizer.huggingface_encoder import HuggingFaceEncoder
 from data_prep.tokenizer.unicode_versions import is_settled
 from data_prep.tokenizer.word_starts import MarkedWords, word_rule

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from tokenizers import pre_tokenizers
 
-from data_prep.tokenizer import choose_encoder
-from data_prep.tokenizer.choose_encoder import Encoders
+from data_prep.tokenizer import Encoders, choose_encoder, describe, load
 from data_prep.tokenizer.gigatoken_encoder import DistinctWords, GigatokenEncoder
-from data_prep.tokenizer.hf_tokenizer import describe, load
 from tests.support.small_tokenizers import MIXED, byte_level, changed, check, demo_texts, loaded
 
 

@@ -8,11 +8,12 @@ from dataclasses import asdict
 import pytest
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from data_prep.tokenizer.hf_tokenizer import describe, train
+from data_prep.tokenizer import describe
+from data_prep.tokenizer.hf_tokenizer import train
 from pretrain.export.hugging_face_export import write_model
 from pretrain.export.transformers_folder import save_model
-from pretrain.model.build import build, exported
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import EncoderShape, build
+from pretrain.model.build import exported
 
 TEXTS = ["a sailor sailed the seas"] * 9
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.cache.bounded_cache import Cache
+from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, find_inputs
-from data_prep.tokenizer.choose_encoder import Encoders
+from data_prep.tokenizer import Encoders, describe, fetch, load
 from data_prep.tokenizer.corpus_sample import CorpusSample
-from data_prep.tokenizer.hf_tokenizer import FILES, copy_files, describe, fetch, load, train
+from data_prep.tokenizer.hf_tokenizer import FILES, copy_files, train
 from data_prep.tokenizer.huggingface_encoder import HuggingFaceEncoder
 from tests.support.hostile_json import DIGITS, NESTED
 

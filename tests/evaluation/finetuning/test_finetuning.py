@@ -21,15 +21,13 @@ from transformers import (
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from evaluation.finetuning import experiment
+from evaluation.finetuning import FinetuneResults, FinetuneSettings, experiment
 from evaluation.finetuning import learner as learner_module
 from evaluation.finetuning.feature_batches import IGNORED, Feature, collate, shuffled
 from evaluation.finetuning.learner import Head, Learner, initial_model
-from evaluation.finetuning.result_file import FinetuneResults
-from evaluation.finetuning.settings import FinetuneSettings
 from launchers.app import app
 from pretrain.export.resolve_model import load_model
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import EncoderShape
 from pretrain.model.families import hugging_face_config
 from tests.support.finetuning import WORDS, tiny_model
 from tests.support.hostile_json import NESTED

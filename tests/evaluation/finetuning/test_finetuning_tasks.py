@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from data_prep.errors import UserError
+from evaluation.finetuning import FinetuneSettings, open_task
 from evaluation.finetuning.classification import Classification
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
 from evaluation.finetuning.feature_batches import IGNORED
 from evaluation.finetuning.label_options import label_names
 from evaluation.finetuning.questions import Questions, best_span
-from evaluation.finetuning.settings import FinetuneSettings
-from evaluation.finetuning.tasks import open_task
 from evaluation.finetuning.token_labels import TokenTask, first_tokens
 from tests.support.finetuning import WORDS, tiny_tokenizer
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from evaluation.generation import GenerationRequest, Writer
 from evaluation.generation.decoding import gibbs, left_to_right, mask_predict, masks_left
-from evaluation.generation.text_writer import GenerationRequest, Writer
 from evaluation.generation.token_sampling import Draws
 from launchers.app import app
 from tests.support.tiny_models import tiny_model

@@ -21,8 +21,9 @@ from evaluation.layers.position_sample import (
     masked_sample,
 )
 from launchers.app import app
-from pretrain.export.resolve_model import is_causal, load_language_model
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.export import load_language_model
+from pretrain.export.resolve_model import is_causal
+from pretrain.masking import Vocabulary
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import source, wordpiece_set
 
@@ -43,7 +44,7 @@ def folder(tmp_path_factory):
 
 
 def rows_of(folder):
-    from data_prep.format.reader import Dataset
+    from data_prep.format import Dataset
 
     dataset = Dataset(folder / "data")
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)

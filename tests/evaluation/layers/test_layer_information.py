@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
-from data_prep.format.token_frequencies import entropy
+from data_prep.format import entropy
 from evaluation.layers.jackknife import GROUPS, estimate
 from evaluation.layers.mutual_information import cluster, counts_of, share_told
 

@@ -15,7 +15,7 @@ from evaluation.layers.position_sample import (
     held_out_rows,
     masked_sample,
 )
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import Vocabulary
 from tests.support.datasets import make_dataset
 
 SETTINGS = SampleSettings(positions=2000, tokens=6, clusters=10, seq_len=32)

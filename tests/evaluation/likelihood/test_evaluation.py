@@ -19,17 +19,16 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from data_prep.format.reader import Dataset
-from evaluation.likelihood.evaluate_models import UNIGRAM, EvaluationRequest, _settings, evaluate
+from data_prep.format import Dataset
+from evaluation.likelihood import EvaluationRequest, evaluate, limited, open_tokenizer, read_pairs
+from evaluation.likelihood.evaluate_models import UNIGRAM, _settings
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results
-from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results, read_pairs
+from evaluation.likelihood.minimal_pairs import MinimalPair, credits, pair_results
 from evaluation.likelihood.predictors import open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
-from evaluation.likelihood.sentence_tokenizer import open_tokenizer
 from evaluation.likelihood.unigram import Unigram, token_counts
 from launchers.app import app
-from pretrain.masking.rows import IGNORED
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import IGNORED, Vocabulary
 from tests.support.evaluated import corpora, save_model
 from tests.support.hostile_json import DEEPEST, HOSTILE
 from tests.support.web import serving

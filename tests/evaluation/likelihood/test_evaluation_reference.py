@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from evaluation.likelihood import predictors
 from evaluation.likelihood import sentence_scores as likelihood
 from evaluation.likelihood.held_out_loss import HeldOut, Masks, measure

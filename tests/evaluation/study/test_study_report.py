@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from evaluation.study.comparison_report import write_study_report
+from evaluation.study import write_study_report
 from evaluation.study.conclusion_text import conclusion, difference_cell
 from evaluation.study.loss_bands import curve_of
 from evaluation.study.study_results import METRICS, compare_arms, evaluated

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from data_prep.errors import UserError
+from evaluation.study import Stopped, write_study_report
 from evaluation.study.arm_run import overrides, train_words
-from evaluation.study.command_runner import Stopped
-from evaluation.study.comparison_report import write_study_report
 from evaluation.study.study_file import children
 from evaluation.study.study_runner import run_study
 from launchers.commands.study_run import study_commands

@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
+from evaluation.study import needs_timing, write_study_report
 from evaluation.study.arm_run import overrides
 from evaluation.study.arms import grid
-from evaluation.study.comparison_report import write_study_report
 from evaluation.study.step_timing import STEPS, measure, read_timing, settings_of, steps_in_time
-from evaluation.study.study_runner import needs_timing
-from pretrain.config import load_config
-from pretrain.config.masking import MaskingConfig
+from pretrain.config import MaskingConfig, load_config
 from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from launchers.app import app
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support.checkpoints import MODEL, make_checkpoint
 
 

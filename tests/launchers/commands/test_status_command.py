@@ -12,7 +12,7 @@ from launchers.commands import status
 from launchers.slurm import client
 from launchers.slurm.requeue_decision import LaunchHistory, Saving
 from launchers.slurm.supervisor_record import write_history
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support.report_runs import eventful, write_run
 
 

@@ -9,10 +9,12 @@ from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.errors import UserError
+from data_prep.tokenizer import Spelling, open_spelling, printable
 from data_prep.tokenizer.hf_tokenizer import train
-from data_prep.tokenizer.token_text import Spelling, open_spelling, printable
-from launchers.display.marked_text import coloured, listed, marked, plain_text
-from pretrain.data.batch_view import BatchDocument, Kind, ShownPrediction
+from launchers.display import coloured, listed, marked
+from launchers.display.marked_text import plain_text
+from pretrain.data import BatchDocument, Kind
+from pretrain.data.batch_view import ShownPrediction
 
 CLS, SEP, MASK = 2, 3, 4
 OUTSIDE = frozenset({CLS, SEP})

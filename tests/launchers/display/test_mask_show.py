@@ -18,10 +18,11 @@ from launchers.display import mask_view
 from launchers.display.marked_text import plain_text
 from launchers.display.mask_view import show_data, show_text
 from pretrain.config import Config
-from pretrain.data.batch_view import BatchDocument, documents_of, rows_of
+from pretrain.data import BatchDocument, open_sources
+from pretrain.data.batch_view import documents_of, rows_of
 from pretrain.data.phases import stages_of
-from pretrain.data.training_sources import open_sources, training_loader
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.data.training_sources import training_loader
+from pretrain.masking import Vocabulary
 from tests.support.prep import prepare_files
 
 TEXT = "the old ship left the harbour before the storm , and nobody believed that marmaduke would come back ."

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from launchers.doctor.finding import Finding
+from launchers.doctor import Finding
 from launchers.doctor.network_test import judge_figures, judge_rates, rounds
 from launchers.doctor.node_report import judge_likeness, merge_findings, print_value, values_by_task
 

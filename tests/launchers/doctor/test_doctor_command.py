@@ -14,11 +14,9 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor import file_system_checks, gpu_checks
-from launchers.doctor.check_list import all_checks
-from launchers.doctor.finding import Check, Finding, worst
-from launchers.doctor.findings_table import as_json, line
-from launchers.doctor.run_checks import run_checks
+from launchers.doctor import Finding, all_checks, as_json, file_system_checks, gpu_checks, run_checks, worst
+from launchers.doctor.finding import Check
+from launchers.doctor.findings_table import line
 from launchers.slurm.client import parse_settings
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from data_prep.reading.untrusted_files import parse_json
+from data_prep.reading import parse_json
 from launchers.doctor.node_report import print_value, values_by_task
-from launchers.hosts.host_checks import read_hostfile
+from launchers.hosts import HostsJob, read_hostfile
 from launchers.hosts.host_entry import HostRequest
 from launchers.hosts.host_probe import HostFacts
-from launchers.hosts.ssh import MARK, HostsJob, read_answer
+from launchers.hosts.ssh import MARK, read_answer
 from launchers.hosts.start_hosts import requests
 from tests.support.forked import ROOT
 

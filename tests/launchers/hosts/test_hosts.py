@@ -9,9 +9,9 @@ import pytest
 
 from data_prep.errors import UserError
 from data_prep.urls import is_secret
-from launchers.hosts.host_checks import disagreement, master_address, read_hostfile
+from launchers.hosts import HostsJob, read_hostfile, ssh_command
+from launchers.hosts.host_checks import disagreement, master_address
 from launchers.hosts.host_probe import HostFacts
-from launchers.hosts.ssh import HostsJob, ssh_command
 from launchers.hosts.start_hosts import forwarded, requests
 from pretrain.distributed.rendezvous import complete, local_processes
 from tests.support.secrets import SECRETS

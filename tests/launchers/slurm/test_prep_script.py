@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from data_prep.jobs.prepare import PrepareRequest, plan_only
+from data_prep.jobs import PrepareRequest
+from data_prep.jobs.prepare import plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer.hf_tokenizer import train
-from launchers.slurm.client import max_array_size
+from launchers.slurm import max_array_size
 from launchers.slurm.job_chain import ChainedJob, submit_chain
 from launchers.slurm.prep_array import (
     MOST_ELEMENTS,

@@ -13,7 +13,7 @@ from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.job_file import JobFile, read_job
 from launchers.slurm.requeue_decision import Failure, LaunchHistory, Saving
 from launchers.slurm.supervisor_record import read_history, read_saving, write_history
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from launchers.slurm.batch_script import check_time_limit, render
+from launchers.slurm import render
+from launchers.slurm.batch_script import check_time_limit
 from launchers.slurm.script_template import sbatch_quote
 from tests.support.slurm_jobs import NASTY, directives, submission
 

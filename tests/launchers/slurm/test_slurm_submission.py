@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm import node_entry
-from launchers.slurm.batch_script import render
-from launchers.slurm.client import submit
+from launchers.slurm import node_entry, render, submit
 from launchers.slurm.job_file import read_job
 from launchers.slurm.script_template import sbatch_quote
 from launchers.slurm.srun_step import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
 from launchers.slurm.submission import Seeds, check_mounts
 from pretrain.config import ContainerConfig, load_config
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, submission
 
 

@@ -11,7 +11,7 @@ import pytest
 from data_prep.errors import UserError
 from launchers.slurm import client
 from launchers.watch.run_logs import follow, last_lines, logs_of
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 
 def line(**fields: str) -> str:

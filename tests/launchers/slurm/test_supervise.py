@@ -19,7 +19,8 @@ from launchers.slurm.node_health import ask, problem_here
 from launchers.slurm.requeue_decision import Failure, LaunchHistory, Restart, Saving, ending_of
 from launchers.slurm.supervisor import Supervisor
 from launchers.slurm.supervisor_record import read_history, read_saving, write_history
-from pretrain.run.folder import RunFolder, refuse
+from pretrain.run import RunFolder
+from pretrain.run.folder import refuse
 from pretrain.run.journal import Entry, format_entry, last_step
 
 SAVED = Saving(20.25, 120, True)

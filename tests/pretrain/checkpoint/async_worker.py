@@ -15,7 +15,7 @@ import torch.distributed as dist
 from data_prep.processes import leave
 from pretrain.checkpoint import saver
 from pretrain.checkpoint.part_writer import Parts
-from pretrain.engine.engine import Engine, init_distributed
+from pretrain.engine import Engine, init_distributed
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model, take_step
 from tests.support import checkpoints

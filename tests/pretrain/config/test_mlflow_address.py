@@ -8,12 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from data_prep.errors import UserError
-from launchers.doctor.run_checks import run_checks
+from launchers.doctor import run_checks
 from launchers.doctor.tracking_checks import checks
 from pretrain.config import load_config, mlflow_address
 from pretrain.config.mlflow_address import address_problem, missing_driver
 from pretrain.config.run import TrackConfig
-from pretrain.planning.preflight import check_start, check_tracking
+from pretrain.planning import check_start
+from pretrain.planning.preflight import check_tracking
 from pretrain.tracking import RunRecord, Tracker, command_target
 from tests.support.study_runs import study_config, study_data
 

@@ -8,7 +8,7 @@ import pytest
 from pretrain.data.batch_view import RowArrays, ShownPrediction, difference, documents_of, rows_of
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 from tests.support.batches import BLOCKS, ROWS, SEQ_LEN, VOCABULARY, batch_of, batches
 
 

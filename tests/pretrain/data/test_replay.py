@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from pretrain.data.batch import Batch
-from pretrain.data.batch_checksum import batch_checksum
+from pretrain.data import Batch, batch_checksum
 from pretrain.data.batch_view import difference, rows_of
 from pretrain.reporting.batch_replay import replay
 from tests.support.datasets import make_dataset

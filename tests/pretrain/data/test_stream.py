@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData
-from pretrain.data import prefetch
-from pretrain.data.batch import Batch, build_batch
-from pretrain.data.loader import Loader, LoaderStep
-from pretrain.data.mixture import PERIOD, MixturePosition, quotas
+from pretrain.data import Batch, Loader, MixturePosition, prefetch
+from pretrain.data.batch import build_batch
+from pretrain.data.loader import LoaderStep
+from pretrain.data.mixture import PERIOD, quotas
 from pretrain.data.phases import BatchPhase, BatchShape, stage_at
 from pretrain.data.prefetch import Prefetcher
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, ShuffleWindow, Space
+from pretrain.masking import Vocabulary
 from pretrain.masking.units import concatenated_ranges
-from pretrain.masking.vocabulary import Vocabulary
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader
 

@@ -9,8 +9,8 @@ import pytest
 
 from data_prep.errors import UserError
 from launchers.slurm.srun_step import free_port
-from pretrain.distributed import network_interfaces
-from pretrain.distributed.network_interfaces import interface_to, listen, listening_address
+from pretrain.distributed import interface_to, network_interfaces
+from pretrain.distributed.network_interfaces import listen, listening_address
 
 
 def own_address() -> tuple[str, str] | None:

@@ -11,14 +11,12 @@ from deepspeed.utils import safe_get_full_grad
 
 from data_prep.processes import leave
 from pretrain.config import Config
-from pretrain.data.batch import Batch
+from pretrain.data import Batch, Loader
 from pretrain.data.feed import DeviceFeed
-from pretrain.data.loader import Loader
 from pretrain.data.phases import BatchShape
-from pretrain.engine.engine import Engine, init_distributed
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.engine import Engine, init_distributed
+from pretrain.masking import Vocabulary
+from pretrain.model import Encoder, EncoderShape
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
 

@@ -19,8 +19,8 @@ from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_st
 from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.part_writer import write_parts
-from pretrain.data.batch import Batch
-from pretrain.engine.engine import Engine, init_distributed
+from pretrain.data import Batch
+from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import Layout, layout_of
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model, take_step

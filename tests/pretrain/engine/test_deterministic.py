@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from pretrain.config import OptimConfig
-from pretrain.engine.engine import make_deterministic
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.engine import make_deterministic
+from pretrain.model import Encoder, EncoderShape
 from pretrain.optim import build_optimizer
 from tests.support.batches import SEQ_LEN, batches
 

@@ -4,7 +4,8 @@ from dataclasses import fields, replace
 
 import torch
 
-from pretrain.engine.step_sums import PREDICTIONS, StepOutput, StepSums, pack_on_device, unpack_step
+from pretrain.engine import StepSums
+from pretrain.engine.step_sums import PREDICTIONS, StepOutput, pack_on_device, unpack_step
 
 SUMS = StepSums(5.0, 20.0, 1.0, 2.0**52 + 1, 7e9, stop=1.0, written=2.0, save_due=0.0, own_seconds=(0.5, 0.25))
 

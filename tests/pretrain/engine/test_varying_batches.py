@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from pretrain.data.batch import Batch
-from pretrain.model.encoder import Encoder
+from pretrain.data import Batch
+from pretrain.model import Encoder
 from pretrain.optim import build_optimizer
 from tests.pretrain.engine import varying_worker as worker
 from tests.support.gradient_parts import norms_of_parts

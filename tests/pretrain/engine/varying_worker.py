@@ -13,9 +13,9 @@ from deepspeed.utils import safe_get_full_fp32_param
 
 from data_prep.processes import leave
 from pretrain.config import Config
-from pretrain.data.batch import Batch
-from pretrain.engine.engine import Engine, init_distributed
-from pretrain.model.encoder import Encoder
+from pretrain.data import Batch
+from pretrain.engine import Engine, init_distributed
+from pretrain.model import Encoder
 from tests.pretrain.engine.gradients_worker import VOCABULARY, model, step_gradients
 
 LR = 1e-2

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer, ModernBertConfig
 
-from data_prep.format.shard_format import TokenizerInfo
-from data_prep.tokenizer.hf_tokenizer import describe, train
+from data_prep.format import TokenizerInfo
+from data_prep.tokenizer import describe
+from data_prep.tokenizer.hf_tokenizer import train
 from pretrain.export.hugging_face_export import write_model
 from pretrain.export.transformers_folder import needs_version_5
-from pretrain.model.build import build, exported
-from pretrain.model.encoder_shape import EncoderShape
-from pretrain.model.padded_model import longest_text, padded_config
+from pretrain.model import EncoderShape, build, longest_text
+from pretrain.model.build import exported
+from pretrain.model.padded_model import padded_config
 from tests.support.forked import ROOT
 from tests.support.read_exports import read
 from tests.support.text_data import sentences

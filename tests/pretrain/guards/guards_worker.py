@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from data_prep.errors import UserError
 from data_prep.processes import leave
 from pretrain.data.feed import DeviceFeed
+from pretrain.engine import Engine, init_distributed
 from pretrain.engine.deepspeed_state import own_weights
-from pretrain.engine.engine import Engine, init_distributed
-from pretrain.guards.fault_injection import Fault, Faults
-from pretrain.guards.replicas import check_replicas
+from pretrain.guards import Faults, check_replicas
+from pretrain.guards.fault_injection import Fault
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model
 from tests.pretrain.engine.layout_worker import record

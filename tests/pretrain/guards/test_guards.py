@@ -9,11 +9,12 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain.config import GuardConfig
-from pretrain.data.mixture import MixturePosition
+from pretrain.data import MixturePosition
 from pretrain.data.stream import Position
 from pretrain.engine.deepspeed_state import all_finite
+from pretrain.guards import GuardHistory, StreamPoint
 from pretrain.guards.fault_injection import Fault, parse
-from pretrain.guards.guard_history import GuardHistory, Rollback, StreamPoint
+from pretrain.guards.guard_history import Rollback
 from pretrain.guards.loss_spikes import after_step, rollback_due
 from pretrain.guards.replicas import checksum, odd_ones
 from pretrain.guards.slow_ranks import Pace, slow_ranks

@@ -10,9 +10,8 @@ import pytest
 
 from pretrain.guards.watchdog import Beat, Watchdog, verdict
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run.folder import RunFolder
+from pretrain.run import Pulse, RunFolder
 from pretrain.run.journal import Journal, read_journal
-from pretrain.run.phase_marker import Pulse
 
 HOSTS = ["n1", "n2", "n3"]
 SECONDS = 0.5  # of a hang

@@ -15,19 +15,18 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from data_prep.format.collocation_list import Collocations, read_collocations, write_collocations
-from data_prep.format.reader import Dataset
-from data_prep.inspection import collocation_search
-from data_prep.inspection.collocation_search import CollocationCounts, find_collocations
+from data_prep.format import Collocations, Dataset
+from data_prep.format.collocation_list import read_collocations, write_collocations
+from data_prep.inspection import CollocationCounts, collocation_search, find_collocations
 from launchers.app import app
 from pretrain.checkpoint.identity import batch_settings, differences, identity_of
 from pretrain.config import Config
-from pretrain.data.training_sources import check_run, open_sources
+from pretrain.data import open_sources
+from pretrain.data.training_sources import check_run
+from pretrain.masking import IGNORED, Vocabulary
 from pretrain.masking.collocation_units import CollocationUnits, collocations_of, listed
-from pretrain.masking.rows import IGNORED
 from pretrain.masking.units import RowText
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.objectives.choose_objective import objective_of
+from pretrain.objectives import objective_of
 from pretrain.reporting.batch_replay import replay
 from tests.support.datasets import make_dataset
 from tests.support.masks import rows_of

@@ -5,8 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.masking.rows import IGNORED
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import IGNORED, Vocabulary
 from tests.support.drawn_rows import VOCABULARY
 from tests.support.masks import rows_of, token_masking
 

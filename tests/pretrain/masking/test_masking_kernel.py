@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 from pretrain.philox import philox
 from tests.support.device_masks import (
     MASK,

@@ -9,11 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.rows import IGNORED, Masked, Rows
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
 from pretrain.masking.selection import count
 from pretrain.masking.units import NGrams, Spans, TokenUnits
-from pretrain.masking.vocabulary import Vocabulary
 from tests.support.chance import check_distribution, check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, selected, some, words
 from tests.support.masks import rows_of, token_masking

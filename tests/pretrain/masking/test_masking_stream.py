@@ -9,20 +9,19 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from data_prep.format.reader import Dataset
-from data_prep.tokenizer.hf_tokenizer import describe
+from data_prep.format import Dataset
+from data_prep.tokenizer import describe
 from pretrain.config import Config
-from pretrain.data.batch import Batch, build_batch, lay_out
-from pretrain.data.loader import Loader
-from pretrain.data.mixture import MixturePosition
+from pretrain.data import Batch, Loader, MixturePosition, open_sources
+from pretrain.data.batch import build_batch, lay_out
 from pretrain.data.packing import Mode
 from pretrain.data.phases import BatchShape, stages_of
 from pretrain.data.stream import Position, RowStream
-from pretrain.data.training_sources import held_out_loader, open_sources, training_loader
+from pretrain.data.training_sources import held_out_loader, training_loader
 from pretrain.data.window import BlockReader
-from pretrain.masking.rows import IGNORED, WORD_START
-from pretrain.masking.vocabulary import Vocabulary
-from pretrain.model.encoder import Encoder, EncoderShape, Prediction
+from pretrain.masking import IGNORED, WORD_START, Vocabulary
+from pretrain.model import Encoder
+from pretrain.model.encoder import EncoderShape, Prediction
 from tests.support.chance import check_means
 from tests.support.datasets import make_dataset
 from tests.support.drawn_rows import STRATEGIES

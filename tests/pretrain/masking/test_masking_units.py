@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows
 from pretrain.masking.draws import of_columns
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.rows import IGNORED, TARGET, Masked, Rows
+from pretrain.masking.rows import TARGET
 from pretrain.masking.selection import count
 from pretrain.masking.units import NGrams, Spans
 from pretrain.philox import philox

@@ -3,9 +3,9 @@
 import pytest
 
 from pretrain.config import Config
-from pretrain.model.build import build, choose_ways
-from pretrain.model.encoder import Encoder
-from pretrain.model.model_description import describe, in_full
+from pretrain.model import Encoder, build, describe
+from pretrain.model.build import choose_ways
+from pretrain.model.model_description import in_full
 from tests.support.datasets import tokenizer_info
 
 LEAST = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 1}}

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import Encoder, EncoderShape
 from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory
 

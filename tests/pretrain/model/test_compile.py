@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import Encoder, EncoderShape
 from tests.support.streams import stream
 
 SEQ_LEN = 16

@@ -8,8 +8,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import Encoder, EncoderShape
 from pretrain.model.flops import pairs_seen, peak_tflops, step_flops
 from pretrain.reporting.step_metrics import FlopsCounter
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pretrain.masking.rows import IGNORED
+from pretrain.masking import IGNORED
 from pretrain.model import head
 from pretrain.model.head import LossOptions, VocabularyLoss
 

@@ -14,11 +14,9 @@ from safetensors.torch import load_file, save_file
 from transformers import BertModel
 
 from data_prep.errors import UserError
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import Encoder, EncoderShape, digest_of
 from pretrain.model.families import hugging_face_config, hugging_face_model
 from pretrain.model.pretrained_init import initial_state
-from pretrain.model.weights_file import digest_of
 from tests.support.forked import ROOT
 from tests.support.runs import environment
 from tests.support.wordpiece_set import wordpiece_set

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import Encoder, EncoderShape
 
 SIZES = {
     "vocab_size": 500,

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
+from pretrain.model import Encoder, EncoderShape
 from pretrain.model.attention import DocumentBounds, attention
 from pretrain.model.band_attention import band_attention, band_mask
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.families import hugging_face_model
 from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory

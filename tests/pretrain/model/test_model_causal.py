@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pretrain.masking.rows import IGNORED
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model.families import to_hugging_face
 from pretrain.objectives.causal import CausalTokens
 from tests.support import masks

@@ -8,10 +8,9 @@ import torch
 from transformers import BertConfig, ModernBertConfig, PreTrainedModel, RobertaConfig
 
 from data_prep.errors import UserError
-from pretrain.masking.rows import IGNORED
-from pretrain.model import attention
+from pretrain.masking import IGNORED
+from pretrain.model import Encoder, attention
 from pretrain.model.attention import DocumentBounds
-from pretrain.model.encoder import Encoder
 from pretrain.model.families import (
     hugging_face_config,
     hugging_face_model,

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 
 from data_prep.errors import UserError
-from data_prep.format.shard_format import TokenizerInfo
-from pretrain.masking.rows import IGNORED
-from pretrain.model.build import build, exported
-from pretrain.model.padded_model import longest_text, padded_config
+from data_prep.format import TokenizerInfo
+from pretrain.masking import IGNORED
+from pretrain.model import build, longest_text
+from pretrain.model.build import exported
+from pretrain.model.padded_model import padded_config
 from tests.support.hostile_json import NESTED
 
 SEQ_LEN = 24

@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from pretrain.config import Config
 from pretrain.data.batch_view import ShownPrediction, documents_of, rows_of
-from pretrain.masking.masked_tokens import MaskedTokens
-from pretrain.masking.rows import IGNORED
-from pretrain.masking.vocabulary import Vocabulary
+from pretrain.masking import IGNORED, MaskedTokens, Vocabulary
+from pretrain.objectives import objective_of, rate_at
 from pretrain.objectives.causal import CausalTokens
-from pretrain.objectives.choose_objective import objective_of, rate_at
 from tests.support import masks
 from tests.support.batches import batch_of
 

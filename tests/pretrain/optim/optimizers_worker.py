@@ -23,10 +23,9 @@ from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.part_writer import write_parts
 from pretrain.config import Config, OptimConfig
-from pretrain.engine.engine import Engine, init_distributed
+from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import exchange_weights, layout_of, live_pieces
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import Encoder, EncoderShape
 from pretrain.optim import Described, build_optimizer, described
 from pretrain.optim.muon import Muon
 from pretrain.optim.parameter_fragments import Piece

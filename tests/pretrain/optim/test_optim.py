@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from pretrain.config import OptimConfig
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model import Encoder, EncoderShape
 from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_model
 from pretrain.optim import build_optimizer, described, muon, parameter_groups

@@ -12,10 +12,9 @@ import torch.distributed as dist
 from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data.feed import DeviceFeed
-from pretrain.engine.engine import Engine, init_distributed
+from pretrain.engine import Engine, init_distributed
+from pretrain.model import Encoder, EncoderShape
 from pretrain.model.activation_memory import parameter_sizes
-from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
 from pretrain.planning.training_memory import Item, states
 from tests.pretrain.engine.varying_worker import global_batches
 

@@ -4,7 +4,8 @@ import pytest
 
 from launchers.doctor import machine_checks
 from pretrain.distributed.threads import Cores, Threads
-from pretrain.planning.node_checks import check_memory, check_room, check_writes
+from pretrain.planning import check_memory
+from pretrain.planning.node_checks import check_room, check_writes
 from tests.support.doctor import status
 
 GIB = 1 << 30

@@ -12,8 +12,8 @@ from launchers.app import app
 from launchers.doctor.check_list import run_checks_of
 from pretrain.checkpoint.retention import name_of
 from pretrain.config import load_config
-from pretrain.planning.preflight import check_start
-from pretrain.run.folder import RunFolder
+from pretrain.planning import check_start
+from pretrain.run import RunFolder
 from tests.support.study_runs import kept, study_config, study_data
 
 

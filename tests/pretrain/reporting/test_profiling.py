@@ -10,7 +10,7 @@ import torch
 from pretrain.config.training import ProfileConfig
 from pretrain.reporting import step_profile
 from pretrain.reporting.step_profile import Profile
-from pretrain.run.phase_marker import Pulse
+from pretrain.run import Pulse
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from pretrain.reporting.progress_line import AboveLiveLine, ProgressLine, _short, duration
+from pretrain.reporting import duration
+from pretrain.reporting.progress_line import AboveLiveLine, ProgressLine, _short
 
 
 class Clock:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from pretrain.config import Config
 from pretrain.reporting import reporter
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 
 
 def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch, capsys):

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pretrain.run import read_measured
 from pretrain.run.journal import Entry, format_entry, read_journal
-from pretrain.run.journal_table import last_of_each, measured_of, moving_sum, read_measured, smooth, thinned
+from pretrain.run.journal_table import last_of_each, measured_of, moving_sum, smooth, thinned
 
 
 def entry(step, **metrics):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from data_prep.errors import UserError
-from pretrain.run.folder import EXIT_CODES, RunFolder
+from pretrain.run import EXIT_CODES, RunFolder
 from tests.support.forked import ROOT
 
 HOLD = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evaluation.likelihood.evaluation_tracking import send
+from evaluation.likelihood import send
 from launchers.app import app
 from pretrain.tracking import RECORD_NAME, RunRecord, Target
 from pretrain.tracking.mlflow_runs import MlflowRun

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder, read_measured
 from pretrain.run.journal import Entry, format_entry
-from pretrain.run.journal_table import read_measured
 from pretrain.tracking import Point, Target, model_logger
 from pretrain.tracking.logged_models import Candidate, chosen, evaluation
 from pretrain.tracking.model_logger import ModelLogger

@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.files import file_lock
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from data_prep.urls import redact
 from launchers.app import app
 from pretrain.run.journal import Entry
 from pretrain.tracking import (
     OFFLINE,
     RECORD_NAME,
+    Point,
     RunRecord,
     Tracker,
     load_record,
@@ -26,7 +27,7 @@ from pretrain.tracking import (
     run_page,
     sync,
 )
-from pretrain.tracking.journal_points import Point, SentSteps, metric_name, over_nodes
+from pretrain.tracking.journal_points import SentSteps, metric_name, over_nodes
 from pretrain.tracking.run_description import describe_input, run_tags
 from pretrain.tracking.tracking_target import connect
 from tests.support.datasets import make_dataset

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from data_prep.tokenizer.hf_tokenizer import train
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support.slurm_page import JOB_ID, ROOT, SHARED, blocks, lay_out
 from tests.system.cluster.cluster import Cluster, slurm_cluster
 

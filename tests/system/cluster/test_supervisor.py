@@ -9,7 +9,7 @@ import yaml
 
 from launchers.slurm.job_file import read_job
 from launchers.slurm.supervisor_record import read_history, read_saving
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support.datasets import make_dataset
 from tests.system.cluster.cluster import Cluster
 from tests.system.cluster.test_slurm import START_SECONDS, has_trained, job_log, launch, losses, wait_for

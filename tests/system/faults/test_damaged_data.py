@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import shard_format
-from data_prep.format.reader import Dataset
-from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, ShardInfo, index_fingerprint, xxh3
-from data_prep.inspection.verify import verify
+from data_prep.format import Dataset, ShardInfo, shard_format
+from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, index_fingerprint, xxh3
+from data_prep.inspection import verify
 from tests.support.datasets import make_dataset, tar_member
 
 

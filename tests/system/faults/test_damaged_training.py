@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain.run.journal import read_journal
 from tests.support import runs
 

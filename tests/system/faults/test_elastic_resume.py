@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.data.batch_view import documents_of
 from pretrain.reporting.batch_replay import replay

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from data_prep.format.reader import Dataset
-from data_prep.inspection.verify import verify
-from data_prep.jobs.preparation_plan import PreparationSettings, read_plan
+from data_prep.format import Dataset
+from data_prep.inspection import verify
+from data_prep.jobs import PreparationSettings, Workers, read_plan
 from data_prep.jobs.prepare import do_tasks, finished, merge_tasks, plan_only
-from data_prep.jobs.process_pool import Workers
 from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.jobs.preparation_plan import PreparationSettings
+from data_prep.jobs import PreparationSettings
 from data_prep.tokenizer.hf_tokenizer import train
 from tests.support.prep import jsonl, prepare_files, texts, tree
 

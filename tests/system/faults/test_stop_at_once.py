@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support import forked, runs
 
 QUICK_SECONDS = 3.0

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support import runs
 
 

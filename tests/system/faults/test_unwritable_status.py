@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support import faulty, runs
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support.forked import Forked
 from tests.system.soak.journal import last_step
 

@@ -13,7 +13,7 @@ import torch
 
 from pretrain import checkpoint
 from pretrain.config import load_config
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 from tests.support import forked, runs
 from tests.support.checkpoints import must_be_committed
 from tests.system.soak import faults

@@ -1,0 +1,3 @@
+from .text_writer import GeneratedText as GeneratedText
+from .text_writer import GenerationRequest as GenerationRequest
+from .text_writer import Writer as Writer
