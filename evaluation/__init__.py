@@ -1,1 +1,1 @@
-"""A trained model to figures: likelihoods, fine-tuning, layers, generated text, and studies that compare them."""
+"""Evaluate trained models: likelihoods, fine-tuning, layer analysis, generated text, and studies of masking."""

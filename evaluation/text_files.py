@@ -1,4 +1,4 @@
-"""Text files that people give: of examples, of sentences."""
+"""Read text files of users, local or remote: examples and sentences."""
 
 import contextlib
 import io
@@ -11,14 +11,14 @@ from data_prep.urls import file_name, is_url, open_remote, remote_errors, shown
 
 
 def read_text(path: str) -> str:
-    """The text of a file or URL, also of one compressed as its name tells (.gz, .zst).
+    """Read the text of a file or URL. Names that end in .gz or .zst are decompressed.
 
     Raises:
-        UserError: if it cannot be read, is not UTF-8, or holds nothing.
+        UserError: if the file cannot be read, is not UTF-8, or is empty.
     """
     with _errors(path):
         data = decompressed(_download(path) if is_url(path) else _content(path), file_name(path))
-        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any ends of lines
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any line ending
     if not text.strip():
         raise UnusableInput(f"{shown(path)} is empty. Name a file with text.")
     return text
@@ -33,7 +33,7 @@ def require_file(path: str) -> None:
 
 @contextlib.contextmanager
 def _errors(path: str) -> Iterator[None]:
-    """Turn what reading a file raises into a UserError."""
+    """Turn read errors into a UserError."""
     try:
         yield
     except UnicodeDecodeError as error:

@@ -1,6 +1,6 @@
 """Held-out loss, pseudo-log-likelihoods of sentences, and minimal pairs such as BLiMP's.
 
-`evaluate_models` is the entry; `minimal_pairs` scores BLiMP.
+Start in `evaluate_models`; `minimal_pairs` scores BLiMP.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Several models on the same held-out text and the same pairs of sentences, and how they differ."""
+"""Evaluate several models on the same held-out text and minimal pairs, and compare them with the first one."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -35,17 +35,17 @@ UNIGRAM = "unigram"
 _SEQ_LEN = 128
 
 Progress = Callable[[int, int, str], None]
-"""(done, of how many, what is being done)"""
+"""(units done, units in total, name of the current task)"""
 
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What to evaluate, and on what.
+    """Models, data and settings of one evaluation.
 
-    models: folders of models or of runs. baseline: whether a unigram model comes after them.
-    data: held-out text, a data set. counts: the one whose tokens are counted; data where there is none.
-    rows, seq_len, mask_rate, strategy: see Masks; without seq_len 128, or less where a model takes no more.
-    pairs: a file, see evaluation.likelihood.minimal_pairs. form: the score of masked models. limit: pairs of each UID.
+    models: folders of models or runs. baseline: add a unigram model after them.
+    data: the held-out data set. counts: the data set for token counts; default: `data`.
+    rows, seq_len, mask_rate, strategy: see Masks. Default seq_len: 128, or the shortest limit of the models.
+    pairs: a file, see evaluation.likelihood.minimal_pairs. form: the score of masked models. limit: pairs per UID.
     """
 
     models: tuple[str, ...]
@@ -63,7 +63,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model, under the name that it was given by. folder: where it is; None of token counts."""
+    """A model to evaluate. name: as given by the user. folder: None for the unigram model."""
 
     name: str
     predictor: Predictor
@@ -73,12 +73,12 @@ class _Candidate:
 
 
 def evaluate(task: EvaluationRequest, progress: Progress, keep: Path | None = None) -> dict[str, Any]:
-    """All results, as JSON values (docs/evaluation.md).
+    """Return all results as JSON values (docs/evaluation.md).
 
-    keep: a file for scores of sentences, which are not computed again where they are there.
+    keep: a cache file of sentence scores; cached scores are not recomputed.
 
     Raises:
-        UserError: for a model, data set or file that cannot be used, or that do not go together.
+        UserError: for an unusable model, data set or file, or for a model and data set with different tokenizers.
     """
     pairs = _pairs(task)
     candidates = [_opened(name) for name in task.models]
@@ -101,7 +101,7 @@ def evaluate(task: EvaluationRequest, progress: Progress, keep: Path | None = No
             credit[one.name] = _credit(one, pairs, task.form, progress, keep)
     found: dict[str, dict[str, Any]] = {one.name: {} for one in candidates}
     for name, answers in measured.items():
-        assert counts is not None  # held-out text is counted if no other is
+        assert counts is not None  # default of `counts`: the held-out text
         found[name]["held_out"] = held_out_results(answers, counts)
     for one in candidates if pairs else ():
         score = "log-likelihood" if one.predictor.causal else task.form
@@ -169,7 +169,7 @@ def _credit(
 
 
 def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Dataset | None) -> dict[str, Any]:
-    """What decides the figures beside the models."""
+    """Settings that determine the results, except the models."""
     found: dict[str, Any] = {}
     if held_out:
         data = {"data": held_out.dataset.location, "fingerprint": held_out.dataset.manifest.fingerprint}
@@ -182,7 +182,7 @@ def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Datase
 
 
 def _held_out_comparisons(measured: dict[str, HeldOutAnswers]) -> list[dict[str, Any]]:
-    """Of each model with the first one, row by row."""
+    """Compare each model with the first one, paired by row."""
     sums = {name: of_model.by_row() for name, of_model in measured.items()}
     found = []
     for number, measure_name in enumerate(("held_out.loss", "held_out.masked_accuracy")):
@@ -194,7 +194,7 @@ def _held_out_comparisons(measured: dict[str, HeldOutAnswers]) -> list[dict[str,
 
 
 def _pair_comparisons(pairs: list[MinimalPair], credit: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """Of each model with the first one, UID by UID."""
+    """Compare each model with the first one, paired by UID."""
     found, unit = [], units(pairs)
     number_of_pairs = np.bincount(unit).astype(np.float64)
     for name in list(credit)[1:]:

@@ -1,4 +1,4 @@
-"""An evaluation in MLflow: a run for each model, below the run that trained it if that is in the same experiment."""
+"""Send an evaluation to MLflow: one run per model, nested in its training run if both are in one experiment."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,7 @@ from pretrain.tracking import Point, Target, TrackedResults, load_record, send_r
 
 
 def send(found: Mapping[str, Any], target: Target) -> None:
-    """Send what `evaluate` found. The same figures are sent once. A failure becomes a warning."""
+    """Send the results of `evaluate`. Identical results are sent once. A failure becomes a warning."""
     send_results(target, [_results(name, found["settings"], results) for name, results in found["models"].items()])
 
 
@@ -25,7 +25,7 @@ def _results(name: str, settings: Mapping[str, Any], results: Mapping[str, Any])
 
 
 def _training_key(model: Path) -> str | None:
-    """The key of the run that trained the model, if that is a run's folder."""
+    """The MLflow key of the training run, if the folder is a run folder."""
     with contextlib.suppress(UserError, OSError):
         if record := load_record(model):
             return record.key
@@ -37,7 +37,7 @@ def _params(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _metrics(results: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers by the keys that lead to them, `pairs/by/field:syntax/accuracy`; bounds are `lower` and `upper`."""
+    """Flatten nested results: `pairs/by/field:syntax/accuracy`; the bounds of intervals are `lower` and `upper`."""
     for key, value in results.items():
         if key == "interval" and value:
             yield from _metrics(dict(zip(("lower", "upper"), value, strict=True)), name)

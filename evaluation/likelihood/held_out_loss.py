@@ -1,7 +1,7 @@
-"""Loss on held-out text under fixed masks: a function of the data set, the row length, rate and strategy alone.
+"""Loss on held-out text under fixed masks.
 
-So models of different runs are asked the very same questions. A causal model is asked for the same tokens, each from
-those before it, and nothing is masked for it.
+The masks depend only on the data set, row length, rate and strategy, so all models predict the same tokens. A causal
+model predicts these tokens from their left context; nothing is masked for it.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ _SLOTS = 8192  # of a stream
 
 @dataclass(frozen=True)
 class Masks:
-    """What is asked: of the first `rows` rows of `seq_len` slots, `rate` of the tokens, all seen as [MASK]."""
+    """Settings of the masks: mask `rate` of the tokens in the first `rows` rows of `seq_len` slots, all as [MASK]."""
 
     rows: int
     seq_len: int
@@ -42,10 +42,10 @@ class Masks:
 
 @dataclass(frozen=True)
 class HeldOutQuestion:
-    """A batch and what is known of its K predictions.
+    """A batch and the properties of its K predictions.
 
-    batch: its labels are all used. row [K]: counted over the held-out set.
-    word_class [K]: index in WORD_CLASSES. length [K]: tokens of the piece of a document, specials not counted.
+    batch: all its labels are used. row [K]: row number in the held-out set.
+    word_class [K]: index in WORD_CLASSES. length [K]: tokens of the document piece, without specials.
     """
 
     batch: Batch
@@ -64,7 +64,7 @@ class HeldOutQuestion:
 
 
 class HeldOut:
-    """The questions that a held-out set asks, the same each time that they are gone through."""
+    """Iterable over the questions of a held-out set. Every iteration gives the same questions."""
 
     def __init__(self, dataset: Dataset, masks: Masks):
         self.dataset, self.masks = dataset, masks
@@ -109,9 +109,9 @@ def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_ro
 
 @dataclass(frozen=True)
 class HeldOutAnswers:
-    """A model's answers, and what is known of each prediction: [M].
+    """A model's answers and the properties of its M predictions. All arrays are [M].
 
-    loss float64, in nats. right bool. label: the token that was asked for. row, word_class, length: see Question.
+    loss float64, in nats. right bool. label: the correct token. row, word_class, length: see Question.
     """
 
     loss: NDArray[np.float64]
@@ -122,7 +122,7 @@ class HeldOutAnswers:
     length: NDArray[np.int64]
 
     def by_row(self) -> NDArray[np.float64]:
-        """Sums over each row that has predictions: loss, right ones, predictions; [3, rows]."""
+        """Sums per row with predictions [3, rows]: loss, correct predictions, predictions."""
         _, row = np.unique(self.row, return_inverse=True)
         return np.stack([np.bincount(row, values) for values in (self.loss, self.right, np.ones(len(row)))])
 
@@ -130,13 +130,13 @@ class HeldOutAnswers:
 def measure(
     held_out: HeldOut, predictor: Predictor, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> HeldOutAnswers:
-    """Ask a model all questions.
+    """Collect a model's answers to all questions.
 
     Args:
-        progress: (rows done, rows in all, if the data set has so many).
+        progress: (rows done, rows requested; the data set may have fewer).
 
     Raises:
-        UserError: if nothing is masked.
+        UserError: if no token is masked.
     """
     parts: list[HeldOutAnswers] = []
     for question in held_out:
@@ -153,10 +153,10 @@ def measure(
 
 
 def held_out_results(measured: HeldOutAnswers, counts: NDArray[np.int64]) -> dict[str, Any]:
-    """Loss (nats), perplexity and accuracy of all predictions and of parts of them, as JSON values.
+    """Loss (nats), perplexity and accuracy of all predictions and of groups of them, as JSON values.
 
     Args:
-        counts: [vocab_size] by which tokens are frequent or rare.
+        counts: [vocab_size] token counts that define frequent and rare tokens.
     """
     frequency = np.searchsorted(10 ** np.arange(18), counts[measured.label], side="right")
     length = np.log2(np.maximum(measured.length, 1)).astype(np.int64)

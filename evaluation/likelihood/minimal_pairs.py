@@ -1,7 +1,7 @@
-"""Minimal pairs: how often a model finds the right sentence likelier than the wrong one.
+"""Minimal-pair accuracy: how often the model gives the right sentence of a pair the higher likelihood.
 
-The file is that of BLiMP (Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English", TACL 2020):
-a JSON object a line with sentence_good, sentence_bad and, where there are such, UID, linguistics_term and field.
+File format: BLiMP's (Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English", TACL 2020). Each
+line is a JSON object with sentence_good, sentence_bad and, optionally, UID, linguistics_term and field.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ _FORM = "A file of pairs (.jsonl) has a JSON object a line, with sentence_good a
 
 @dataclass(frozen=True)
 class MinimalPair:
-    """A right and a wrong sentence; groups: (kind, name), kinds being those of GROUPS that the file tells."""
+    """A right and a wrong sentence. groups: (kind, name) for each kind in GROUPS that the file has."""
 
     good: str
     bad: str
@@ -32,10 +32,10 @@ class MinimalPair:
 
 
 def read_pairs(path: str) -> list[MinimalPair]:
-    """The pairs of a jsonl file, which may be compressed (.gz, .zst).
+    """Read the pairs of a .jsonl file, also compressed (.gz, .zst).
 
     Raises:
-        UserError: if it cannot be read, or a line is no pair.
+        UserError: if the file cannot be read or a line is not a pair.
     """
     lines = enumerate(read_text(path).split("\n"), 1)
     return [_pair(line, f"{shown(path)}, line {number}") for number, line in lines if line.strip()]
@@ -59,7 +59,7 @@ def _pair(line: str, where: str) -> MinimalPair:
 
 
 def limited(pairs: Sequence[MinimalPair], most: int) -> list[MinimalPair]:
-    """At most `most` pairs of each UID, evenly spread over its pairs in the order of the file."""
+    """Select at most `most` pairs of each UID, evenly spaced in file order."""
     members: dict[str, list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
         members[dict(pair.groups).get("UID", "")].append(number)
@@ -71,17 +71,17 @@ def limited(pairs: Sequence[MinimalPair], most: int) -> list[MinimalPair]:
 
 
 def sentences(pairs: Sequence[MinimalPair]) -> list[str]:
-    """Those of each pair, the right one first."""
+    """All sentences, pair by pair, the right one first."""
     return [text for pair in pairs for text in (pair.good, pair.bad)]
 
 
 def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each pair 1 where the right sentence has the higher score, 0 where the wrong one has, 0.5 for a tie."""
+    """Credit per pair: 1 if the right sentence has the higher score, 0 if the wrong one has, 0.5 for a tie."""
     return np.where(good == bad, 0.5, (good > bad).astype(np.float64))
 
 
 def units(pairs: Sequence[MinimalPair]) -> NDArray[np.int64]:
-    """The number of the unit of a resample that each pair belongs to: its UID, whose pairs are alike, or itself."""
+    """Bootstrap unit of each pair: its UID, because such pairs are similar, or the pair itself without a UID."""
     uids = (dict(pair.groups).get("UID") for pair in pairs)
     numbers: dict[str | int, int] = {}
     names = (number if uid is None else uid for number, uid in enumerate(uids))
@@ -89,7 +89,7 @@ def units(pairs: Sequence[MinimalPair]) -> NDArray[np.int64]:
 
 
 def pair_results(pairs: Sequence[MinimalPair], credit: NDArray[np.float64]) -> dict[str, Any]:
-    """Accuracy of all pairs and by group, with Wilson intervals of 95%, as JSON values; groups as "UID:name"."""
+    """Accuracy of all pairs and by group ("UID:name"), with 95% Wilson intervals, as JSON values."""
     members: dict[str, list[int]] = defaultdict(list)
     for kind in GROUPS:
         for number, pair in enumerate(pairs):

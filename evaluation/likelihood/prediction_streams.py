@@ -1,4 +1,4 @@
-"""What a model is asked, and what it answers."""
+"""Input and output of a predictor: `Stream` (tokens to predict) and `Answers` (their log-probabilities)."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Stream:
-    """Documents back to back, and tokens that are to be predicted in them.
+    """Concatenated documents and the tokens to predict in them.
 
     tokens, positions [N] int64, cu_seqlens [C] int32, seq_len, n_documents: see pretrain.data.batch.Batch.
-    places [K] int64: the slots whose states predict. labels [K] int64: the ids that are right there.
+    places [K] int64: slots whose states predict. labels [K] int64: the correct ids.
     """
 
     tokens: NDArray[np.int64]
@@ -26,25 +26,25 @@ class Stream:
 
 @dataclass(frozen=True)
 class Answers:
-    """For each prediction, the log-probability of the right id, in nats, and whether it is the likeliest: [K]."""
+    """Per prediction [K]: the log-probability of the correct id in nats, and whether it is the most likely id."""
 
     log_probabilities: NDArray[np.float64]
     right: NDArray[np.bool_]
 
 
 class Predictor(Protocol):
-    """A model that gives tokens their probability."""
+    """A model that computes token probabilities."""
 
     @property
     def causal(self) -> bool:
-        """Whether a state sees only the tokens up to its own: it then predicts the next one, else its own."""
+        """True: a state sees its own and earlier tokens, and predicts the next one. False: it predicts its own."""
         ...
 
     def __call__(self, stream: Stream) -> Answers: ...
 
 
 def stream_of(rows: NDArray[np.int64], places: NDArray[np.int64], labels: NDArray[np.int64]) -> Stream:
-    """Documents of one length, each a row [R, S], with predictions [K]."""
+    """Build a stream from rows [R, S], one document of S tokens each, with K predictions."""
     n_rows, seq_len = rows.shape
     bounds = np.arange(n_rows + 1, dtype=np.int32) * seq_len
     positions = np.tile(np.arange(seq_len), n_rows)

@@ -1,4 +1,4 @@
-"""Finished models as predictors: through the native encoder where they have that form, else through transformers."""
+"""Predictors for exported models: the native encoder where the architecture matches, else transformers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from pretrain.model import Encoder, longest_text
 from pretrain.model.families import from_hugging_face, shape_of
 from pretrain.model.padded_model import document_logits
 
-_LOGIT_BYTES = 1 << 25  # of logits that are there at once
-_PADDED_BYTES = 1 << 28  # of those of a padded batch, where the vocabulary is met everywhere
+_LOGIT_BYTES = 1 << 25  # of logits in memory at a time
+_PADDED_BYTES = 1 << 28  # of the logits of a padded batch, computed at every slot
 
 
 class LogitSource(Protocol):
-    """Logits [k, V] of consecutive predictions, a block at a time."""
+    """Yield logits [k, V] of consecutive predictions, block by block."""
 
     def __call__(self, stream: Stream) -> Iterator[Tensor]: ...
 
@@ -34,9 +34,9 @@ class LogitSource(Protocol):
 class FinishedModel:
     """A predictor (evaluation.likelihood.prediction_streams.Predictor) with its tokenizer.
 
-    name: of errors. tokenizer: its own. vocab_size: ids that it knows, from 0.
-    longest: tokens of the longest text that it takes; None where there is no limit.
-    logits: how they are computed.
+    name: for error messages. vocab_size: valid ids are below it.
+    longest: maximum length of a text in tokens; None: no limit.
+    logits: function that computes the logits.
     """
 
     name: str
@@ -48,10 +48,10 @@ class FinishedModel:
 
     @torch.no_grad()
     def __call__(self, stream: Stream) -> Answers:
-        """In fp32; what surrounds the logits is that of each model, and they are reduced block by block.
+        """Compute log-probabilities in fp32 and reduce the logits block by block.
 
         Raises:
-            UserError: for ids that the model does not know, or if it gives log-probabilities that are not finite.
+            UserError: for ids outside the model's vocabulary, or if log-probabilities are not finite.
         """
         self._check_ids(stream)
         log_probabilities, right, first = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)], 0
@@ -78,10 +78,10 @@ class FinishedModel:
 
 
 def open_model(path: Path) -> FinishedModel:
-    """A Hugging Face folder or a run, masked or causal, on the GPU if there is one.
+    """Open a Hugging Face folder or a run, masked or causal, on the GPU if there is one.
 
     Raises:
-        UserError: if it is neither, or has no language model head or no tokenizer.
+        UserError: if the folder is neither, or has no language model head or no tokenizer.
     """
     folder = model_folder(path)
     tokenizer = load_tokenizer(folder)
@@ -95,7 +95,7 @@ def open_model(path: Path) -> FinishedModel:
 
 
 def _native(model: PreTrainedModel) -> Encoder | None:
-    """The native encoder of a model; None where it computes something else."""
+    """The native encoder of a model; None for another architecture."""
     try:
         shape = shape_of(model.config)
     except UserError:
@@ -107,7 +107,7 @@ def _native(model: PreTrainedModel) -> Encoder | None:
 
 
 class EncoderLogits:
-    """Only the states that predict meet the last MLP and the vocabulary."""
+    """The MLM head runs only on the states that predict."""
 
     def __init__(self, encoder: Encoder):
         self._encoder = encoder
@@ -122,7 +122,7 @@ class EncoderLogits:
 
 
 class PaddedLogits:
-    """Any other model: documents with predictions are rows, as many at once as fit, and all meets the vocabulary."""
+    """Logits of any other model: documents with predictions become padded rows, as many per batch as fit."""
 
     def __init__(self, model: PreTrainedModel, pad_id: int, device: torch.device):
         self._model, self._pad_id, self._device = model, pad_id, device
@@ -142,7 +142,7 @@ class PaddedLogits:
 
 
 def _batches(lengths: NDArray[np.int64], slots: int) -> Iterator[tuple[int, int]]:
-    """Consecutive documents, first and past the last, that padded to the longest take `slots` at most, or are one."""
+    """Yield (first, end) of consecutive documents that fit into `slots` slots after padding; at least one document."""
     start = 0
     while start < len(lengths):
         taken = np.maximum.accumulate(lengths[start:]) * np.arange(1, len(lengths) - start + 1)

@@ -1,4 +1,4 @@
-"""Scores of sentences, kept while they are computed: an evaluation that was stopped goes on where it was."""
+"""Cache of sentence scores on disk: a stopped evaluation resumes without recomputing them."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from pretrain.checkpoint import hash_file
 from pretrain.run.append_log import LineFile
 
 MAX_SCORES_BYTES = 4 << 30
-_BEGIN = b'{"of": "'  # of each line
+_BEGIN = b'{"of": "'  # every line begins with this
 
 
 @dataclass(frozen=True)
@@ -24,31 +24,31 @@ class _Line:
 
 
 def model_identity(folder: Path) -> str:
-    """Of a Hugging Face folder: its weights, configuration and tokenizer, hashed."""
+    """Hash of the weights, config and tokenizer of a Hugging Face folder."""
     files = sorted({*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"})
     parts = [f"{file.name} {hash_file(file)}" for file in files if file.is_file()]
     return xxhash.xxh3_128_hexdigest("\n".join(parts).encode())
 
 
 def key_of(sentence: EncodedSentence) -> str:
-    """The same for sentences of the same tokens and words alone."""
+    """Hash of a sentence's token ids and word numbers."""
     digest = xxhash.xxh3_128(sentence.ids.tobytes())
     digest.update(sentence.words.tobytes())
     return digest.hexdigest()
 
 
 class KeptScores:
-    """Scores by `key_of` that belong together, in a file that may hold others too; without one, in memory alone.
+    """Scores of one model and score form, by `key_of`. The file may hold scores of others; without a file: in memory.
 
     Attributes:
-        scores: those that are there.
+        scores: the known scores.
     """
 
     def __init__(self, path: Path | None = None, of: str = "") -> None:
-        """`of` says what decides the scores beside the sentence: the model, and the form of score.
+        """`of` names the model and the form of the score.
 
         Raises:
-            UserError: if the file cannot be read or written, or is another one.
+            UserError: if the file cannot be read or written, or is not a score file.
         """
         self.scores: dict[str, float] = {}
         self._of, self._path, self._file = of, path, None
@@ -58,12 +58,12 @@ class KeptScores:
             if path.exists():
                 self._read(read_bytes(path, MAX_SCORES_BYTES))
             path.absolute().parent.mkdir(parents=True, exist_ok=True)
-            self._file = LineFile(path)  # which drops what a kill left of a line: not before it is known to be one
+            self._file = LineFile(path)  # truncates an incomplete last line, so check the file first
         except OSError as error:
             raise self._unusable(error) from error
         except ValueError:
             raise UnusableInput(
-                f"{shown_path(path)} holds no scores of an evaluation; move it, or write to another file"
+                f"{shown_path(path)} holds no scores of an evaluation; move it, or write to another file."
             ) from None
 
     def _read(self, content: bytes) -> None:
@@ -79,10 +79,10 @@ class KeptScores:
         return UnusableInput(f"{self._path} cannot be used to keep scores in ({error.strerror})")
 
     def add(self, scores: Mapping[str, float]) -> None:
-        """Keep these as well.
+        """Add scores and append them to the file.
 
         Raises:
-            UserError: if they cannot be written.
+            UserError: if the file cannot be written.
         """
         self.scores |= scores
         if not self._file:

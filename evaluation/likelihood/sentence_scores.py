@@ -1,12 +1,12 @@
-"""The log-likelihood of sentences: true under a causal model, pseudo under a masked one.
+"""Log-likelihood of sentences (causal models) and pseudo-log-likelihood (masked models).
 
-Pseudo-log-likelihood is the sum, over the tokens of a sentence, of the log-probability of each where it is masked. In
-the `original` form the model sees all the others (Salazar et al., "Masked Language Model Scoring", ACL 2020,
-arXiv:1910.14659). Where a word has several tokens, those that follow give the first away; in the `within-word` form
-they are masked too (Kauf and Ivanova, "A Better Way to Do Masked Language Model Scoring", ACL 2023, arXiv:2305.10588:
-PLL-word-l2r).
+The pseudo-log-likelihood masks each token of a sentence in turn and sums their log-probabilities.
+- `original`: the model sees all other tokens (Salazar et al., "Masked Language Model Scoring", ACL 2020,
+  arXiv:1910.14659).
+- `within-word`: later tokens of the same word are masked too, because they reveal the masked token (Kauf and Ivanova,
+  "A Better Way to Do Masked Language Model Scoring", ACL 2023, arXiv:2305.10588: PLL-word-l2r).
 
-Shapes: n sentences of the same number of tokens L; R rows of S slots, each a copy of a sentence with its specials.
+Shapes: n sentences of L tokens; R rows of S slots, each a copy of a sentence with its specials.
 """
 
 import math
@@ -24,15 +24,15 @@ from evaluation.likelihood.sentence_tokenizer import EncodedSentence, SentenceTo
 
 Form = Literal["original", "within-word"]
 Progress = Callable[[int, int], None]
-"""(tokens scored, tokens in all)"""
+"""(tokens scored, tokens in total)"""
 
 SLOTS = 8192  # of a stream
-_KEPT_AT_ONCE = 16384  # tokens, some seconds of a small model on a CPU
+_KEPT_AT_ONCE = 16384  # tokens per write to the cache: some seconds of a small model on a CPU
 
 
 @dataclass(frozen=True)
 class _ScoreGroup:
-    """Sentences of the same length: ids and words [n, L] int64, as in sentence_tokenizer.Sentence."""
+    """Sentences of the same length: ids and words [n, L] int64, as in EncodedSentence."""
 
     ids: NDArray[np.int64]
     words: NDArray[np.int64]
@@ -46,13 +46,13 @@ def sentence_scores(
     progress: Progress = lambda done, total: None,
     kept: KeptScores | None = None,
 ) -> NDArray[np.float64]:
-    """The log-likelihood of each text in nats, by `form` where the model is masked: [texts].
+    """Log-likelihood of each text in nats [texts]; masked models use the score `form`.
 
-    Texts of the same tokens get the same number, whatever is scored beside them; under a unigram model also those of
-    the same tokens in another order.
+    Texts with the same tokens get the same score, independent of the other texts. Under a unigram model the order of
+    the tokens does not matter either.
 
     Args:
-        kept: scores that are there already, to which the others are added.
+        kept: cache of known scores; new scores are added.
     """
     kept = kept or KeptScores()
     sentences = tokenizer(texts)
@@ -76,7 +76,7 @@ def sentence_scores(
 
 
 def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: Sequence[str]) -> None:
-    """Raise UserError if the model `name` takes texts of `longest` tokens, specials included, and one is longer."""
+    """Raise UserError if a text has more than `longest` tokens, specials included. name: of the model."""
     specials = 1 if tokenizer.last is None else 2
     for text, sentence in zip(texts, tokenizer(texts), strict=True):
         if (length := len(sentence.ids) + specials) > longest:
@@ -88,7 +88,7 @@ def _tokens(sentences: dict[str, EncodedSentence]) -> int:
 
 
 def _parts(sentences: dict[str, EncodedSentence]) -> Iterator[dict[str, EncodedSentence]]:
-    """Sentences of the same length, a few at a time, the shortest first."""
+    """Yield small groups of sentences of the same length, the shortest first."""
     by_length: dict[int, list[str]] = {}
     for key, sentence in sentences.items():
         by_length.setdefault(len(sentence.ids), []).append(key)
@@ -99,7 +99,7 @@ def _parts(sentences: dict[str, EncodedSentence]) -> Iterator[dict[str, EncodedS
 
 
 def _streams(group: _ScoreGroup, causal: bool, tokenizer: SentenceTokenizer, form: Form) -> Iterator[Stream]:
-    """Streams in which each token of each sentence is predicted once, sentence after sentence."""
+    """Yield streams that predict each token of each sentence once, in order."""
     n, length = group.ids.shape
     if not length:
         return
@@ -114,14 +114,14 @@ def _streams(group: _ScoreGroup, causal: bool, tokenizer: SentenceTokenizer, for
 
 
 def _causal_stream(ids: NDArray[np.int64], tokenizer: SentenceTokenizer) -> Stream:
-    """Each sentence once, each of its tokens predicted by the state before it."""
+    """Stream of whole sentences; the state before each token predicts it."""
     rows = np.pad(ids, ((0, 0), (1, 0)), constant_values=tokenizer.first)
     places = np.arange(rows.size).reshape(rows.shape)[:, :-1]
     return stream_of(rows, places.reshape(-1), ids.reshape(-1))
 
 
 def _masked_stream(group: _ScoreGroup, copies: NDArray[np.int64], tokenizer: SentenceTokenizer, form: Form) -> Stream:
-    """Copies [R] of sentences: number i * L + j is sentence i with its token j masked."""
+    """Stream of masked copies [R]: copy i * L + j is sentence i with token j masked."""
     sentence, place = np.divmod(copies, group.ids.shape[1])
     ids = group.ids[sentence]
     columns = np.arange(ids.shape[1])
@@ -129,7 +129,7 @@ def _masked_stream(group: _ScoreGroup, copies: NDArray[np.int64], tokenizer: Sen
     if form == "within-word":
         words = group.words[sentence]
         masked |= (words == group.words[sentence, place][:, None]) & (columns > place[:, None])
-    assert tokenizer.mask is not None  # a masked model's tokenizer has all three
+    assert tokenizer.mask is not None  # ids_around requires these for a masked model
     assert tokenizer.last is not None
     rows = np.pad(np.where(masked, tokenizer.mask, ids), ((0, 0), (1, 1)))
     rows[:, 0], rows[:, -1] = tokenizer.first, tokenizer.last

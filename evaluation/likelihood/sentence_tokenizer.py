@@ -1,4 +1,4 @@
-"""Sentences as a model's tokenizer sees them."""
+"""Tokenize sentences with a model's own tokenizer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pretrain.export import ids_around
 
 @dataclass(frozen=True)
 class EncodedSentence:
-    """ids [L] int64: tokens without specials. words [L] int64: the number of the word that each is in."""
+    """ids [L] int64: tokens without specials. words [L] int64: the word number of each token."""
 
     ids: NDArray[np.int64]
     words: NDArray[np.int64]
@@ -21,10 +21,10 @@ class EncodedSentence:
 
 @dataclass(frozen=True)
 class SentenceTokenizer:
-    """A tokenizer, and the ids that stand around a sentence and in the place of its tokens.
+    """A tokenizer and the special ids of its model.
 
-    first: before a sentence. last: after it; None after what a causal model reads.
-    mask: in the place of a token; None where nothing is masked.
+    first: id before a sentence. last: id after it; None for causal models.
+    mask: id of [MASK]; None for causal models.
     """
 
     backend: Any
@@ -33,7 +33,7 @@ class SentenceTokenizer:
     mask: int | None
 
     def __call__(self, texts: Sequence[str]) -> list[EncodedSentence]:
-        """Words are what `word_ids` of the tokenizer says, or are split at spaces where that takes a text for one."""
+        """Encode texts. Words come from the tokenizer's `word_ids`, or from spaces if that reports only one word."""
         encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
         return [
             EncodedSentence(np.array(encoding.ids, dtype=np.int64), _words(encoding, text))
@@ -42,17 +42,17 @@ class SentenceTokenizer:
 
     def vocabulary(self) -> dict[str, int]:
         """The id of each token, added tokens included."""
-        found: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
-        return found
+        ids: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
+        return ids
 
 
 def open_tokenizer(tokenizer: Any, folder: Path, causal: bool) -> SentenceTokenizer:
-    """The tokenizer of transformers in a folder, for a masked or a causal model.
+    """Prepare the transformers tokenizer of a folder for a masked or causal model.
 
-    What looks like a special token in a sentence is text, as it was when the data were prepared.
+    Special-token strings in a sentence are encoded as plain text, as in data preparation.
 
     Raises:
-        UserError: if it lacks a special token that is needed.
+        UserError: if the tokenizer lacks a required special token.
     """
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
@@ -67,6 +67,6 @@ def _words(encoding: Any, text: str) -> NDArray[np.int64]:
     words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
     if len(set(words.tolist())) > 1 or len(text.split()) < 2:
         return words
-    # SentencePiece without a pre-tokenizer takes a text for one word.
+    # SentencePiece without a pre-tokenizer reports the whole text as one word.
     around = (text[max(start - 1, 0) : start + 1] for start, _ in encoding.offsets)
     return np.cumsum([any(character.isspace() for character in characters) for characters in around])

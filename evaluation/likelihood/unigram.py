@@ -1,4 +1,4 @@
-"""The baseline that needs no model: each token is as likely as it is frequent."""
+"""Unigram baseline: the probability of a token is its relative frequency in a data set."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,10 @@ from pretrain.masking import Vocabulary
 def token_counts(
     dataset: Dataset, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> NDArray[np.int64]:
-    """How often each id is in a data set: [vocab_size]. Reads all of it.
+    """Count each id in a data set: [vocab_size]. Reads the whole data set.
 
     Args:
-        progress: (blocks read, blocks in all).
+        progress: (blocks read, blocks in total).
     """
     counts = np.zeros(dataset.manifest.tokenizer.vocab_size, dtype=np.int64)
     for block in range(dataset.n_blocks):
@@ -26,20 +26,20 @@ def token_counts(
 
 
 class Unigram:
-    """A predictor that knows how frequent tokens are and nothing else: (count + 1) / (tokens + ordinary ids).
+    """A predictor from token counts: (count + 1) / (tokens + ordinary ids).
 
     Args:
-        counts: [vocab_size] of a text, see token_counts; those of special tokens do not count.
+        counts: [vocab_size], see token_counts; counts of special tokens are ignored.
 
     Attributes:
         log_probabilities: float64 [vocab_size].
     """
 
-    causal = True  # it sees nothing, so nothing is to be masked
+    causal = True  # it reads no context, so nothing needs a mask
 
     def __init__(self, counts: NDArray[np.int64], vocabulary: Vocabulary):
         ordinary = vocabulary.is_ordinary
-        smoothed = np.where(ordinary, counts + 1.0, 1.0)  # an unknown token in a sentence is as rare as can be
+        smoothed = np.where(ordinary, counts + 1.0, 1.0)  # [UNK] counts as a token that never occurs
         self.log_probabilities = np.log(smoothed) - np.log(smoothed[ordinary].sum())
         self._likeliest = int(np.argmax(np.where(ordinary, counts, -1)))
 
