@@ -1,4 +1,4 @@
-"""Several models on one held-out data set, measured alike."""
+"""Layer measures of several models on the same held-out positions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +12,12 @@ from pretrain.export import check_vocabulary, load_language_model, load_tokenize
 from pretrain.masking import Vocabulary
 from pretrain.model import longest_text
 
-_USUAL_LENGTH = 128  # slots of a row, where models take as many
+_USUAL_LENGTH = 128  # slots of a row, unless a model accepts fewer
 
 
 @dataclass(frozen=True)
 class ModelMeasures:
-    """A model in a text: its name as it was given, its objective ("mlm" or "clm"), and "natural" or what was done."""
+    """Measures of one model on one text. objective: "mlm" or "clm". text: "natural", or the kind of shuffling."""
 
     model: str
     objective: str
@@ -28,15 +28,15 @@ class ModelMeasures:
 def measure(
     names: Sequence[str], dataset: Dataset, settings: SampleSettings, seq_len: int | None
 ) -> tuple[SampleSettings, Iterator[ModelMeasures]]:
-    """What is measured in the end, and each model in natural text and, with shuffled_ngrams, in shuffled text.
+    """Return the final settings, and an iterator that measures each model on natural and, if set, shuffled text.
 
     Args:
         names: Hugging Face folders or runs.
-        seq_len: slots of a row; by default 128, or fewer where a model takes fewer.
+        seq_len: slots of a row; default: 128, or the shortest limit of the models.
 
     Raises:
-        UserError: before anything is measured, for a folder that is no language model, a model with another tokenizer
-            than the data set's, or rows that are too long for one.
+        UserError: before any measurement, if a folder is not a language model, a tokenizer differs from the data
+            set's, or seq_len exceeds a model's limit.
     """
     folders = {name: model_folder(Path(name)) for name in names}
     limits = {}

@@ -15,15 +15,15 @@ States = NDArray[np.float32]
 
 @torch.inference_mode()
 def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[str, States]:
-    """States by kind of position: float32 [L + 1, P, d], those of the embeddings first, then of each of L layers.
+    """States by kind of position: float32 [L + 1, P, d]. Index 0 is the embeddings, then L layers follow.
 
-    They are what transformers gives as `hidden_states`. The model is moved to a GPU if there is one.
+    These are the `hidden_states` of transformers. Moves the model to the GPU if there is one.
 
     Raises:
-        UserError: if the model gives none, or values that are not finite.
+        UserError: if the model returns no hidden states, or values that are not finite.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    encoder = model.base_model.to(device)  # without the head, whose logits nobody asks for
+    encoder = model.base_model.to(device)  # the logits of the head are not needed
     found: dict[str, States] = {}
     for first in range(0, len(sample.tokens), _ROWS):
         tokens = torch.from_numpy(sample.tokens[first : first + _ROWS]).to(device)
@@ -34,7 +34,7 @@ def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[
             input_ids=tokens, attention_mask=(tokens != pad).long(), output_hidden_states=True
         ).hidden_states
         if not layers:
-            raise UserError(f"a {type(model).__name__} gives no hidden states, which this needs")
+            raise UserError(f"a {type(model).__name__} gives no hidden states. Choose a model that does.")
         for kind, which in here.items():
             places = sample.places[kind]
             rows = torch.from_numpy(places.row[which] - first).to(device)
@@ -49,5 +49,5 @@ def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[
 
 
 def _within(places: Places, first: int, last: int) -> NDArray[np.int64]:
-    """Which places are in the rows from `first` to before `last`."""
+    """Indices of the places in rows `first` to `last` - 1."""
     return np.flatnonzero((places.row >= first) & (places.row < last))

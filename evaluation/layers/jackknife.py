@@ -1,8 +1,7 @@
-"""Intervals by leaving out one group of positions after the other.
+"""Delete-a-group jackknife intervals (Kott, "The delete-a-group jackknife", Journal of Official Statistics 17, 2001).
 
-The delete-a-group jackknife (Kott, "The delete-a-group jackknife", Journal of Official Statistics 17, 2001). Unlike the
-bootstrap it repeats no position, which would make two layers more alike than they are; and what positions of one row
-have in common, it takes into account, since a row is in one group.
+The bootstrap would repeat positions, which inflates the similarity of two layers; the jackknife does not. All positions
+of a row are in one group, so correlation within rows is accounted for.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ class Estimate:
 
 
 def estimate(value: float, left_out: Sequence[float]) -> Estimate:
-    """`value` is of all positions, `left_out` the same measure without each of the GROUPS groups."""
+    """Interval around `value`, the measure of all positions. left_out: the measure without each of GROUPS groups."""
     spread = np.asarray(left_out, dtype=np.float64)
     assert len(spread) == GROUPS
     deviation = np.sqrt((GROUPS - 1) / GROUPS * np.sum((spread - spread.mean()) ** 2))

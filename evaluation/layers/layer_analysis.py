@@ -1,4 +1,4 @@
-"""What `maskwright analyze layers` finds of a model in a text: similarities of consecutive layers, and information."""
+"""Layer measures of one model on one text: similarity of consecutive layers, and information about tokens."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +18,7 @@ from pretrain.philox import derive_key, draw
 
 SIMILARITIES = {"pwcca": pwcca, "cka": linear_cka}
 COMPARED = ("all", "predicted", "unmasked")  # the kinds of positions at which layers are compared
-ASKED = {  # the kinds of positions, and of what states there tell
+ASKED = {  # by kind of position: the tokens whose information is measured
     "all": ("seen", "target"),
     "unmasked": ("seen",),
     "masked": ("target",),
@@ -30,10 +30,10 @@ FEWEST = 100  # positions that a measure needs
 
 @dataclass(frozen=True)
 class Similarity:
-    """How alike layer l and l + 1 are, for l from 0 (the embeddings) to L - 1, at positions of a kind.
+    """Similarity of layers l and l + 1 at one kind of position, for l from 0 (the embeddings) to L - 1.
 
     measure: "pwcca" or "cka". positions: their number.
-    chance: the same for states of the two layers at positions that have nothing to do with each other.
+    chance: the measure for shuffled positions, so that the states of the two layers are unrelated.
     """
 
     kind: str
@@ -45,10 +45,10 @@ class Similarity:
 
 @dataclass(frozen=True)
 class Information:
-    """How much of a token's entropy the states of layer l tell, for l from 0 (the embeddings) to L.
+    """Share of a token's entropy that the states of layer l explain, for l from 0 (the embeddings) to L.
 
-    kind: of positions. of: "seen", the token that the model gets there, or "target", the one to predict from there.
-    positions: where that token is a frequent one. tokens: how many different ones. entropy: theirs, in nats.
+    kind: of positions. of: "seen" (the input token) or "target" (the token to predict).
+    positions: number of positions with a frequent token. tokens: number of distinct tokens. entropy: of these, in nats.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Information:
 
 @dataclass(frozen=True)
 class LayerMeasures:
-    """All measures of a model in a text."""
+    """All measures of a model on a text."""
 
     layers: int
     hidden: int
@@ -70,19 +70,19 @@ class LayerMeasures:
 
 
 def analyze(model: PreTrainedModel, sample: PositionSample, pad: int, settings: SampleSettings) -> LayerMeasures:
-    """Measure a model; a kind of which there are fewer than FEWEST positions is left out.
+    """Measure a model. Kinds with fewer than FEWEST positions are left out.
 
-    So is what a kind tells where it has no more positions than clusters: each would be a cluster of its own.
+    Information also needs more positions than clusters.
 
     Raises:
-        UserError: as states_of, and if that leaves nothing.
+        UserError: as states_of, and if no kind has enough positions.
     """
     states = states_of(model, sample, pad)
     compared = [kind for kind in COMPARED if kind in states and len(sample.places[kind]) >= FEWEST]
     similarities = [
-        found
+        similarity
         for kind in compared
-        for found in _similarities(kind, states[kind], sample.places[kind].group, settings.seed)
+        for similarity in _similarities(kind, states[kind], sample.places[kind].group, settings.seed)
     ]
     asked = [(kind, of) for kind, names in ASKED.items() if kind in states for of in names]
     information = [
@@ -91,9 +91,7 @@ def analyze(model: PreTrainedModel, sample: PositionSample, pad: int, settings: 
         if (found := _information(kind, of, states[kind], sample.places[kind], sample.frequent, settings))
     ]
     if not similarities and not information:
-        raise UserError(
-            f"the text has fewer than {FEWEST} positions of any kind; take more of it, or another --seq-len"
-        )
+        raise UserError(f"the text has fewer than {FEWEST} positions of any kind. Use more text, or another --seq-len.")
     layers, _, hidden = next(iter(states.values())).shape
     return LayerMeasures(layers - 1, hidden, similarities, information)
 
@@ -129,7 +127,7 @@ def _information(
 
 
 def _told(states: NDArray[np.float32], tokens: Indices, group: Indices, settings: SampleSettings) -> Estimate:
-    """The share of the tokens' entropy that clusters tell; the interval is that of these clusters."""
+    """Share of the tokens' entropy that clusters explain. The interval keeps the clusters fixed."""
     of_state = cluster(states, settings.clusters, settings.seed)
     left_out = [share_told(counts_of(of_state[group != g], tokens[group != g])) for g in range(GROUPS)]
     return estimate(share_told(counts_of(of_state, tokens)), left_out)

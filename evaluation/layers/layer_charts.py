@@ -1,4 +1,4 @@
-"""Charts of layers as PNG files: how alike consecutive layers are, and what each tells of a token."""
+"""PNG charts of layer measures: similarity of consecutive layers, and information about tokens by layer."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from evaluation.layers.layer_analysis import Similarity
 from pretrain.reporting import COLOURS, Line, Panel, draw_panels
 
 _MEASURES = {"pwcca": "PWCCA", "cka": "linear CKA"}
-_LINES = {  # by kind of positions and token asked for: colour, marker, label
+_LINES = {  # (kind of positions, "seen" or "target"): colour, marker, label
     ("all", "seen"): (COLOURS[0], "o", "the token itself"),
     ("all", "target"): (COLOURS[1], "o", "the next token"),
     ("unmasked", "seen"): (COLOURS[0], "o", "the token, at unmasked positions"),
@@ -23,7 +23,7 @@ _LINES = {  # by kind of positions and token asked for: colour, marker, label
 
 
 def draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
-    """Write a panel for each measure. Each model in each text has a line for each kind of positions."""
+    """Write one panel per measure, with one line per model, text and kind of positions."""
     colours = dict(zip(dict.fromkeys(one.model for one in shown), itertools.cycle(COLOURS), strict=False))
     depths = {one.found.layers for one in shown}
     several = len({one.text for one in shown}) > 1
@@ -41,7 +41,7 @@ def draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
 
 
 def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
-    """Write a panel for each model in each text, with a line for each kind of positions and token asked for."""
+    """Write one panel per model and text, with one line per kind of positions and token."""
     models, texts = (
         list(dict.fromkeys(names)) for names in zip(*((one.model, one.text) for one in shown), strict=True)
     )
@@ -50,7 +50,7 @@ def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
         row, column = texts.index(one.text), models.index(one.model)
         axes = _layer_axis({one.found.layers}, between=False)
         if not column:
-            axes["ylabel"] = "share of the token's entropy\nthat the states tell"
+            axes["ylabel"] = "share of the token's entropy\nthat the states explain"
         lines = []
         for found in one.found.information:
             colour, marker, label = _LINES[found.kind, found.of]
@@ -63,7 +63,7 @@ def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
 def _similarity_lines(
     similarity: Similarity, one: ModelMeasures, colour: str, several: bool, by_depth: bool
 ) -> list[Line]:
-    """The measure, and what it is by chance; over the share of the model's depth with `by_depth`."""
+    """Lines of the measure and of its chance level. by_depth: the x axis is the share of the model's depth."""
     places = [layer + 0.5 for layer in range(len(similarity.between))]
     if by_depth:
         places = [place / len(places) for place in places]

@@ -1,9 +1,9 @@
-"""How much states tell of a token's identity: mutual information with clusters of states.
+"""Mutual information of token identity and clusters of hidden states.
 
-As Voita, Sennrich and Titov do ("The Bottom-up Evolution of Representations in the Transformer", EMNLP 2019,
-arXiv:1909.01380), states are discretised by k-means, and the mutual information of cluster and token is counted. With
-few positions such counts find information where there is none; here that is corrected for, after Vinh, Epps and Bailey,
-"Information theoretic measures for clusterings comparison", JMLR 2010.
+k-means discretises the states, then the mutual information of cluster and token is counted, as in Voita, Sennrich and
+Titov ("The Bottom-up Evolution of Representations in the Transformer", EMNLP 2019, arXiv:1909.01380). Counts of few
+positions overestimate the information. The adjustment for chance is from Vinh, Epps and Bailey, "Information theoretic
+measures for clusterings comparison", JMLR 2010.
 """
 
 import warnings
@@ -18,9 +18,9 @@ _BATCH = 2048  # states of a step of mini-batch k-means
 
 
 def cluster(states: NDArray[Any], clusters: int, seed: int) -> NDArray[np.int64]:
-    """The cluster of each of the states [n, d] by mini-batch k-means: int64 [n], from 0 to before `clusters`.
+    """Cluster number of each state [n, d] by mini-batch k-means: int64 [n], below `clusters`; n is at least 1.
 
-    There are fewer where fewer states differ; n is at least 1.
+    There are fewer clusters if there are fewer distinct states.
     """
     from sklearn.cluster import MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -28,12 +28,12 @@ def cluster(states: NDArray[Any], clusters: int, seed: int) -> NDArray[np.int64]
     number = min(clusters, len(states))
     means = MiniBatchKMeans(number, batch_size=_BATCH, n_init=1, random_state=seed, max_iter=50)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # states that are all alike, as those of [MASK] may be
+        warnings.simplefilter("ignore", ConvergenceWarning)  # identical states, for example the embeddings of [MASK]
         return np.asarray(means.fit_predict(states), dtype=np.int64)
 
 
 def counts_of(clusters: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each cluster meets each token, both [n]: [number of clusters, number of tokens]."""
+    """Count the pairs of cluster and token, both [n]: [number of clusters, number of tokens]."""
     cluster_number, cluster_of = np.unique(clusters, return_inverse=True)
     token_number, token_of = np.unique(tokens, return_inverse=True)
     counts = np.zeros((len(cluster_number), len(token_number)), dtype=np.int64)
@@ -42,11 +42,11 @@ def counts_of(clusters: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray
 
 
 def share_told(counts: NDArray[np.int64]) -> float:
-    """The share of a token's entropy that its cluster tells, adjusted for chance.
+    """Share of a token's entropy that its cluster explains, adjusted for chance.
 
-    (I - E) / (H - E), with I the mutual information in the counts [clusters, tokens], H the entropy of the tokens, and
-    E what I is on average if clusters meet tokens at random. So it is 1 where the cluster decides the token, on average
-    0 where it says nothing (and sometimes below), and 0 where there is one token alone.
+    (I - E) / (H - E): I is the mutual information of the counts [clusters, tokens], H the entropy of the tokens, and E
+    the expectation of I for random clusters. It is 1 if the cluster determines the token, 0 on average for unrelated
+    clusters (single values may be negative), and 0 if there is only one token.
     """
     from sklearn.metrics.cluster import expected_mutual_information
 

@@ -1,6 +1,6 @@
-"""The positions at which states are compared: of held-out rows, under the masks of training or as they are.
+"""Sample of positions in held-out rows: with training masks for masked models, unmasked for causal ones.
 
-All is keyed, so that models with one tokenizer are asked about the same positions.
+All draws are keyed, so models with the same tokenizer use the same positions.
 """
 
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ from pretrain.masking.units import TokenUnits
 from pretrain.philox import derive_key, draw
 
 _WINDOW_BLOCKS = 16
-_ROWS_PER_POSITION = 0.5  # rows that are read for each position wanted of a kind
-_CHUNK = 256  # rows masked at once
+_ROWS_PER_POSITION = 0.5  # rows to read per requested position of a kind
+_CHUNK = 256  # rows per masking batch
 
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SampleSettings:
-    """What is measured.
+    """Settings of the sample.
 
-    positions: the most of a kind. tokens: the most frequent ones, whose identity is asked for. clusters: of states.
-    seq_len: tokens of a row, specials included. mask_rate: share of ordinary tokens that are predicted.
-    shuffled_ngrams: words of the n-grams whose order is shuffled; 0 for natural text. seed: keys the choice.
+    positions: maximum per kind. tokens: number of most frequent tokens to measure. clusters: of states.
+    seq_len: tokens of a row, specials included. mask_rate: share of ordinary tokens to predict.
+    shuffled_ngrams: length in words of the n-grams that are shuffled; 0: natural text. seed: keys the sample.
     """
 
     positions: int = 4000
@@ -46,10 +46,10 @@ class SampleSettings:
 
 @dataclass(frozen=True)
 class Places:
-    """Positions of a kind.
+    """Positions of one kind.
 
-    row, column [P] int64: where they are. seen [P]: the id that the model gets there. target [P]: the id that it is to
-    predict from there; where it is to predict none, the id seen. group [P]: of the jackknife.
+    row, column [P] int64: indices. seen [P]: the input id. target [P]: the id to predict, or the input id if there is
+    no prediction. group [P]: jackknife group.
     """
 
     row: Indices
@@ -67,9 +67,9 @@ class Places:
 
 @dataclass(frozen=True)
 class PositionSample:
-    """Rows as a model gets them, and the positions of each kind.
+    """Input rows and the positions of each kind.
 
-    tokens [R, S] int64, padded at the end. frequent: the ids whose identity is asked for.
+    tokens [R, S] int64, padded at the end. frequent: the ids whose information is measured.
     """
 
     tokens: Indices
@@ -78,14 +78,14 @@ class PositionSample:
 
 
 def held_out_rows(dataset: Dataset, settings: SampleSettings, vocabulary: Vocabulary) -> Rows:
-    """The rows to read, each a document or a piece of one between [CLS] and [SEP].
+    """Read rows; each holds a document or a piece of one between [CLS] and [SEP].
 
     Raises:
-        UserError: if there are too few, or the data set does not tell where words begin, to shuffle them.
+        UserError: if there are too few rows, or if shuffling needs word starts that the data set lacks.
         DamagedData: if a block is damaged.
     """
     if not dataset.n_blocks:
-        raise UserError(f"{dataset.location} holds no document to look at")
+        raise UserError(f"{dataset.location} holds no document to analyze")
     n = settings.shuffled_ngrams
     order = word_order(dataset, n, settings.seed) if n else None
     stream = RowStream(BlockReader(dataset, reorder=order), settings.seed, _WINDOW_BLOCKS, "none", look_ahead=False)
@@ -103,14 +103,14 @@ def held_out_rows(dataset: Dataset, settings: SampleSettings, vocabulary: Vocabu
 
 
 def frequent_tokens(rows: Rows, vocabulary: Vocabulary, number: int) -> Indices:
-    """The ordinary ids that are most frequent in rows, `number` at most; of equally frequent ones, the smaller."""
+    """The `number` most frequent ordinary ids in rows; ties go to the smaller id."""
     counts = np.bincount(rows.tokens.reshape(-1), minlength=vocabulary.size) * vocabulary.is_ordinary
     best = np.argsort(-counts, kind="stable")[:number]
     return np.sort(best[counts[best] > 0])
 
 
 def causal_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) -> PositionSample:
-    """Positions of ordinary tokens that an ordinary token follows, which is their target."""
+    """Sample ordinary tokens that are followed by an ordinary token, which is the target."""
     ordinary = vocabulary.is_ordinary[rows.tokens]
     row, column = np.nonzero(ordinary[:, :-1] & ordinary[:, 1:])
     tokens = rows.tokens
@@ -123,16 +123,16 @@ def causal_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) 
 
 
 def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) -> PositionSample:
-    """Positions under token masks with the replacement of BERT (80/10/10), by kind:
+    """Sample positions under token masks with BERT's replacement (80/10/10).
 
-    predicted: all that are predicted, as training has them; of these, masked (seen as [MASK]), random (seen as another
-    token) and kept (seen as they are); and unmasked, the ordinary tokens that are not predicted.
-    Rows that are few come again under other masks. One thing differs from training: the other token is one of the
-    frequent ones, since there is nothing to count in tokens that occur once.
+    Kinds: `predicted` is all predicted positions, split into `masked` (input [MASK]), `random` (another token) and
+    `kept` (unchanged). `unmasked` is the ordinary tokens without a prediction.
+    If there are few rows, they repeat under other masks. Unlike in training, the random token is a frequent one,
+    because tokens that occur once give no counts.
     """
     frequent = frequent_tokens(rows, vocabulary, settings.tokens)
     if len(frequent) < 2:
-        raise UserError("the rows hold fewer than two different tokens; there is nothing to tell apart")
+        raise UserError("the rows hold fewer than two different tokens. Use a data set with more text.")
     objective = MaskedTokens(
         vocabulary, [(TokenUnits(), 1.0)], settings.mask_rate, Replacement(), settings.seed, "analysis"
     )
@@ -152,7 +152,7 @@ def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) 
 
 
 def _visit(rows: Rows, numbers: Indices) -> Rows:
-    """Rows by number; those past the last are the first ones in another epoch, and so under other masks."""
+    """Rows by number. Numbers past the last row wrap around with the next epoch, and so with other masks."""
     epoch, row = np.divmod(numbers, len(rows.tokens))
     places = rows.places[row].copy()
     places[:, 0] += epoch
@@ -162,7 +162,7 @@ def _visit(rows: Rows, numbers: Indices) -> Rows:
 def _kinds(
     seen: Indices, target: Indices, predicted: NDArray[np.bool_], vocabulary: Vocabulary
 ) -> dict[str, NDArray[np.bool_]]:
-    """Which slots [R, S] are positions of each kind."""
+    """Slots [R, S] of each kind, as bool arrays."""
     kept, masked = predicted & (seen == target), predicted & (seen == vocabulary.mask)
     return {
         "predicted": predicted,
@@ -181,7 +181,7 @@ def _of_kinds(
     frequent: Indices,
     settings: SampleSettings,
 ) -> PositionSample:
-    """The sample; of its rows, those after the first `different` ones repeat these, and go where they go."""
+    """Build the sample. Rows after the first `different` ones are repeats and share the jackknife group of these."""
     seen = seen.copy()
     seen[which["random"]] = _others(target[which["random"]], frequent, settings.seed)
     places = {}
@@ -193,7 +193,7 @@ def _of_kinds(
 
 
 def _others(originals: Indices, frequent: Indices, seed: int) -> Indices:
-    """For each original [P] one of the frequent ids, each equally likely, but never the original itself."""
+    """Draw a frequent id for each original [P], uniformly, never the original itself."""
     draws = draw(derive_key(seed, "analysis random tokens"), len(originals), 0, 0, 0)
     rank = np.searchsorted(frequent, originals)
     among = frequent[np.minimum(rank, len(frequent) - 1)] == originals
@@ -202,7 +202,7 @@ def _others(originals: Indices, frequent: Indices, seed: int) -> Indices:
 
 
 def _thinned(places: Places, settings: SampleSettings, purpose: str) -> Places:
-    """At most as many as are wanted, each set of that size equally likely, in the order of the rows."""
+    """Draw at most the requested number of positions uniformly without replacement, in row order."""
     if len(places) <= settings.positions:
         return places
     draws = draw(derive_key(settings.seed, f"analysis positions {purpose}"), len(places), 0, 0, 0)

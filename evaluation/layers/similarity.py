@@ -1,11 +1,11 @@
-"""How alike two layers' states of the same positions are: projection-weighted CCA and linear CKA.
+"""Similarity of two layers' states at the same positions: projection-weighted CCA and linear CKA.
 
 Sources: Morcos, Raghu and Bengio, "Insights on representational similarity in neural networks with canonical
 correlation", NeurIPS 2018 (arXiv:1806.05759); Kornblith, Norouzi, Lee and Hinton, "Similarity of neural network
 representations revisited", ICML 2019 (arXiv:1905.00414).
 
-Both need no more than sums of products, which are additive over positions. So what a group of positions does to a
-measure is found without reading the others again.
+Both need only sums of products, which are additive over positions. So a measure without one group of positions costs a
+subtraction, not another pass.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-RANK_TOLERANCE = 1e-5  # of a layer's largest singular value: fp32 states have noise below it
+RANK_TOLERANCE = 1e-5  # relative to a layer's largest singular value; fp32 noise is below it
 
 
 class Covariance(NamedTuple):
@@ -40,7 +40,7 @@ class Products:
 
     @classmethod
     def of(cls, x: NDArray[Any], y: NDArray[Any]) -> "Products":
-        """Of states [n, d] and [n, e] of any floating dtype; take a common mean off first, lest digits be lost."""
+        """Sums for states [n, d] and [n, e] of any float dtype. Subtract a common mean first, to keep precision."""
         x, y = x.astype(np.float64), y.astype(np.float64)
         return cls(len(x), x.sum(0), y.sum(0), x.T @ x, x.T @ y, y.T @ y)
 
@@ -51,7 +51,7 @@ class Products:
         return Products(*(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__))
 
     def covariance(self) -> Covariance:
-        """Products of the states less their means."""
+        """Products of the centred states."""
         return Covariance(
             self.xx - np.outer(self.x, self.x) / self.count,
             self.xy - np.outer(self.x, self.y) / self.count,
@@ -60,12 +60,12 @@ class Products:
 
 
 def pwcca(found: Covariance) -> float:
-    """Projection-weighted CCA of x with y, from 0 to 1; 0 where x or y does not vary.
+    """Projection-weighted CCA of x with y, from 0 to 1; 0 if x or y is constant.
 
-    Canonical correlations, weighted by how much of x's units lies in each canonical direction of x: the sum over units
-    of the absolute inner products. Directions of x for which y has none left count with a correlation of 0. It is the
-    same for every invertible linear map of y and every scale of x, but not symmetric. Where several correlations are
-    equal, the directions, and so their weights, are not unique.
+    The mean of the canonical correlations. The weight of a canonical direction of x is the sum over x's units of the
+    absolute inner products with it. If y has fewer directions than x, the rest count as correlation 0. The measure is
+    invariant to invertible linear maps of y and to the scale of x, and not symmetric. For equal correlations the
+    directions, and so the weights, are not unique.
     """
     root_x, scale_x = _whitening(found.xx)
     root_y, _ = _whitening(found.yy)
@@ -78,16 +78,16 @@ def pwcca(found: Covariance) -> float:
 
 
 def linear_cka(found: Covariance) -> float:
-    """Centred kernel alignment with linear kernels, from 0 to 1; 0 where x or y does not vary.
+    """Centred kernel alignment with linear kernels, from 0 to 1; 0 if x or y is constant.
 
-    It is the same for every rotation and every scale of x and of y, and symmetric.
+    Symmetric, and invariant to rotation and scale of x and y.
     """
     scale = np.linalg.norm(found.xx) * np.linalg.norm(found.yy)
     return float(np.sum(found.xy**2) / scale) if scale else 0.0
 
 
 def _whitening(covariance: Floats) -> tuple[Floats, Floats]:
-    """For a covariance of rank r, what turns states into orthonormal ones [d, r], and these times the states [r, d]."""
+    """For a covariance of rank r: the whitening map [d, r], and products of whitened and original states [r, d]."""
     values, vectors = np.linalg.eigh(covariance)
     kept = values > max(values[-1], 0) * RANK_TOLERANCE**2
     deviations, vectors = np.sqrt(values[kept]), vectors[:, kept]
