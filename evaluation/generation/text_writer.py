@@ -1,4 +1,4 @@
-"""What `maskwright generate` does: a model and a prompt to texts."""
+"""Generate texts from a model and a prompt (`maskwright generate`)."""
 
 import inspect
 from collections.abc import Iterator
@@ -18,19 +18,19 @@ from pretrain.model import longest_text
 
 Method = Literal["mask-predict", "gibbs"]
 
-MASK = "[MASK]"  # in a prompt, whatever the tokenizer calls it
-LENGTH = 16  # tokens to write where nothing says how many
-ITERATIONS, SWEEPS = 10, 5  # of mask-predict, which wants no more than there are tokens to write, and of gibbs
-_LOGITS = 1 << 25  # numbers that logits of one pass take at most, where a single sample takes fewer
+MASK = "[MASK]"  # in a prompt, for every tokenizer
+LENGTH = 16  # default number of tokens to write
+ITERATIONS, SWEEPS = 10, 5  # of mask-predict (at most the number of tokens to write), and of gibbs
+_LOGITS = 1 << 25  # maximum elements of the logits of one pass; a batch has at least one sample
 
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """What to write.
+    """Prompt and sampling options of a generation.
 
-    prompt: text in which MASK, or the tokenizer's mask token, stands for a token to write.
-    length: tokens to write after a prompt without masks. method, iterations: for masked models alone; of gibbs, sweeps.
-    temperature, top_k, seed: see Draws. samples: how many texts.
+    prompt: MASK, or the tokenizer's mask token, marks each token to write.
+    length: tokens to write after a prompt without masks. method, iterations: only for masked models; gibbs counts
+    sweeps. temperature, top_k, seed: see Draws. samples: number of texts.
     """
 
     prompt: str = ""
@@ -45,20 +45,20 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """A text after a step: its ids, specials included, and which of them the step drew."""
+    """A text after a step. ids: specials included. drawn: true for the ids drawn in the step."""
 
     ids: list[int]
     drawn: list[bool]
 
 
 class Writer:
-    """A model, its tokenizer, and how it writes.
+    """Generates texts with the model and tokenizer of a folder.
 
     Attributes:
-        outside: ids that stand around a text and are none of it.
+        outside: special ids around a text, not part of it.
 
     Raises:
-        UserError: if the folder holds no language model, or its tokenizer lacks a token that is needed.
+        UserError: if the folder holds no language model, or its tokenizer lacks a required token.
     """
 
     def __init__(self, folder: Path):
@@ -69,7 +69,7 @@ class Writer:
         self.outside = frozenset(id for name, id in self._ids.items() if name != "mask")
 
     def write(self, request: GenerationRequest) -> Iterator[list[GeneratedText]]:
-        """For each sample, the text after each step; the last one is the result.
+        """Yield for each sample the text after each step; the last one is the result.
 
         Raises:
             UserError: if the request does not fit the model.
@@ -106,7 +106,7 @@ class Writer:
         return predict
 
     def _start(self, request: GenerationRequest) -> Tensor:
-        """The text to begin with, int64 [1, S]."""
+        """The initial text, int64 [1, S]."""
         prompt = request.prompt.replace(MASK, self.tokenizer.mask_token or MASK)
         ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         masks = ids.count(self.tokenizer.mask_token_id)
@@ -134,11 +134,11 @@ class Writer:
             raise UserError(f"{self._name} is a causal model, which writes from left to right; leave out {unused[0]}")
         if masks:
             raise UserError(
-                f"{self._name} is a causal model, which fills no masks; end the prompt where it is to go on"
+                f"{self._name} is a causal model, which fills no masks; end the prompt where the text should continue"
             )
 
     def _allowed(self) -> Tensor:
-        """Which ids may be written: tokens that are not special, bool [V]."""
+        """Ids that may be written, bool [V]: all tokens except the special ones."""
         size = self._model.config.vocab_size
         allowed = torch.zeros(size, dtype=torch.bool)
         allowed[[id for id in self.tokenizer.get_vocab().values() if id < size]] = True

@@ -1,4 +1,4 @@
-"""Drawing tokens from a model's logits, with keyed random numbers: the same seed gives the same text."""
+"""Draw tokens from a model's logits with keyed random numbers: the same seed gives the same text."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +13,11 @@ from pretrain.philox import derive_key, philox
 
 @dataclass(frozen=True)
 class Draws:
-    """How tokens are drawn.
+    """Sampling settings and their random draws.
 
     allowed [V] bool: the ids that may be drawn, at least one.
-    temperature: divides the logits; 0 takes the likeliest id. top_k: of the likeliest ids alone; 0 for all.
-    seed: keys all draws. first: the number of the first sample, by which draws of several calls differ.
+    temperature: divides the logits; 0 takes the most likely id. top_k: draw among the k most likely ids; 0: all.
+    seed: keys all draws. first: number of the first sample; it gives each call different draws.
     """
 
     allowed: Tensor
@@ -31,17 +31,16 @@ class Draws:
         return derive_key(self.seed, "generation")
 
     def uniform(self, samples: int, positions: int, step: int, purpose: int = 0) -> Tensor:
-        """A number from 0 to before 1 for each position of each sample at a step: float64 [samples, positions]."""
+        """Uniform numbers in [0, 1) of a step: float64 [samples, positions]."""
         sample = np.arange(self.first, self.first + samples)[:, None]
         high, low, _, _ = philox(self._key, np.arange(positions), sample, step, purpose)
         return torch.from_numpy(((high << np.uint64(20)) | (low >> np.uint64(12))).astype(np.float64) / 2.0**52)
 
     def choose(self, logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """An id for each of the logits [N, V], by a uniform number each [N].
+        """Draw an id for each row of the logits [N, V], with the uniform numbers [N].
 
         Returns:
-            ids int64 [N], and the probability float64 [N] that the model gives each among the allowed ones, at a
-            temperature of 1 and without top_k: how sure it is.
+            ids int64 [N], and their probabilities float64 [N] among the allowed ids, at temperature 1 without top_k.
 
         Raises:
             UserError: if logits of allowed ids are not finite.
@@ -59,7 +58,7 @@ class Draws:
         if 0 < self.top_k < scores.shape[-1]:
             best = scores.topk(self.top_k, dim=-1)
             scores = torch.full_like(scores, -torch.inf).scatter(-1, best.indices, best.values)
-        below = scores - scores.amax(dim=-1, keepdim=True)  # no temperature is so low that the largest overflows
+        below = scores - scores.amax(dim=-1, keepdim=True)  # the largest is 0, so a low temperature cannot overflow
         sums = (below / self.temperature).softmax(dim=-1).cumsum(dim=-1)
-        # The first id whose sum is above; where a sum is equal to the one before, the id has no probability.
+        # The first id whose cumulative sum exceeds the uniform number. An id of probability 0 adds nothing to the sum.
         return (sums > uniform[:, None] * sums[:, -1:]).int().argmax(dim=-1)
