@@ -1,1 +1,1 @@
-"""What users type: the command `maskwright`, local and ssh starts, Slurm, and the doctor."""
+"""The command `maskwright`: its commands, local and ssh starts, Slurm, and the doctor."""

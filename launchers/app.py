@@ -49,8 +49,7 @@ from launchers.commands import (
 
 _HELP = """Pretrain masked-language-model encoders, from raw text to a Hugging Face model.
 
-Begin with `maskwright demo`: it runs all steps on a small text that comes with the program. docs/quickstart.md
-explains each step.
+Start with `maskwright demo`. It runs all steps on a small bundled text. docs/quickstart.md explains each step.
 
 The usual order of commands:
 
@@ -87,14 +86,14 @@ Examples:
     maskwright prep show data/books/train 0
 """
 
-_MASK_HELP = """See what masking does.
+_MASK_HELP = """Show how a masking strategy masks a text.
 
 Example:
 
     maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer
 """
 
-_TRACK_HELP = """Bring MLflow up to date with a run.
+_TRACK_HELP = """Send metrics and models of a run to MLflow.
 
 Examples:
 
@@ -112,14 +111,14 @@ Examples:
     maskwright launch hosts configs/bert-base.yaml --hostfile hosts --nodes 2 --gpus-per-node 8
 """
 
-_ANALYZE_HELP = """Look into trained models.
+_ANALYZE_HELP = """Analyze trained models.
 
 Example:
 
     maskwright analyze layers runs/books --data data/books/valid --out layers
 """
 
-_STUDY_HELP = """Compare ways to mask on your own data, with several seeds.
+_STUDY_HELP = """Compare masking strategies on your own data, with several seeds.
 
 Examples:
 
@@ -140,11 +139,11 @@ def _main(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Callback of the whole program. It does nothing."""
+    """Global options. The commands do the work."""
 
 
 def _group(help_text: str, **commands: Callable[..., None]) -> typer.Typer:
-    """A group of commands, by the names that users type."""
+    """Build a group of commands from their names and functions."""
     group = typer.Typer(help=help_text, no_args_is_help=True)
     for name, command in commands.items():
         group.command(name)(command)

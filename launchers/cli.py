@@ -1,4 +1,4 @@
-"""The `maskwright` command. It reports a user's mistake in one line."""
+"""Entry point of the `maskwright` command. User errors are printed as one line."""
 
 import os
 import sys
@@ -7,8 +7,7 @@ import sys
 def main() -> None:
     """Run the command line.
 
-    Exit code: 0 done, 1 failed, 2 for a command line that cannot be parsed, 130 after Ctrl-C; `train` and others have
-    more.
+    Exit code: 0 done, 1 failed, 2 invalid command line, 130 after Ctrl-C. Some commands, such as `train`, define more.
     """
     try:
         _main()
@@ -17,7 +16,7 @@ def main() -> None:
 
 
 def _main() -> None:
-    # Imported here, since each worker process that a command spawns imports this module anew.
+    # Imported here, because every worker process that a command spawns imports this module again.
     import typer
 
     from data_prep.errors import UserError, unforeseen
@@ -25,18 +24,18 @@ def _main() -> None:
     from launchers.display import usage_errors
     from pretrain.distributed.threads import waiting
 
-    os.environ.update(waiting())  # before torch is imported, which reads it
+    os.environ.update(waiting())  # torch reads it when it is imported
     try:
         code = app(prog_name="maskwright", standalone_mode=False)
     except UserError as error:
         _fail(str(error), 1)
-    except usage_errors.ShowHelp as error:  # a group of commands without a command
+    except usage_errors.ShowHelp as error:  # a command group without a subcommand
         print(error, file=sys.stderr)
         sys.exit(2)
     except usage_errors.UsageError as error:
         _fail(usage_errors.explain(error), 2)
     except OSError as error:
-        if error.filename is None:  # no file of the user: an error of the program
+        if error.filename is None:  # not about a file of the user: a bug
             raise
         _fail(unforeseen(error), 1)
     except typer.Abort:

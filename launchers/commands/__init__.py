@@ -1,1 +1,1 @@
-"""One file for each command, named as the command."""
+"""The commands of `maskwright`, one file each, with the name of the command."""

@@ -1,4 +1,4 @@
-"""`maskwright analyze layers`: how representations change from layer to layer."""
+"""`maskwright analyze layers`: similarity and information of a model's layers."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,32 +16,37 @@ if TYPE_CHECKING:
     from evaluation.layers import Estimate, Information, ModelMeasures, Similarity
     from evaluation.layers.position_sample import SampleSettings
 
-_WIDTH = 140  # of the tables in a file
+_WIDTH = 140  # columns of a table that is written to a file
 
 
 def analyze_layers(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hugging Face folders or runs")],
-    data: Annotated[str, typer.Option(metavar="DIR", help="a held-out data set, a folder or a URL")],
-    out: Annotated[Path | None, typer.Option(parser=local, metavar="DIR", help="a folder for two pictures")] = None,
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hugging Face model folders or run folders")],
+    data: Annotated[str, typer.Option(metavar="DIR", help="held-out data set: a folder or a URL")],
+    out: Annotated[Path | None, typer.Option(parser=local, metavar="DIR", help="folder for two PNG charts")] = None,
     as_json: Annotated[
         Path | None,
-        typer.Option("--json", parser=local, metavar="FILE", help="write all figures, with intervals, to a file"),
+        typer.Option(
+            "--json", parser=local, metavar="FILE", help="write all values with their intervals to a JSON file"
+        ),
     ] = None,
-    positions: Annotated[int, typer.Option(min=200, help="the most of a kind; more for wide models")] = 4000,
-    tokens: Annotated[int, typer.Option(min=2, help="ask for the identity of so many, the most frequent ones")] = 100,
-    clusters: Annotated[int, typer.Option(min=2, help="of states, to count information with")] = 300,
+    positions: Annotated[
+        int, typer.Option(min=200, help="sampled positions of each kind, at most; use more for wide models")
+    ] = 4000,
+    tokens: Annotated[int, typer.Option(min=2, help="measure the identity of the N most frequent tokens")] = 100,
+    clusters: Annotated[int, typer.Option(min=2, help="clusters of hidden states for the information estimate")] = 300,
     seq_len: Annotated[
-        int | None, typer.Option(min=8, help="tokens a row; by default 128, or what the models take")
+        int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
     ] = None,
-    mask_rate: Annotated[float, typer.Option(min=0.01, max=0.9, help="share of tokens that are predicted")] = 0.15,
+    mask_rate: Annotated[float, typer.Option(min=0.01, max=0.9, help="share of tokens to predict")] = 0.15,
     shuffled_ngrams: Annotated[
-        int, typer.Option(min=0, help="n: look at text with shuffled n-grams of words, too; see data.shuffled_ngrams")
+        int,
+        typer.Option(min=0, help="also measure text with shuffled word n-grams of size N; see data.shuffled_ngrams"),
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="of positions, masks and clusters")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="random seed of positions, masks and clusters")] = 0,
 ) -> None:
-    """Show how alike consecutive layers are, and what is left of input and target in each.
+    """Measure the similarity of consecutive layers, and the information on input and target in each layer.
 
-    Masked and causal models of one tokenizer compare, whatever their depth.
+    Models with the same tokenizer can be compared: masked or causal, of any depth.
 
     Examples:
 
@@ -55,11 +60,10 @@ def analyze_layers(
     from data_prep.format import Dataset
 
     if clusters <= tokens:
-        raise UserError(f"--clusters {clusters} cannot tell {tokens} tokens apart; give more than --tokens")
+        raise UserError(f"--clusters {clusters} is too low for --tokens {tokens}: set it higher than --tokens.")
     if clusters >= positions:
         raise UserError(
-            f"--clusters {clusters} of --positions {positions}: each position would be a cluster of its own; "
-            "give fewer clusters or more positions"
+            f"--clusters {clusters} must be lower than --positions {positions}. Set fewer clusters or more positions."
         )
     if out:
         refuse_file(out)
@@ -110,11 +114,11 @@ def _draw(found: "list[ModelMeasures]", out: Path) -> None:
             draw(shown, path)
             typer.echo(str(path))
         else:
-            path.unlink(missing_ok=True)  # an older one would be taken for these models'
+            path.unlink(missing_ok=True)  # an old chart would be mistaken for these models
 
 
 def _short_names(names: list[str]) -> dict[str, str]:
-    """The last part of each path, or all of it where that would not tell models apart."""
+    """Short names by path: the last part of the path, or all of it where the last part is ambiguous."""
     last = {name: Path(name).resolve().name for name in names}
     return {name: short if list(last.values()).count(short) == 1 else name for name, short in last.items()}
 
@@ -130,16 +134,16 @@ def _print(measured: "ModelMeasures", clusters: int) -> None:
         columns = {_head(one.measure, one): one.between for one in found.similarities}
         table = _table("between layers", [f"{layer} and {layer + 1}" for layer in range(found.layers)], columns)
         chance = (f"{sum(one.chance) / len(one.chance):.3f}" for one in found.similarities)
-        table.add_row("by chance, on average", *chance, style="dim")
+        table.add_row("expected by chance (mean)", *chance, style="dim")
         console.print(table)
     else:
-        console.print(f"How alike layers are is not shown: the text has no {FEWEST} positions of a kind")
+        console.print(f"Similarity is not shown: the text has fewer than {FEWEST} positions of each kind.")
     if found.information:
         columns = {_head(one.of, one): one.at for one in found.information}
-        console.print(_table("share told at layer", [str(layer) for layer in range(found.layers + 1)], columns))
+        console.print(_table("information at layer", [str(layer) for layer in range(found.layers + 1)], columns))
     else:
-        few = f"no kind has more of the --tokens' positions than --clusters {clusters} (and at least {FEWEST})"
-        console.print(f"What layers tell is not shown: {few}. Give fewer clusters, more positions or more text")
+        few = f"no kind has more positions of the --tokens than --clusters {clusters}, and at least {FEWEST}"
+        console.print(f"Information is not shown: {few}. Use fewer clusters, more positions or more text.")
 
 
 def _head(name: str, of: "Similarity | Information") -> str:

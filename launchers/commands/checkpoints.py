@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 def checkpoints(
     run: RunArgument,
-    quick: Annotated[bool, typer.Option("--quick/--verify", help="check sizes alone, not every byte")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick/--verify", help="compare file sizes only, or read every byte")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """List a run's checkpoints, newest first, and verify them; exit code 1 if one is damaged.
+    """List and verify a run's checkpoints, newest first. Exit code 1 if one is damaged.
 
     Examples:
 
@@ -64,7 +66,7 @@ def _rows(folder: Path, settings: "CheckpointConfig", quick: bool) -> list[dict[
                 line.show(done, sum(sizes), f"verifying {name}")
 
             problem = checkpoint.verify(path, sizes_only=quick, progress=advance)
-            if problem and not path.exists():  # a run that goes on has replaced it meanwhile
+            if problem and not path.exists():  # the running training deleted it in the meantime
                 continue
             saved = None if problem and "manifest.json" in problem else checkpoint.read(path).time
             row = {"step": step, "path": str(path), "time": saved, "bytes": size, "problem": problem}

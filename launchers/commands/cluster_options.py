@@ -1,4 +1,4 @@
-"""The keys of a config's `cluster:` section as options of a command line."""
+"""Command-line options for the keys of config section `cluster`."""
 
 import inspect
 import typing
@@ -18,12 +18,12 @@ _SPELLED = {
     "environment": "--env",
     "container_mounts": "--container-mount",
 }
-"""Those that may be repeated, for one thing each time."""
+"""Options that may be repeated, with one value each time."""
 _METAVARS = {"options": "--NAME[=VALUE]", "modules": "NAME", "environment": "NAME=VALUE", "setup": "LINES"}
 
 
 def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with an option for each key, called with those that are given as a mapping named `options`."""
+    """Add an option for each key to a command. Its argument `options` maps the given keys to their values."""
     ours = dict(_parameters())
     own = [one for name, one in inspect.signature(command).parameters.items() if name != "options"]
 
@@ -55,7 +55,7 @@ def _parameters() -> Iterator[tuple[str, inspect.Parameter]]:
 
 
 def _kind(annotation: Any) -> Any:
-    """What typer reads: a number, a yes or no, a path, text, or a list of texts."""
+    """The type that typer parses: number, flag, path, text, or a list of texts."""
     if typing.get_origin(annotation) in (list, dict):
         return list[str]
     for kind in (bool, int, Path):
@@ -65,7 +65,7 @@ def _kind(annotation: Any) -> Any:
 
 
 def _section(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The `cluster:` section of options."""
+    """Config section `cluster` with the values of the options."""
     section = {name: value for name, value in given.items() if not name.startswith("container_")}
     if container := {name.removeprefix("container_"): given[name] for name in given if name.startswith("container_")}:
         section["container"] = container
@@ -77,5 +77,5 @@ def _section(given: Mapping[str, Any]) -> dict[str, Any]:
 def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UserError(f"--env {text!r} is not of the form NAME=VALUE")
+        raise UserError(f"--env {text!r} must have the form NAME=VALUE.")
     return name, value

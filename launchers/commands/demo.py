@@ -12,10 +12,10 @@ from launchers.commands.arguments import local
 def demo(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=100 ...")] = None,
     folder: Annotated[
-        Path, typer.Option("--dir", parser=local, metavar="DIR", help="where data/, runs/ and mlflow.db go")
+        Path, typer.Option("--dir", parser=local, metavar="DIR", help="folder for data/, runs/ and mlflow.db")
     ] = Path(),
 ) -> None:
-    """The whole path on a bundled text: shards, training, a Hugging Face model; minutes on a laptop CPU.
+    """Run all steps on a bundled text: shards, training, a Hugging Face model. Takes minutes on a laptop CPU.
 
     Examples:
 

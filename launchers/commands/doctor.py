@@ -16,22 +16,25 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="also check what this run needs")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CONFIG]", help="config file: also check its data, settings and tracking server"),
+    ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="run.dir=... ...")] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="also import torch and DeepSpeed, and run a kernel (a minute)"),
+        typer.Option("--full", help="also import torch and DeepSpeed, and run a kernel (about a minute)"),
     ] = False,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="check all nodes of this Slurm job, and measure them together")
+        bool, typer.Option("--cluster", help="check all nodes of this Slurm job, and measure the network between them")
     ] = False,
-    nodes: Annotated[int | None, typer.Option(min=1, help="--cluster in a new allocation of so many nodes")] = None,
-    gpus_per_node: Annotated[int | None, typer.Option(min=1, help="GPUs to ask for on each of them")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="request a new allocation of N nodes for --cluster")] = None,
+    gpus_per_node: Annotated[int | None, typer.Option(min=1, help="GPUs to request on each node")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Check this machine, and with CONFIG also the data, the settings and the tracking server of a run.
+    """Check this machine. With CONFIG, also check the data, the settings and the tracking server of a run.
 
-    Exit code 1 if anything fails; docs/doctor.md explains each line.
+    Exit code 1 if a check fails. docs/doctor.md explains each line.
 
     Examples:
 
@@ -49,9 +52,9 @@ def doctor(
 
     begin = time.monotonic()
     if full and (cluster or nodes is not None):
-        raise UserError("--full is for one machine: run it without --cluster and --nodes")
+        raise UserError("--full checks one machine only. Remove --cluster and --nodes, or --full.")
     if gpus_per_node is not None and nodes is None:
-        raise UserError("--gpus-per-node is asked of a new allocation: give --nodes too")
+        raise UserError("--gpus-per-node is for a new allocation. Add --nodes N.")
     settings = load_config(config, overrides) if config else None
     words = [str(config), *(overrides or [])] if config else []
     if nodes is not None:
@@ -70,7 +73,7 @@ def doctor(
 def _examine(
     settings: "Config | None", words: list[str], full: bool, cluster: bool
 ) -> "tuple[Iterable[Finding], dict[str, Any] | None]":
-    """The findings, and the figures of a cluster."""
+    """The findings and, with `cluster`, its measurements."""
     if cluster:
         from launchers.doctor import examine_cluster
 
@@ -81,7 +84,7 @@ def _examine(
 
 
 def _allocate(nodes: int, gpus_per_node: int | None, arguments: list[str]) -> int:
-    """Run `maskwright doctor --cluster` in an allocation of its own, and return its exit code."""
+    """Run `maskwright doctor --cluster` in a new allocation, and return its exit code."""
     from launchers.slurm import client
 
     options = ["--job-name=maskwright-doctor"]

@@ -1,4 +1,4 @@
-"""`maskwright evaluate`: held-out loss and minimal pairs of finished models."""
+"""`maskwright evaluate`: held-out loss and minimal-pair accuracy of trained models."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _ROWS, _MASK_RATE = 1000, 0.15
 _HELD_OUT = {
-    "by_frequency": "by how often the token is in the counted text",
-    "by_word_class": "by the place of the token in its word",
-    "by_length": "by tokens of the document, or piece of one",
+    "by_frequency": "by frequency of the token in the counted text",
+    "by_word_class": "by position of the token in its word",
+    "by_length": "by length of the document or piece, in tokens",
 }
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "held_out.loss": ("held-out loss, nats", "{:+.4f}".format),
@@ -33,47 +33,50 @@ _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 def evaluate(
     models: Annotated[
-        list[Path] | None, typer.Argument(metavar="[MODEL]...", help="Hugging Face folders, or runs (their newest)")
+        list[Path] | None,
+        typer.Argument(metavar="[MODEL]...", help="Hugging Face model folders, or run folders (newest checkpoint)"),
     ] = None,
-    data: Annotated[str | None, typer.Option(metavar="DATASET", help="held-out text, a folder or a URL")] = None,
-    pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, such as BLiMP's jsonl")] = None,
+    data: Annotated[str | None, typer.Option(metavar="DATASET", help="held-out data set: a folder or a URL")] = None,
+    pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")] = None,
     pll: Annotated[
         Literal["original", "within-word"] | None,
-        typer.Option(help="what is masked to score a token of a sentence; original by default"),
+        typer.Option(help="tokens to mask when a token of a sentence is scored; original by default"),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="pairs of each UID, evenly chosen; all by default")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID, evenly spaced; all by default")] = None,
     rows: Annotated[int | None, typer.Option(min=1, help=f"rows of held-out text; {_ROWS:,} by default")] = None,
     seq_len: Annotated[
-        int | None, typer.Option(min=8, help="slots of a row; 128, or less where a model takes no more")
+        int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
     ] = None,
     mask_rate: Annotated[
-        float | None, typer.Option(help=f"share of tokens that are predicted; {_MASK_RATE} by default")
+        float | None, typer.Option(help=f"share of tokens to predict; {_MASK_RATE} by default")
     ] = None,
     strategy: Annotated[
         Literal["token", "whole_word", "span", "ngram"] | None,
-        typer.Option(help="what is masked as a whole; token by default"),
+        typer.Option(help="masking unit; token by default"),
     ] = None,
     counts: Annotated[
-        str | None, typer.Option(metavar="DATASET", help="whose tokens are counted, such as the training text")
+        str | None, typer.Option(metavar="DATASET", help="data set for token counts, for example the training text")
     ] = None,
     baseline: Annotated[
-        Literal["unigram"] | None, typer.Option(help="a model of the token counts of --counts alone")
+        Literal["unigram"] | None,
+        typer.Option(help="also evaluate a model that uses only the token counts of --counts"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--json", parser=local, metavar="FILE", help="write all results there")
+        Path | None, typer.Option("--json", parser=local, metavar="FILE", help="write all results to a JSON file")
     ] = None,
     uri: Annotated[
         str | None,
-        typer.Option(help="MLflow that gets the results; none sends nothing  [default: MLFLOW_TRACKING_URI, if set]"),
+        typer.Option(help="MLflow address for the results, or none  [default: MLFLOW_TRACKING_URI, if set]"),
     ] = None,
     experiment: Annotated[
-        str | None, typer.Option(help="of MLflow  [default: that of the run that made the models, else maskwright]")
+        str | None,
+        typer.Option(help="MLflow experiment  [default: the experiment of the models' run, else maskwright]"),
     ] = None,
 ) -> None:
-    """Evaluate finished models: loss on held-out text, and which sentence of minimal pairs they find likelier.
+    """Evaluate trained models: loss on held-out text, and accuracy on minimal pairs of sentences.
 
-    Masks are fixed, so all models are asked for the same tokens. Every model is compared with the first. With --json,
-    scores of sentences are kept while they are computed: the same command goes on after Ctrl-C or a kill.
+    All models predict the same masked tokens. Every model is compared with the first one. With --json, sentence scores
+    are saved during the evaluation: after Ctrl-C or a kill, run the same command to resume.
 
     Examples:
 
@@ -87,17 +90,21 @@ def evaluate(
     """
     names = tuple(str(path) for path in models or ())
     if not names and not baseline:
-        raise UserError("give a model to evaluate, a Hugging Face folder or a run; or --baseline unigram")
+        raise UserError("No model to evaluate. Name a Hugging Face model folder or a run, or add --baseline unigram.")
     if len(set(names)) < len(names):
-        raise UserError(f"{next(name for name in names if names.count(name) > 1)} is given twice")
+        raise UserError(
+            f"{next(name for name in names if names.count(name) > 1)} is named twice. Name each model once."
+        )
     if baseline in names:
-        raise UserError(f"{baseline} is also the name of the baseline; give that model by its full path")
+        raise UserError(f"{baseline} is also the name of the baseline. Name the model by its full path.")
     if data is None and pairs is None:
-        raise UserError("give --data, a held-out data set, or --pairs, a file of minimal pairs, or both")
+        raise UserError(
+            "Nothing to evaluate on. Add --data (a held-out data set), --pairs (a file of minimal pairs), or both."
+        )
     if baseline and counts is None:
-        raise UserError("--baseline unigram needs --counts, the data set whose tokens it counts: the training text")
+        raise UserError("--baseline unigram needs token counts. Add --counts with the training data set.")
     if counts and data is None and not baseline:
-        raise UserError("--counts is for --data and for --baseline unigram; give one of them, or leave it out")
+        raise UserError("--counts is used only with --data or --baseline unigram. Add one of them, or remove --counts.")
     _refuse_unread("--pairs", pairs, {"--limit": limit, "--pll": pll})
     text_options = {"--rows": rows, "--seq-len": seq_len, "--mask-rate": mask_rate, "--strategy": strategy}
     _refuse_unread("--data", data, text_options)
@@ -121,12 +128,12 @@ def evaluate(
             found = run(task, line.show, keep)
     except KeyboardInterrupt:
         if keep and keep.exists():
-            typer.echo(f"{keep} has the scores so far; the same command goes on", err=True)
+            typer.echo(f"{keep} has the scores so far. Run the same command to resume.", err=True)
         raise
     if out:
         write_json_output(out, found)
         if keep:
-            keep.unlink(missing_ok=True)  # which has none of token counts
+            keep.unlink(missing_ok=True)  # token counts have no model folder
     if target:
         send(found, target)
     print_results(found)
@@ -135,7 +142,7 @@ def evaluate(
 
 
 def _target(uri: str | None, experiment: str | None, models: Sequence[Path]) -> "Target | None":
-    """The MLflow that gets the figures; None if neither an option nor the environment names one."""
+    """The MLflow target of the results; None if neither an option nor the environment names one."""
     if not (uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")):
         return None
     from pretrain.tracking import command_target
@@ -144,10 +151,10 @@ def _target(uri: str | None, experiment: str | None, models: Sequence[Path]) -> 
 
 
 def _refuse_unread(reader: str, given: str | None, options: Mapping[str, object]) -> None:
-    """Raise UserError for the first of the options that are given without the one that would make use of them."""
+    """Raise UserError for the first option that needs another option which is missing."""
     unread = [name for name, value in options.items() if value is not None]
     if given is None and unread:
-        raise UserError(f"{unread[0]} is for {reader}; give that too, or leave it out")
+        raise UserError(f"{unread[0]} is used only with {reader}. Add {reader}, or remove {unread[0]}.")
 
 
 def print_results(found: dict[str, Any]) -> None:
@@ -217,7 +224,7 @@ def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
     rows = []
     for one in comparisons:
         name, form = _MEASURES[one["measure"]]
-        interval = _interval(one["interval"], form) if one["interval"] else "too few to say"
+        interval = _interval(one["interval"], form) if one["interval"] else "too few pairs"
         rows.append((one["model"], name, form(one["difference"]), interval))
     title = f"Difference from {comparisons[0]['with']}, with 95% intervals of a paired bootstrap"
     return tables.table(("model", "measure", "difference", "95% interval"), rows, title)

@@ -13,10 +13,10 @@ from launchers.commands.arguments import RunArgument, local
 def export(
     run: RunArgument,
     out: Annotated[
-        Path | None, typer.Option(parser=local, metavar="DIR", help="folder to write; RUN/exports/step-N by default")
+        Path | None, typer.Option(parser=local, metavar="DIR", help="output folder; RUN/exports/step-N by default")
     ] = None,
-    step: Annotated[int | None, typer.Option(help="the newest checkpoint by default")] = None,
-    ema: Annotated[bool, typer.Option("--ema", help="the averaged weights of optim.ema")] = False,
+    step: Annotated[int | None, typer.Option(help="step of the checkpoint; the newest by default")] = None,
+    ema: Annotated[bool, typer.Option("--ema", help="export the averaged weights (optim.ema)")] = False,
 ) -> None:
     """Write a checkpoint as a Hugging Face model folder.
 

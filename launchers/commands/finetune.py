@@ -20,7 +20,7 @@ TaskName = Literal["classification", "tokens", "questions", "repair"]
 
 
 def _above_zero(lr: float) -> float:
-    """A callback of the option, so that a study, which parses the options of its fine-tuning first, refuses it too."""
+    """Check --lr. A callback, so that a study which parses these options first refuses the same values."""
     if not 0 < lr < math.inf:
         raise UserError(f"--lr must be more than 0 and finite, not {lr:g}. Write for example 5e-5.")
     return lr
@@ -33,49 +33,53 @@ def _share(dropout: float | None) -> float | None:
 
 
 def finetune(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="a Hugging Face folder, or a run")],
-    task: Annotated[TaskName, typer.Option(help="what is to be learnt")],
-    train: Annotated[str, typer.Option(metavar="FILE", help="to train on; also .gz or .zst, or a URL")],
-    valid: Annotated[str, typer.Option(metavar="FILE", help="to measure on")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Hugging Face model folder, or run folder")],
+    task: Annotated[TaskName, typer.Option(help="task to learn")],
+    train: Annotated[str, typer.Option(metavar="FILE", help="training examples: a file (may be .gz or .zst) or a URL")],
+    valid: Annotated[str, typer.Option(metavar="FILE", help="held-out examples")],
     columns: Annotated[
         str | None,
         typer.Option(
             metavar="A,B[,C]",
-            help="names, or numbers where there is no header: text, second text if any, label; of tokens word, label; "
-            "of repair wrong, right",
+            help="column names, or numbers if there is no header. classification: text, optional second text, label. "
+            "tokens: word, label. repair: wrong, right",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="fine-tune with the seeds 1 to N")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="number of seeds, from 1 to N")] = 3,
     epochs: Annotated[int, typer.Option(min=1)] = 3,
-    lr: Annotated[float, typer.Option(callback=_above_zero, help="learning rate at its peak")] = 5e-5,
-    batch_size: Annotated[int, typer.Option(min=1, help="examples of a step")] = 32,
+    lr: Annotated[float, typer.Option(callback=_above_zero, help="peak learning rate")] = 5e-5,
+    batch_size: Annotated[int, typer.Option(min=1, help="examples per step")] = 32,
     max_length: Annotated[
-        int | None, typer.Option(min=8, help="tokens of a text  [default: 128; questions: 384]")
+        int | None, typer.Option(min=8, help="tokens per text  [default: 128; questions: 384]")
     ] = None,
     dropout: Annotated[
-        float | None, typer.Option(callback=_share, help="of the encoder and the head  [default: what the model has]")
+        float | None, typer.Option(callback=_share, help="dropout of encoder and head  [default: the model's own]")
     ] = None,
     init: Annotated[
-        Literal["pretrained", "random"], typer.Option(help="random: the same architecture, untrained")
+        Literal["pretrained", "random"],
+        typer.Option(help="initial weights; random trains the same architecture from scratch"),
     ] = "pretrained",
-    metric: Annotated[str | None, typer.Option(help="the main one, instead of the task's own")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="use so many training examples, spread evenly")] = None,
-    limit_valid: Annotated[int | None, typer.Option(min=1, help="the same of the held-out ones")] = None,
+    metric: Annotated[str | None, typer.Option(help="main metric, instead of the task's default")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="use N training examples, evenly spaced")] = None,
+    limit_valid: Annotated[int | None, typer.Option(min=1, help="use N held-out examples, evenly spaced")] = None,
     out: Annotated[
-        Path | None, typer.Option(parser=local, metavar="DIR", help="folder for the best seed's model")
+        Path | None, typer.Option(parser=local, metavar="DIR", help="output folder for the model of the best seed")
     ] = None,
     json_path: Annotated[
         Path | None,
-        typer.Option("--json", parser=local, metavar="FILE", help="write the results; go on with those there"),
+        typer.Option(
+            "--json", parser=local, metavar="FILE", help="write the results to a JSON file, and resume from it"
+        ),
     ] = None,
-    uri: Annotated[str | None, typer.Option(help="of MLflow, or none  [default: sqlite:///mlflow.db]")] = None,
+    uri: Annotated[str | None, typer.Option(help="MLflow address, or none  [default: sqlite:///mlflow.db]")] = None,
     experiment: Annotated[
-        str | None, typer.Option(help="of MLflow  [default: that of the run that made the model, else maskwright]")
+        str | None,
+        typer.Option(help="MLflow experiment  [default: the experiment of the model's run, else maskwright]"),
     ] = None,
 ) -> None:
-    """Fine-tune a model on a task with several seeds, and measure it.
+    """Fine-tune a model on a task with several seeds, and report its metrics.
 
-    With `--json`, each seed is recorded as it ends, and the same command goes on with those that are missing.
+    With `--json`, the result of each seed is saved when it finishes. Run the same command to train the missing seeds.
 
     Examples:
 
@@ -123,7 +127,7 @@ def _run(
     report = open_report(settings, task, folder, files, json_path, out)
     for note in task.notes:
         typer.echo(note, err=True)
-    names = {"model": str(model), **{name: shown(path) for name, path in files.items()}}  # for people; not the digests
+    names = {"model": str(model), **{name: shown(path) for name, path in files.items()}}  # readable names, not digests
     params = {name: str(value) for name, value in report.identity.items()} | names
     name = f"{settings.task} {model.name}"
     send_report(report, target, name, params)
@@ -135,7 +139,7 @@ def _run(
                 result, learners = run_seed(settings, task, folder, seed, line.show)
         except KeyboardInterrupt:
             if json_path is not None and report.results:
-                typer.echo(f"{json_path} has {_seeds(report)}; the same command goes on", err=True)
+                typer.echo(f"{json_path} has {_seeds(report)}. Run the same command to resume.", err=True)
             raise
         score = result.metrics[report.metric]
         if out is not None and score > max(report.values(report.metric), default=-math.inf):

@@ -1,4 +1,4 @@
-"""`maskwright generate`: text out of a trained model."""
+"""`maskwright generate`: write text with a trained model."""
 
 import json
 import math
@@ -19,25 +19,31 @@ if TYPE_CHECKING:
 
 
 def generate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="a Hugging Face folder or a run")],
-    prompt: Annotated[str, typer.Option(help="text; each [MASK] in it is a token to write")] = "",
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Hugging Face model folder, or run folder")],
+    prompt: Annotated[str, typer.Option(help="text to continue; each [MASK] is replaced by a token")] = "",
     length: Annotated[
-        int | None, typer.Option(min=1, help="tokens to write after a prompt without masks; 16 by default")
+        int | None, typer.Option(min=1, help="tokens to add to a prompt without [MASK]; 16 by default")
     ] = None,
     method: Annotated[
-        Literal["mask-predict", "gibbs"] | None, typer.Option(help="how a masked model writes; mask-predict by default")
+        Literal["mask-predict", "gibbs"] | None,
+        typer.Option(help="sampling method of a masked model; mask-predict by default"),
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="of mask-predict, 10 or as many as masks by default; sweeps of gibbs, 5")
+        int | None,
+        typer.Option(
+            min=1, help="mask-predict: iterations, by default 10 or the number of masks; gibbs: sweeps, by default 5"
+        ),
     ] = None,
-    temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token, 1 draws as is")] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="draw from the likeliest K tokens alone; 0: from all")] = 0,
-    samples: Annotated[int, typer.Option(min=1, help="how many texts")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="the same one gives the same texts")] = 0,
-    show_steps: Annotated[bool, typer.Option(help="how each text came about")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="sampling temperature; 0 takes the most likely token")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="draw from the K most likely tokens; 0 draws from all")] = 0,
+    samples: Annotated[int, typer.Option(min=1, help="number of texts")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="random seed; the same seed gives the same texts")] = 0,
+    show_steps: Annotated[bool, typer.Option(help="show every step of each text")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per text")] = False,
 ) -> None:
-    """Write texts with a masked model, by mask-predict or Gibbs sampling, or with a causal one, from left to right.
+    """Write texts with a masked model (mask-predict or Gibbs sampling) or a causal model (left to right).
 
     Special tokens are never written.
 
@@ -54,7 +60,7 @@ def generate(
     try:
         prompt.encode()
     except UnicodeEncodeError:
-        raise UserError("--prompt is not a text in UTF-8") from None
+        raise UserError("--prompt is not valid UTF-8. Check the encoding of your terminal.") from None
 
     check_inputs([model])
     from rich.console import Console
@@ -80,7 +86,7 @@ def generate(
 
 
 def _written(steps: "list[GeneratedText]", spelling: "Spelling", outside: frozenset[int]) -> "Line":
-    """The result; what was written, rather than given, has a colour."""
+    """The final text. Generated tokens are coloured."""
     from rich.text import Text as Line
 
     from data_prep.tokenizer import printable
@@ -96,7 +102,7 @@ def _written(steps: "list[GeneratedText]", spelling: "Spelling", outside: frozen
 
 
 def _marked(text: "GeneratedText", spelling: "Spelling", outside: frozenset[int], head: str) -> "Line":
-    """A step; what it drew is marked."""
+    """The text after one step. Tokens drawn in this step are marked."""
     from rich.text import Text as Line
 
     from launchers.display import coloured, marked

@@ -1,4 +1,4 @@
-"""`maskwright launch hosts`: train on machines that one reaches by ssh."""
+"""`maskwright launch hosts`: train on several machines over ssh."""
 
 import os
 import shlex
@@ -10,25 +10,25 @@ import typer
 
 
 def launch_hosts(
-    config: Annotated[Path, typer.Argument(help="The run's YAML file.", show_default=False)],
+    config: Annotated[Path, typer.Argument(help="YAML config of the run", show_default=False)],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values to lay over the file's.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace those of the file")
     ] = None,
     hostfile: Annotated[
-        Path, typer.Option("--hostfile", "-H", help="Lines of `HOST slots=N`.", show_default=False)
+        Path, typer.Option("--hostfile", "-H", help="file with lines of the form `HOST slots=N`", show_default=False)
     ] = ...,  # type: ignore[assignment]
-    nodes: Annotated[int, typer.Option(min=1, help="Hosts to train on, the first of the file.")] = ...,  # type: ignore[assignment]
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="Training processes on each host, one a GPU.")] = 1,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Train on CPU, over gloo.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Ask the hosts, and start nothing.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; reach no host.")] = False,
+    nodes: Annotated[int, typer.Option(min=1, help="number of hosts, taken from the top of the file")] = ...,  # type: ignore[assignment]
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes per host, one per GPU")] = 1,
+    cpu: Annotated[bool, typer.Option("--cpu", help="train on CPU with gloo")] = False,
+    check: Annotated[bool, typer.Option("--check", help="check the hosts, and start nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the commands, and contact no host")] = False,
 ) -> None:
-    """Train on several machines, without Slurm: check that they agree, then start the processes over ssh.
+    """Train on several machines over ssh, without Slurm. Check first that all hosts have the same files and packages.
 
-    The config, the data set, the run folder and this Python environment must be on every host at the same paths, the
-    run folder on shared storage. Ssh must reach each host without a question. The environment variables of MLflow,
-    NCCL, AWS and their like go to the hosts inside the ssh connection, never on a command line. When this command ends,
-    for whatever reason, the processes on the hosts do too; run it again to go on.
+    The config, the data set, the run folder and this Python environment must have the same paths on every host. The run
+    folder must be on shared storage. ssh must connect without a prompt. Environment variables such as those of MLflow,
+    NCCL and AWS are sent through the ssh connection, never on a command line. When this command ends, for any reason,
+    the processes on the hosts end too. Run it again to resume.
 
     Exit code: 0 completed, 75 stopped on request (Ctrl-C, SIGTERM, `maskwright stop`), 1 failed.
 

@@ -1,4 +1,4 @@
-"""`maskwright launch list`."""
+"""`maskwright launch list`: list queued jobs and runs."""
 
 import sys
 from dataclasses import asdict
@@ -16,11 +16,11 @@ from launchers.watch.run_table import look, step_cell
 
 def launch_list(
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="runs here are listed too, queued or not")
+        list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="folders of runs to list too, queued or not")
     ] = None,
     json_format: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """List your Maskwright jobs in Slurm's queue with the runs that they train, and the runs in folders.
+    """List your Maskwright jobs in Slurm's queue with their runs, and the runs in folders.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`maskwright launch prep`: the tasks of a preparation on a Slurm cluster."""
+"""`maskwright launch prep`: prepare data with Slurm job arrays."""
 
 import os
 import shlex
@@ -25,25 +25,27 @@ from launchers.slurm.prep_array import (
 
 
 def launch_prep(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder with a plan.", show_default=False)],
-    cpus: Annotated[int, typer.Option(min=1, help="Cores of an array element, and so its worker processes.")] = 4,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="folder with a plan", show_default=False)],
+    cpus: Annotated[int, typer.Option(min=1, help="cores and worker processes of an array element")] = 4,
     tasks_per_job: Annotated[
-        int | None, typer.Option(min=1, help="Tasks of an array element; by default enough for some minutes' work.")
+        int | None, typer.Option(min=1, help="tasks of an array element; by default a few minutes of work")
     ] = None,
-    job_name: Annotated[str | None, typer.Option(help="By default the name of OUT.")] = None,
-    partition: Annotated[str | None, typer.Option(help="As for sbatch.")] = None,
-    account: Annotated[str | None, typer.Option(help="As for sbatch.")] = None,
-    time: Annotated[str | None, typer.Option(help="Time limit of each job, as for sbatch.")] = None,
-    mem: Annotated[str | None, typer.Option(help="Memory of each job, as for sbatch: 1G a core is enough.")] = None,
+    job_name: Annotated[str | None, typer.Option(help="job name; by default the name of OUT")] = None,
+    partition: Annotated[str | None, typer.Option(help="Slurm partition")] = None,
+    account: Annotated[str | None, typer.Option(help="Slurm account")] = None,
+    time: Annotated[str | None, typer.Option(help="time limit of each job, in sbatch's format")] = None,
+    mem: Annotated[
+        str | None, typer.Option(help="memory of each job, in sbatch's format; 1G per core is enough")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the job scripts and the sbatch commands and do nothing else.")
+        bool, typer.Option("--dry-run", help="print the job scripts and the sbatch commands, and do nothing else")
     ] = False,
 ) -> None:
-    """Prepare data on Slurm: submit what is incomplete of a plan as job arrays, and a last job that merges it.
+    """Prepare data on Slurm: submit the incomplete tasks of a plan as job arrays, and a final job that merges them.
 
-    Make the plan first, with `maskwright prep plan`. OUT, the inputs and this Python environment must be on storage
-    that all nodes share. The merge job says which tasks are incomplete, if any; the same command again does only those.
-    Any other sbatch option can be given through sbatch's environment variables, such as SBATCH_QOS.
+    First make the plan with `maskwright prep plan`. OUT, the inputs and this Python environment must be on storage that
+    all nodes share. The merge job lists incomplete tasks; run the same command again to submit only those. Set other
+    sbatch options with sbatch's environment variables, such as SBATCH_QOS.
 
     Examples:
 
@@ -78,10 +80,10 @@ def launch_prep(
 
 
 def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[ArrayStage]:
-    """The stages that are to run, in order; none when the data set is complete.
+    """The stages to run, in order; empty if the data set is complete.
 
     Raises:
-        UserError: when OUT has no plan, or a damaged one.
+        UserError: if OUT has no plan, or a damaged one.
     """
     from data_prep.jobs import read_plan, resolved
     from data_prep.jobs.prepare import finished, incomplete
@@ -106,7 +108,7 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[ArrayS
 
 
 def _print_all(stages: list[ArrayStage], planned: list[ChainedJob], array: PrepArray, folder: Path) -> None:
-    """What would be written, and the commands as a shell would run them, with job ids in variables."""
+    """Print the files to write, and the shell commands with job ids in variables."""
     for stage in stages:
         if stage.elements:
             lines = list_text(stage).splitlines()

@@ -14,32 +14,34 @@ from launchers.slurm.submission import Seeds, Submission, prepare
 @with_cluster_options
 def launch_slurm(
     *,
-    config: Annotated[Path, typer.Argument(help="The run's YAML file.", show_default=False)],
+    config: Annotated[Path, typer.Argument(help="YAML config of the run", show_default=False)],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values to lay over the file's.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace those of the file")
     ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             envvar="MASKWRIGHT_PROFILE",
-            help="A YAML file of the keys of cluster:, such as a site's, for what CONFIG leaves open.",
+            help="YAML file with keys of cluster:, for example of your site. CONFIG has precedence.",
         ),
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
-            metavar="1,2,5-8", help="A job array: a run in RUN/seed-N for each seed; %2 after it: 2 at a time."
+            metavar="1,2,5-8", help="job array with a run in RUN/seed-N for each seed; append %2 to run 2 at a time"
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted and do nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the script and the job files, and submit nothing")
+    ] = False,
     options: dict[str, Any],
 ) -> None:
     """Train on Slurm: write the job script into the run folder and submit it.
 
-    The run folder, the data and this Python environment must be on storage that all nodes share. At the time limit the
-    job saves a checkpoint and queues itself again until the run is complete. A job that waits trains what was
-    submitted: the config is copied. Each option below is also a key of the config's `cluster:` section.
+    The run folder, the data and this Python environment must be on storage that all nodes share. Before the time limit
+    the job saves a checkpoint and requeues itself, until the run is complete. The config is copied at submission: later
+    changes of the file do not affect the job. Each option below is also a key of the config's `cluster:` section.
 
     Examples:
 

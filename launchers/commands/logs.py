@@ -16,21 +16,21 @@ from launchers.watch.run_logs import follow, journal_lines, last_lines, logs_of
 
 def logs(
     run: RunArgument,
-    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="go on as it grows, until the run is over")] = False,
-    lines: Annotated[int, typer.Option("--tail", "-n", min=0, help="last lines to show")] = 50,
+    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="print new lines until the run finishes")] = False,
+    lines: Annotated[int, typer.Option("--tail", "-n", min=0, help="number of last lines to show")] = 50,
     whole: Annotated[bool, typer.Option("--all", help="all lines")] = False,
     job: Annotated[
-        str | None, typer.Option(metavar="ID", help="the log of this Slurm job; the newest one else")
+        str | None, typer.Option(metavar="ID", help="log of this Slurm job; by default the newest job")
     ] = None,
     journal: Annotated[
-        bool, typer.Option("--journal", help="the steps, from the journal, though there are logs")
+        bool, typer.Option("--journal", help="show the steps from the journal, even if there are logs")
     ] = False,
     rank: Annotated[
-        int | None, typer.Option(min=0, help="what this rank was at when the watchdog ended the run")
+        int | None, typer.Option(min=0, help="show the stacks of this rank when the watchdog ended the run")
     ] = None,
-    files: Annotated[bool, typer.Option("--files", help="list the files instead, the newest last")] = False,
+    files: Annotated[bool, typer.Option("--files", help="list the log files, newest last")] = False,
 ) -> None:
-    """Show a run's log: that of its newest Slurm job, or else its steps from the journal.
+    """Show a run's log: the log of its newest Slurm job, or else the steps from its journal.
 
     Examples:
 

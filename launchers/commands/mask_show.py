@@ -1,4 +1,4 @@
-"""`maskwright mask show`: a text as several epochs would mask it."""
+"""`maskwright mask show`: show how a text is masked in several epochs."""
 
 import json
 import re
@@ -17,31 +17,29 @@ if TYPE_CHECKING:
     from pretrain.config import Config
     from pretrain.data import Kind
 
-MOST_CHARACTERS = 1 << 20  # read of a file or of standard input, which may have no end
+MOST_CHARACTERS = 1 << 20  # limit of one input; standard input may be endless
 _FATES: "dict[Kind, str]" = {"mask": "[MASK]", "random": "random", "kept": "kept"}
 _OVERRIDE = re.compile(r"(objective|[\w-]+(\.[\w-]+)+)=")
 
 
 def mask_show(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="in quotes; - for standard input")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="text in quotes, or - for standard input")] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="masking.strategy=span run.seed=1 ...")
     ] = None,
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="the text of a file")] = None,
-    data: Annotated[str | None, typer.Option(metavar="DIR", help="rows of a data set, a folder or a URL")] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="folder, tokenizer.json or hub id; a data set has its own")
-    ] = None,
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="read the text from a file")] = None,
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="show rows of a data set: a folder or a URL")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="folder, tokenizer.json or hub id; not with --data")] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="a YAML file with masking:, run.seed, data.seq_len ...")
+        Path | None, typer.Option(metavar="FILE", help="YAML file with masking:, run.seed, data.seq_len ...")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, max=1000, help="visits, each in another epoch")] = 4,
-    rows: Annotated[int, typer.Option(min=1, help="rows to show; a long text is cut into rows")] = 4,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a step, with token ids")] = False,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="number of steps, each in a new epoch")] = 4,
+    rows: Annotated[int, typer.Option(min=1, help="number of rows to show; a long text is split into rows")] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per step, with token ids")] = False,
 ) -> None:
-    """Show a text as several epochs would mask it, with the masks that training draws.
+    """Show how a text is masked in several epochs, with the masks that training draws.
 
-    Settings are those of `maskwright train`, by the same names.
+    The settings have the same names as in `maskwright train`.
 
     Examples:
 
@@ -69,7 +67,7 @@ def mask_show(
         raise UserError("--data has its own tokenizer; leave out --tokenizer")
     if data is None and tokenizer is None:
         raise UserError("A text needs --tokenizer: a folder, a tokenizer.json, or a hub id such as bert-base-uncased.")
-    # What has no default, and does not matter to what is shown.
+    # Required config keys that do not affect the masks.
     parsed = load_config(config, [*settings, "run.dir=.", "train.steps=1", f"data.train={json.dumps(data or '.')}"])
     if tokenizer is None:
         found = show_data(parsed, rows)
@@ -83,7 +81,7 @@ def mask_show(
 
 
 def _read(file: Path | None) -> str:
-    """The text of a file or, without one, of standard input."""
+    """Read the text from a file, or from standard input if there is none."""
     name = str(file or "standard input")
     try:
         with file.open("rb") if file else typer.get_binary_stream("stdin") as stream:
@@ -119,7 +117,7 @@ def _print(found: "Show", steps: int) -> None:
 
 
 def _settings(config: "Config") -> str:
-    """What decides the masks."""
+    """Describe the settings that determine the masks."""
     masking = config.masking
     more = {
         "span": f" (p {masking.span.p:g}, up to {_plural(masking.span.max_words, 'word')})",
@@ -140,7 +138,7 @@ def _counts(step: "ShownStep") -> str:
 
 
 def _coverage(step: "ShownStep") -> str:
-    """How often tokens were predicted, up to a step."""
+    """Describe how often tokens were predicted up to a step."""
     if not step.tokens:
         return "there is no ordinary token, so nothing to predict"
     names = {0: "never", 1: "once", 2: "twice"}

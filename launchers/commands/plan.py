@@ -1,4 +1,4 @@
-"""`maskwright plan`: what a run will need, before anything is submitted."""
+"""`maskwright plan`: estimate memory, time and cost of a run before it is submitted."""
 
 import json
 from dataclasses import asdict
@@ -21,28 +21,38 @@ _GIB = 1 << 30
 
 
 def plan(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file; see configs/")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="nodes to run on")] = 1,
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes on each node, one a GPU")] = 1,
-    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="whose memory and peak count, such as H100")] = None,
-    gpu_memory: Annotated[float | None, typer.Option(metavar="GB", min=1, help="memory of another GPU")] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="number of nodes")] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes per node, one per GPU")] = 1,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="GPU model that sets memory and peak FLOP/s, for example H100")
+    ] = None,
+    gpu_memory: Annotated[
+        float | None, typer.Option(metavar="GB", min=1, help="memory of a GPU that --gpu does not list")
+    ] = None,
     run: Annotated[
-        Path | None, typer.Option("--from", metavar="RUN", help="a run whose measured speed a GPU counts")
+        Path | None, typer.Option("--from", metavar="RUN", help="use the speed per GPU that was measured in this run")
     ] = None,
-    mfu: Annotated[float | None, typer.Option(min=0.001, max=1, help="share of the peak of --gpu that counts")] = None,
-    tflops: Annotated[
-        float | None, typer.Option(min=1e-6, help="model operations a second of each GPU, in 10**12")
+    mfu: Annotated[
+        float | None, typer.Option(min=0.001, max=1, help="assumed share of the peak FLOP/s of --gpu")
     ] = None,
-    tokens_per_second: Annotated[float | None, typer.Option(min=1e-6, help="real tokens, of all GPUs together")] = None,
-    price_per_gpu_hour: Annotated[float | None, typer.Option(min=0, help="in any currency, for the cost")] = None,
-    vocab_size: Annotated[int | None, typer.Option(min=8, help="plan without data, for so large a vocabulary")] = None,
+    tflops: Annotated[float | None, typer.Option(min=1e-6, help="assumed model TFLOP/s per GPU")] = None,
+    tokens_per_second: Annotated[
+        float | None, typer.Option(min=1e-6, help="assumed speed of all GPUs together, without padding")
+    ] = None,
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option(min=0, help="price for the cost estimate, in any currency")
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(min=8, help="plan without data, for a vocabulary of N tokens")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Tell what a run will need before it is submitted: memory of a GPU, tokens, epochs, days, cost.
+    """Estimate what a run needs before it is submitted: memory per GPU, tokens, epochs, days, cost.
 
-    Memory comes from formulas that tests compare with the real engine. Speed is measured (--from) or given (--mfu,
-    --tflops, --tokens-per-second); without either it is not known, and nothing is made up.
+    Memory comes from formulas that tests compare with the real engine. Speed is measured (--from) or assumed (--mfu,
+    --tflops, --tokens-per-second). Without one of these options, time and cost are not estimated.
 
     Examples:
 
@@ -97,7 +107,7 @@ def _planner(config: "Config", vocab_size: int | None) -> "Planner":
 
 
 def _capacity(gpu: str | None, gpu_memory: float | None) -> tuple[int | None, str]:
-    """(bytes that a run may use, the GPU in words)."""
+    """(bytes available to a run, description of the GPU)."""
     from pretrain.planning.training_memory import GPU_GB, RESERVED
 
     if gpu is not None and gpu_memory is None and gpu not in GPU_GB:
@@ -174,7 +184,7 @@ def _memory(config: "Config", planned: "RunPlan") -> Table:
         if item.device or item.host:
             table.add_row(item.name, _gib(item.device), _gib(item.host), item.when)
     table.add_section()
-    table.add_row("at most at once", _gib(stage.device_bytes), _gib(stage.host_bytes), "")
+    table.add_row("peak", _gib(stage.device_bytes), _gib(stage.host_bytes), "")
     if not planned.activations_known:
         table.caption, table.caption_justify = "activations are not known for arch auto", "left"
     return table

@@ -19,20 +19,20 @@ EXAMPLES = 3  # n-grams printed from the beginning and from the end of the list,
 
 def prep_collocations(
     location: DataSet,
-    out: Annotated[Path, typer.Option(parser=local, metavar="FILE", help="The list to write, a parquet table.")],
+    out: Annotated[Path, typer.Option(parser=local, metavar="FILE", help="list to write, a parquet file")],
     size: Annotated[
         int | None,
-        typer.Option(min=8, help="Most n-grams to list; by default so many that they cover half of the words."),
+        typer.Option(min=8, help="largest number of n-grams; by default enough to cover half of the words"),
     ] = None,
-    min_count: Annotated[int, typer.Option(min=2, help="Leave out what is rarer in the sample.")] = 10,
-    max_words: Annotated[int, typer.Option(min=2, max=8, help="Words of the longest n-grams.")] = 5,
+    min_count: Annotated[int, typer.Option(min=2, help="leave out n-grams with a lower count in the sample")] = 10,
+    max_words: Annotated[int, typer.Option(min=2, max=8, help="largest n, in words")] = 5,
     tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens to count in, about, of blocks spread evenly over the data set.")
+        int, typer.Option(min=1, help="approximate sample size in tokens, from blocks spread evenly over the data set")
     ] = 100_000_000,
 ) -> None:
-    """List the word n-grams whose words belong together, by pointwise mutual information: for PMI masking.
+    """List word n-grams with high pointwise mutual information (PMI), for PMI masking.
 
-    Prints for each n how many there are and are listed, the least PMI, and the first and last of the list.
+    Prints for each n the number of candidates and of listed n-grams, the lowest PMI, and examples from both ends.
 
     Example: `maskwright prep collocations data/books/train --out data/books/collocations.parquet`
     """
@@ -50,7 +50,7 @@ def prep_collocations(
 
 
 def _write(dataset: "Dataset", found: "CollocationCounts", min_count: int, out: Path) -> list[str | None]:
-    """Write the list; the text of each n-gram, None where the data set has no tokenizer to tell it."""
+    """Write the list. Return the text of each n-gram, or None if the data set has no tokenizer."""
     import numpy as np
 
     from data_prep.format.collocation_list import write_collocations

@@ -16,17 +16,19 @@ _BAR = 30  # characters of the longest bar
 
 def prep_info(
     location: DataSet,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the figures.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="also write charts to a PNG file")] = None,
     seq_len: Annotated[
         list[int] | None,
-        typer.Option(min=3, metavar="N", help="Row length to give the fill for; may be repeated.  [128 512 1024 8192]"),
+        typer.Option(
+            min=3, metavar="N", help="row length to report the fill for; may be repeated  [default: 128 512 1024 8192]"
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="Most frequent tokens to list.")] = 20,
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="number of most frequent tokens to list")] = 20,
 ) -> None:
-    """Show what a data set holds: counts by source, document lengths, fill of rows, most frequent tokens.
+    """Show statistics of a data set: counts by source, document lengths, fill of rows, most frequent tokens.
 
-    Reads every token. Entropy is in nats a token. Fill is the share of slots that are not padding; [CLS] and [SEP]
+    Reads every token. Entropy is in nats per token. Fill is the share of slots that are not padding; [CLS] and [SEP]
     count as filled.
 
     Example: `maskwright prep info data/books --seq-len 128 --seq-len 512 --png books.png`
@@ -137,7 +139,7 @@ def _tokens(facts: dict[str, Any]) -> Table | None:
 
 def _spelled(token: dict[str, Any]) -> str:
     text = "" if token["text"] is None else repr(token["text"])
-    return str(token["token"]) if "\N{REPLACEMENT CHARACTER}" in text else text  # a part of a character has no text
+    return str(token["token"]) if "\N{REPLACEMENT CHARACTER}" in text else text  # part of a character
 
 
 def _count(value: int | None) -> str:

@@ -1,4 +1,4 @@
-"""`maskwright prep merge`: put the results of all tasks together into a data set."""
+"""`maskwright prep merge`: merge the results of all tasks into a data set."""
 
 from data_prep.jobs import Workers
 from launchers.commands.arguments import Planned, WorkerCount
@@ -7,7 +7,7 @@ from pretrain.distributed import usable_cores
 
 
 def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
-    """Verify all tasks of a plan and write the manifest that makes OUT a data set; names tasks that are missing.
+    """Verify all tasks of a plan and write the manifest of the data set. If tasks are missing, list them and fail.
 
     Example: `maskwright prep merge data/web`
     """

@@ -1,4 +1,4 @@
-"""The options that say what to prepare from what, shared by the commands that plan a preparation."""
+"""Options of `prep run` and `prep plan`: inputs, tokenizer, cleaning and output."""
 
 import inspect
 from collections.abc import Callable
@@ -18,82 +18,85 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="[NAME=]F...",
-        help="File, folder, quoted glob, URL or hub:DATASET, of a source NAME; may be repeated. "
-        "jsonl and txt (+.gz, .zst), parquet, arrow.",
+        help="file, folder, quoted glob, URL or hub:DATASET, optionally with a source NAME; may be repeated. "
+        "Formats: jsonl and txt (also .gz, .zst), parquet, arrow",
     ),
 ]
 MoreInputs = Annotated[
-    list[str] | None, typer.Argument(metavar="[F...]", help="More inputs, as from a glob that the shell expands.")
+    list[str] | None,
+    typer.Argument(metavar="[F...]", help="more inputs, for example from a glob that the shell expands"),
 ]
-TextField = Annotated[str, typer.Option(help="The field of a document's text; a.b is b in a.")]
+TextField = Annotated[str, typer.Option(help="field with the text of a document; a.b means field b in a")]
 Separator = Annotated[
     str,
     typer.Option(
         metavar="blank|line|file|TEXT",
-        help="What ends a document of a .txt file: a blank line, any line, the file's end, or a line of this text.",
+        help="end of a document in a .txt file: a blank line, each line, the end of the file, or a line of this text",
     ),
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where remote inputs are kept meanwhile.", show_default="~/.cache/maskwright"),
+    typer.Option(metavar="DIR", help="cache folder for remote inputs", show_default="~/.cache/maskwright"),
 ]
-CacheGB = Annotated[float, typer.Option(min=0.001, help="Most gigabytes to keep there.")]
+CacheGB = Annotated[float, typer.Option(min=0.001, help="size limit of the cache in gigabytes")]
 
 
 def request(
     *,
     input: Inputs,
     tokenizer: Annotated[
-        str, typer.Option(metavar="T", help="Folder, tokenizer.json or hub id of a Hugging Face fast tokenizer.")
+        str, typer.Option(metavar="T", help="folder, tokenizer.json or hub id of a Hugging Face fast tokenizer")
     ],
     out: Annotated[
         Path,
-        typer.Option(parser=local, metavar="DIR", help="Folder of the data set; train/ and valid/ in it if split."),
+        typer.Option(
+            parser=local, metavar="DIR", help="folder of the data set; with --valid-fraction it holds train/ and valid/"
+        ),
     ],
     more: MoreInputs = None,
     text_field: TextField = "text",
-    id_field: Annotated[str | None, typer.Option(help="Keep the documents' ids, from this field.")] = None,
+    id_field: Annotated[str | None, typer.Option(help="field with document ids, to store them too")] = None,
     wrong_field: Annotated[
         str | None,
         typer.Option(
-            help="Pairs for cloze repair: the field of the wrong text, that of --text-field being the right one."
+            help="field with the wrong text, for cloze repair; --text-field names the field with the right text"
         ),
     ] = None,
     separator: Separator = "blank",
     valid_fraction: Annotated[
         float,
-        typer.Option(min=0, max=0.5, help="Share of the documents, chosen by a hash of their text, for DIR/valid."),
+        typer.Option(min=0, max=0.5, help="share of documents for DIR/valid, chosen by a hash of their text"),
     ] = 0.0,
-    normalize: Annotated[
-        Literal["none", "nfc", "nfkc"], typer.Option(help="Unicode normal form to bring the text into.")
-    ] = "none",
-    min_characters: Annotated[int, typer.Option(min=0, help="Leave out shorter documents.")] = 0,
-    max_characters: Annotated[int | None, typer.Option(min=1, help="Leave out longer documents.")] = None,
+    normalize: Annotated[Literal["none", "nfc", "nfkc"], typer.Option(help="Unicode normal form of the text")] = "none",
+    min_characters: Annotated[int, typer.Option(min=0, help="leave out shorter documents")] = 0,
+    max_characters: Annotated[int | None, typer.Option(min=1, help="leave out longer documents")] = None,
     drop_repetitive: Annotated[
-        bool, typer.Option("--drop-repetitive", help="Leave out documents that repeat themselves (Gopher's rules).")
+        bool, typer.Option("--drop-repetitive", help="leave out repetitive documents (Gopher's rules)")
     ] = False,
     deduplicate: Annotated[
         Literal["none", "exact", "near"],
-        typer.Option(help="Keep the first of equal (exact) or nearly equal (near) documents."),
+        typer.Option(help="keep only the first of equal (exact) or similar (near) documents"),
     ] = "none",
     near_threshold: Annotated[
-        float, typer.Option(min=0.1, max=1, help="Jaccard similarity that is nearly equal.")
+        float, typer.Option(min=0.1, max=1, help="Jaccard similarity from which documents are near duplicates")
     ] = 0.8,
     decontaminate: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="F", help="Leave out documents that share text with this evaluation file; may be repeated."
+            metavar="F", help="leave out documents that share text with this evaluation file; may be repeated"
         ),
     ] = None,
-    decontaminate_ngram: Annotated[int, typer.Option(min=2, help="Words in a row that count as shared text.")] = 13,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail at the first row that cannot be read.")] = False,
+    decontaminate_ngram: Annotated[
+        int, typer.Option(min=2, help="number of consecutive words that count as shared text")
+    ] = 13,
+    strict: Annotated[bool, typer.Option("--strict", help="fail at the first unreadable row")] = False,
     task_mb: Annotated[
-        float | None, typer.Option(min=0.001, help="Megabytes of input a task; by default a few hundred tasks.")
+        float | None, typer.Option(min=0.001, help="megabytes of input per task; by default a few hundred tasks")
     ] = None,
     cache: Cache = None,
     cache_gb: CacheGB = 50.0,
 ) -> "PrepareRequest":
-    """The request of a command line. Raises UserError for inputs or a tokenizer that cannot be found."""
+    """Build the request from the options. Raises UserError if an input or the tokenizer cannot be found."""
     from data_prep.cache import CACHE
     from data_prep.cleaning import Cleaning
     from data_prep.files import check_writable
@@ -108,12 +111,14 @@ def request(
         near_threshold=near_threshold,
         valid_fraction=valid_fraction,
     )
-    check_out(out)  # before a tokenizer is put there
+    check_out(out)  # before the tokenizer is copied there
     check_writable(out, inside=True)
     inputs = find_inputs([*input, *(more or [])])
     for file in decontaminate or []:
         if str(file.resolve()) in {one.location for one in inputs}:
-            raise UserError(f"{file} is both an input and an evaluation file; give each its own option.")
+            raise UserError(
+                f"{file} is both an input and an evaluation file. Remove it from --input or --decontaminate."
+            )
     return PrepareRequest(
         inputs=inputs,
         tokenizer=fetch(tokenizer, out / "prep" / "tokenizer"),
@@ -129,7 +134,7 @@ def request(
 
 
 def with_request(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of `request` and then its own; it is called with a function that gives the request."""
+    """Add the options of `request` to a command. The command receives a function that builds the request."""
     ours = inspect.signature(request).parameters
     own = [one for name, one in inspect.signature(command).parameters.items() if name != "ask"]
 

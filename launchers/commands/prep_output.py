@@ -1,4 +1,4 @@
-"""What the commands of a preparation print: progress, notes and totals."""
+"""Output of the `prep` commands: progress, notes and totals."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_totals(line: CommandProgress) -> Callable[[str, "Totals", int], None]:
-    """A function that shows the totals of a stage on the progress line."""
+    """Return a function that shows the totals of a stage on the progress line."""
 
     def show(stage: str, totals: "Totals", total_bytes: int) -> None:
         seconds = line.seconds(stage)

@@ -1,4 +1,4 @@
-"""`maskwright prep plan`: cut the work into tasks without doing it."""
+"""`maskwright prep plan`: split a preparation into tasks."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @with_request
 def prep_plan(ask: "Callable[[], PrepareRequest]") -> None:
-    """Plan a data set without doing it: for job arrays, by `prep task` and `prep merge` or `launch prep`.
+    """Split a preparation into tasks, and run none of them. Use `launch prep`, or `prep task` and `prep merge`, next.
 
     Example: `maskwright prep plan --input 's3://bucket/text/*.parquet' --tokenizer tok --out data/web`
     """

@@ -1,4 +1,4 @@
-"""`maskwright prep resolve`: find the duplicates among the scanned documents."""
+"""`maskwright prep resolve`: find duplicates among the scanned documents."""
 
 from typing import Annotated
 
@@ -9,9 +9,11 @@ from launchers.commands.arguments import Planned
 
 def prep_resolve(
     out: Planned,
-    memory_gb: Annotated[float, typer.Option(min=0.1, help="Gigabytes to work in: the more, the fewer passes.")] = 0.5,
+    memory_gb: Annotated[
+        float, typer.Option(min=0.1, help="memory limit in gigabytes; more memory means fewer passes")
+    ] = 0.5,
 ) -> None:
-    """With --deduplicate: when all tasks are scanned, find the documents that each must drop.
+    """For a plan with --deduplicate: find the duplicates that each task must drop. Needs the scans of all tasks.
 
     Example: `maskwright prep resolve data/web`
     """

@@ -1,4 +1,4 @@
-"""`maskwright prep run`: turn text into a data set."""
+"""`maskwright prep run`: tokenize text into a data set."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 @with_request
 def prep_run(ask: "Callable[[], PrepareRequest]", *, workers: WorkerCount = None) -> None:
-    """Tokenize text into a data set; interrupted, the same command goes on.
+    """Tokenize text into a data set. After an interruption, run the same command to resume.
 
-    Inputs that are added later are prepared alone. Rows that cannot be read are counted and listed in
-    DIR/quarantine.jsonl.
+    If you add inputs later, only those are processed. Unreadable rows are counted and listed in DIR/quarantine.jsonl.
 
     Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
     """
     with Workers(workers or usable_cores().number) as processes, CommandProgress() as line:
-        from data_prep.jobs.prepare import prepare  # takes time, in which the processes start
+        from data_prep.jobs.prepare import prepare  # slow import; the worker processes start in the meantime
 
         asked = ask()
         prepared = prepare(asked, processes, show_totals(line))

@@ -1,4 +1,4 @@
-"""`maskwright prep scan`: hash the documents of some tasks of a plan."""
+"""`maskwright prep scan`: hash the documents of tasks of a plan."""
 
 from data_prep.jobs import Workers
 from launchers.commands.arguments import Planned, Tasks, WorkerCount
@@ -8,7 +8,7 @@ from pretrain.distributed import usable_cores
 
 
 def prep_scan(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
-    """With --deduplicate: hash the documents of these tasks of a plan.
+    """For a plan with --deduplicate: hash the documents of these tasks.
 
     Example: `maskwright prep scan data/web 0 1 2`
     """

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def prep_show(
     location: DataSet,
-    number: Annotated[int, typer.Argument(metavar="N", help="Number of the document, from 0.", show_default=False)],
-    tokens: Annotated[bool, typer.Option("--tokens", help="Show the tokens, a line for each word.")] = False,
+    number: Annotated[int, typer.Argument(metavar="N", help="document number, from 0", show_default=False)],
+    tokens: Annotated[bool, typer.Option("--tokens", help="show the tokens, one word per line")] = False,
 ) -> None:
-    """Print a document as the data set's own tokenizer decodes it; of pairs, what is to be repaired as ⟦word⟧.
+    """Print a document, decoded with the data set's tokenizer. Words to repair are shown as ⟦word⟧.
 
     Example: `maskwright prep show data/books 1234`
     """
@@ -58,7 +58,7 @@ def prep_show(
 
 
 def _with_targets(ids: "np.ndarray", targets: "np.ndarray", tokenizer: Path) -> str:
-    """The text, with a mark around each run of targets."""
+    """Decode the text, with a mark around each run of targets."""
     from data_prep.tokenizer import open_spelling
 
     spelling, text = open_spelling(tokenizer), ""

@@ -1,4 +1,4 @@
-"""`maskwright prep task`: do some tasks of a plan."""
+"""`maskwright prep task`: run tasks of a plan."""
 
 import typer
 
@@ -10,7 +10,7 @@ from pretrain.distributed import usable_cores
 
 
 def prep_task(out: Planned, tasks: Tasks, workers: WorkerCount = None) -> None:
-    """Do these tasks of a plan; what is done already is only verified.
+    """Run these tasks of a plan. Finished tasks are only verified.
 
     Example: `maskwright prep task data/web 0 1 2`
     """

@@ -15,7 +15,7 @@ def prep_verify(
     location: DataSet,
     workers: WorkerCount = None,
 ) -> None:
-    """Read every byte of a data set and name all damage; exit 1 if there is any.
+    """Read every byte of a data set and report all damage. Exit code 1 if it is damaged.
 
     Example: `maskwright prep verify data/books`
     """
@@ -24,7 +24,9 @@ def prep_verify(
     from data_prep.urls import is_url, shown
 
     if is_url(location):
-        raise UserError(f"{shown(location)} is not on this machine; copy the data set to a folder, then verify that.")
+        raise UserError(
+            f"{shown(location)} is not on this machine. Copy the data set to a local folder and verify the copy."
+        )
     folder = Path(location)
     problems = 0
     with CommandProgress() as line:

@@ -1,4 +1,4 @@
-"""`maskwright replay`: what a run saw at a step."""
+"""`maskwright replay`: rebuild and show the batch of a step."""
 
 import json
 import sys
@@ -22,20 +22,22 @@ SHOWN_ROWS = 8
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")],
-    step: Annotated[int, typer.Option(min=1, help="a step that the journal has")],
-    rank: Annotated[int | None, typer.Option(min=0, help="this process's rows only; by default those of all")] = None,
-    rows: Annotated[
-        int | None, typer.Option(min=1, help=f"rows to show; by default {SHOWN_ROWS}, or all with --json")
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")],
+    step: Annotated[int, typer.Option(min=1, help="a step that is in the journal")],
+    rank: Annotated[
+        int | None, typer.Option(min=0, help="show only the rows of this rank; by default all ranks")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a row, with token ids")] = False,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help=f"number of rows to show; by default {SHOWN_ROWS}, or all with --json")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per row, with token ids")] = False,
     diff: Annotated[
-        Path | None, typer.Option(metavar="OTHER_RUN", help="compare with the batch of another run at this step")
+        Path | None, typer.Option(metavar="OTHER_RUN", help="compare with the batch of another run at the same step")
     ] = None,
 ) -> None:
-    """Show the documents, masks and labels of a step, made again from the journal and the shards.
+    """Show the documents, masks and labels of a step, rebuilt from the journal and the shards.
 
-    With --diff: say whether both runs saw the same batch, bit for bit; exit code 0 if so, else 1.
+    With --diff, compare the batches of two runs bit for bit: exit code 0 if they are the same, else 1.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`maskwright report`: a run as one HTML page."""
+"""`maskwright report`: write an HTML report of a run."""
 
 import json
 from pathlib import Path
@@ -10,16 +10,18 @@ from launchers.commands.arguments import local
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder (run.dir of the config)")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")],
     out: Annotated[
-        Path | None, typer.Option(parser=local, metavar="FILE", help="the page; RUN/report.html by default")
+        Path | None, typer.Option(parser=local, metavar="FILE", help="output file; RUN/report.html by default")
     ] = None,
-    open_it: Annotated[bool, typer.Option("--open", help="show it in the browser")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print what the page shows as JSON, and write none")] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the data of the page as JSON, and write no page")
+    ] = False,
 ) -> None:
-    """Write a page with a run's curves, what happened to it, where its time went, and what the model said meanwhile.
+    """Write an HTML page with a run's curves, events, use of time, and example predictions.
 
-    It is one file that needs no network: send it to anybody. A run that is training is shown as it stands.
+    The page is one file that works offline. It may be written during training.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`maskwright status`: what runs are doing."""
+"""`maskwright status`: show the state of runs."""
 
 import sys
 from pathlib import Path
@@ -14,15 +14,19 @@ from launchers.slurm import QueuedJob
 from launchers.watch import PIPE_WIDTH, Seen, age_cell, ago, as_json, look_at_all, number, place
 from launchers.watch.run_table import job_cell, left_cell, step_cell
 
-_SHORT_JOURNAL = 50_000_000  # bytes, a second's reading
+_SHORT_JOURNAL = 50_000_000  # bytes; reading them takes about a second
 
 
 def status(
     run: RunsArgument,
-    json_format: Annotated[bool, typer.Option("--json", help="as JSON: one object, or a list for several")] = False,
-    exit_code: Annotated[bool, typer.Option(help="exit with the run's code: 0 completed, 75 stopped, 1 else")] = False,
+    json_format: Annotated[
+        bool, typer.Option("--json", help="print JSON: one object, or a list for several runs")
+    ] = False,
+    exit_code: Annotated[
+        bool, typer.Option(help="exit with the run's code: 0 completed, 75 stopped, otherwise 1")
+    ] = False,
 ) -> None:
-    """Show what a run is doing, and what to do next; of several runs, a line each.
+    """Show the state of a run and what to do next. For several runs, show a table with one line each.
 
     Examples:
 

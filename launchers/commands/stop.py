@@ -1,4 +1,4 @@
-"""`maskwright stop`: ask runs to save and stop."""
+"""`maskwright stop`: stop runs after a checkpoint."""
 
 from launchers.commands.arguments import RunsArgument
 from launchers.watch import look_at_all
@@ -6,7 +6,7 @@ from launchers.watch.stop_run import stop_run
 
 
 def stop(run: RunsArgument) -> None:
-    """Ask runs to write a checkpoint and stop (exit code 75); a job that waits in Slurm's queue is taken out of it.
+    """Ask runs to write a checkpoint and stop (exit code 75). Jobs that still wait in Slurm's queue are cancelled.
 
     Examples:
 

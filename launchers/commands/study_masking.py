@@ -1,4 +1,4 @@
-"""`maskwright study masking`: compare ways to mask on the user's own data."""
+"""`maskwright study masking`: compare masking strategies on your data."""
 
 import shlex
 from pathlib import Path
@@ -11,42 +11,59 @@ from launchers.commands.study_run import run_to_report
 
 
 def study_masking(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a run's YAML file; run.dir is the study's folder")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML config of a run; run.dir is the study folder")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
     strategies: Annotated[
-        str, typer.Option(metavar="NAME,...", help="as for masking.strategy")
+        str, typer.Option(metavar="NAME,...", help="values of masking.strategy")
     ] = "token,whole_word,span",
     rates: Annotated[
         str,
-        typer.Option(metavar="RATE,...", help="as for masking.rate; 0.3:0.15 falls from the first step to the last"),
+        typer.Option(
+            metavar="RATE,...", help="values of masking.rate; 0.3:0.15 decreases from the first to the last step"
+        ),
     ] = "0.15,0.3,0.3:0.15",
     replacements: Annotated[
-        str, typer.Option(metavar="M/R/K,...", help="percent that become [MASK], another token, and stay")
+        str,
+        typer.Option(
+            metavar="M/R/K,...",
+            help="percent of selected tokens that become [MASK], become a random token, or are kept",
+        ),
     ] = "80/10/10",
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="of each arm; may be raised later")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="seeds per arm; you can raise it later")] = 3,
     budget: Annotated[
-        Literal["tokens", "time", "both"], typer.Option(help="what is equal: steps, seconds, or both in runs apart")
+        Literal["tokens", "time", "both"],
+        typer.Option(help="equal steps (tokens), equal seconds (time), or both in separate runs"),
     ] = "tokens",
-    steps: Annotated[int | None, typer.Option(min=1, help="train.steps of the config by default")] = None,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="ARM", help="such as token-0.15; the first by default")
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="steps of a run; by default train.steps of the config")
     ] = None,
-    pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, such as BLiMP's jsonl")] = None,
-    pairs_limit: Annotated[int | None, typer.Option(min=1, help="pairs of each UID; all by default")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="ARM", help="arm to compare with, for example token-0.15; the first by default"),
+    ] = None,
+    pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")] = None,
+    pairs_limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID; all by default")] = None,
     finetune: Annotated[
         str,
-        typer.Option(metavar="OPTIONS", help="of `maskwright finetune`: '--task classification --train F --valid F'"),
+        typer.Option(
+            metavar="OPTIONS",
+            help="options of `maskwright finetune`, for example '--task classification --train F --valid F'",
+        ),
     ] = "",
-    procs: Annotated[int | None, typer.Option(min=1, help="processes; by default one a GPU, or one")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show arms, tokens and time, and do nothing")] = False,
-    slurm: Annotated[bool, typer.Option("--slurm", help="submit a job array instead, as cluster: says")] = False,
+    procs: Annotated[
+        int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show arms, tokens and time, and train nothing")] = False,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="submit a Slurm job array with the settings of cluster:")
+    ] = False,
 ) -> None:
-    """Train every strategy at every rate and replacement, evaluate all models alike, and say what may be concluded.
+    """Train every strategy at every rate and replacement, evaluate all models the same way, and report the differences.
 
-    The same command again goes on where it was stopped, and more `--seeds` are added to what is there. All is in the
-    folder run.dir: the runs, report.html, report.md, report.json.
+    Run the same command to resume, also with more `--seeds`. The folder run.dir holds the runs, report.html, report.md
+    and report.json.
 
-    Exit code: 0 done, 75 stopped on request (Ctrl-C, SIGTERM), 1 failed, or some runs did.
+    Exit code: 0 done, 75 stopped on request (Ctrl-C, SIGTERM), 1 if the study or a run failed.
 
     Examples:
 
@@ -91,17 +108,17 @@ def study_masking(
 def _words(finetune: str) -> list[str]:
     try:
         return shlex.split(finetune)
-    except ValueError as error:  # a quote that does not close, a backslash at the end
+    except ValueError as error:  # an unclosed quote, or a backslash at the end
         raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
 
 
 def finetune_parameters(options: list[str]) -> dict[str, Any]:
-    """The parameters of `maskwright finetune` by name; refuses what it would refuse, and what the study sets itself."""
+    """Parse options of `maskwright finetune`. Raise UserError for invalid ones, and for those that the study sets."""
     from launchers.commands.finetune import finetune
     from launchers.display.usage_errors import UsageError, explain
 
     if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
-        raise UserError(f"--finetune: {min(own)} is set by the study; leave it out")
+        raise UserError(f"--finetune: {min(own)} is set by the study. Remove it from --finetune.")
     app = typer.Typer()
     app.command()(finetune)
     command: Any = typer.main.get_command(app)

@@ -1,4 +1,4 @@
-"""`maskwright study report`: write the report of the runs that are done."""
+"""`maskwright study report`: write the report of a study."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def study_report(study: StudyArgument) -> None:
-    """Write the report of the runs that are done.
+    """Write the report of the finished runs of a study.
 
     Examples:
 

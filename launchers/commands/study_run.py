@@ -1,4 +1,4 @@
-"""`maskwright study run`: do the runs of a study that are not done."""
+"""`maskwright study run`: train the unfinished runs of a study."""
 
 import sys
 from collections.abc import Iterator
@@ -20,9 +20,11 @@ STOPPED = 75
 
 def study_run(
     study: StudyArgument,
-    only: Annotated[list[int] | None, typer.Option(metavar="N", help="this run alone, from 1; may be repeated")] = None,
+    only: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="train only this run, from 1; may be repeated")
+    ] = None,
 ) -> None:
-    """Go on with a study: the runs that are not done, then the report. With `--only`, some runs and no report.
+    """Resume a study: train the unfinished runs, then write the report. With `--only`, train some runs, no report.
 
     Examples:
 
@@ -36,7 +38,7 @@ def study_run(
 
 
 def run_to_report(folder: Path, study: "Study", only: list[int] | None) -> None:
-    """Do the runs of a study that are not done and write the report; or do those of `only`, without a report."""
+    """Train the unfinished runs of a study and write the report. With `only`, train those runs without a report."""
     from evaluation.study.study_runner import run_study
     from launchers.display import CommandProgress
 
@@ -46,19 +48,19 @@ def run_to_report(folder: Path, study: "Study", only: list[int] | None) -> None:
         print_report(folder, study)
     if failed:
         more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
-        raise UserError(f"{failed[0]}{more}; the same command again tries what is not done")
+        raise UserError(f"{failed[0]}{more}; run the same command to retry")
 
 
 def say(line: str) -> None:
-    """Print a line at once."""
+    """Print a line and flush."""
     print(line, flush=True)
 
 
 @contextmanager
 def study_commands(folder: Path) -> "Iterator[Maskwright]":
-    """What runs the study's commands. A request to stop ends this process.
+    """Return the function that runs the study's commands. A request to stop ends this process.
 
-    The job is queued again where the study was asked to stop, as by Slurm, and not where a run of it was.
+    The job is requeued if the study was asked to stop, for example by Slurm, but not if only a run was.
     """
     from evaluation.study import Commands, Stopped
     from launchers.local import on_stop_signals
@@ -68,7 +70,7 @@ def study_commands(folder: Path) -> "Iterator[Maskwright]":
         with Commands(on_stop_signals) as maskwright:
             yield maskwright
     except Stopped as stopped:
-        print(f"stopped; `maskwright study run {folder}` goes on", file=sys.stderr)
+        print(f"stopped; `maskwright study run {folder}` resumes it", file=sys.stderr)
         if stopped.run is None:
             queue_again()
         sys.exit(STOPPED)

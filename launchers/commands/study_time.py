@@ -1,11 +1,11 @@
-"""`maskwright study time`: measure how long a step of each arm takes."""
+"""`maskwright study time`: measure the step time of each arm."""
 
 from launchers.commands.arguments import StudyArgument
 from launchers.commands.study_run import say, study_commands
 
 
 def study_time(study: StudyArgument) -> None:
-    """Measure how long a step of each arm takes, for runs of equal time; nothing if that is known.
+    """Measure the step time of each arm, for runs of equal time. Known times are not measured again.
 
     Examples:
 

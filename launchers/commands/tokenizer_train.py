@@ -12,17 +12,17 @@ from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, 
 
 def tokenizer_train(
     input: Inputs,
-    out: Annotated[Path, typer.Option(parser=local, metavar="DIR", help="Folder to write.")],
+    out: Annotated[Path, typer.Option(parser=local, metavar="DIR", help="output folder")],
     more: MoreInputs = None,
     kind: Annotated[
-        Literal["wordpiece", "bpe"], typer.Option(help="As BERT's (wordpiece) or RoBERTa's (byte-level bpe).")
+        Literal["wordpiece", "bpe"], typer.Option(help="WordPiece as in BERT, or byte-level BPE as in RoBERTa")
     ] = "wordpiece",
-    vocab_size: Annotated[int, typer.Option(min=1, help="Tokens, special ones included.")] = 30_522,
-    lowercase: Annotated[bool, typer.Option(help="Lower-case the text (wordpiece only).")] = True,
+    vocab_size: Annotated[int, typer.Option(min=1, help="number of tokens, including special tokens")] = 30_522,
+    lowercase: Annotated[bool, typer.Option(help="lower-case the text (wordpiece only)")] = True,
     text_field: TextField = "text",
     separator: Separator = "blank",
     sample_mb: Annotated[
-        int, typer.Option(min=1, help="Megabytes of text to learn from, taken from all inputs by their sizes.")
+        int, typer.Option(min=1, help="megabytes of text to sample, from all inputs in proportion to their sizes")
     ] = 1000,
     cache: Cache = None,
     cache_gb: CacheGB = 50.0,

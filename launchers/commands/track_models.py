@@ -11,15 +11,16 @@ from launchers.commands.track_sync import send_first
 def track_models(
     run: RunArgument,
     which: Annotated[
-        Literal["all", "best", "last"], typer.Option(help="best: each with a lower held-out loss than all before it")
+        Literal["all", "best", "last"],
+        typer.Option(help="checkpoints to log; best: each with a lower held-out loss than all earlier ones"),
     ] = "all",
-    step: Annotated[int | None, typer.Option(help="the checkpoint of this step alone")] = None,
+    step: Annotated[int | None, typer.Option(help="log only the checkpoint of this step")] = None,
     uri: UriOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Log a run's checkpoints as MLflow models, with their evaluations; those that are not logged yet.
+    """Log a run's checkpoints and their evaluations as MLflow models. Models that are already logged are skipped.
 
-    It may be repeated, and run during the training.
+    You may repeat the command, also during training.
 
     Examples:
 

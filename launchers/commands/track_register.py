@@ -11,13 +11,15 @@ from launchers.commands.track_sync import send_first
 
 def track_register(
     run: RunArgument,
-    name: Annotated[str, typer.Option(help="of the registered model")],
-    step: Annotated[str, typer.Option(metavar="N|best|last", help="best: lowest held-out loss")] = "best",
-    alias: Annotated[str | None, typer.Option(help="for this version, for instance champion")] = None,
+    name: Annotated[str, typer.Option(help="name of the registered model")],
+    step: Annotated[
+        str, typer.Option(metavar="N|best|last", help="checkpoint to register; best has the lowest held-out loss")
+    ] = "best",
+    alias: Annotated[str | None, typer.Option(help="alias of this version, for example champion")] = None,
     uri: UriOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Register a run's model with MLflow, and log it first if it is not logged yet.
+    """Register a run's model with MLflow. The model is logged first if necessary.
 
     Example: `maskwright track register runs/demo --name demo-bert --alias champion`
     """

@@ -1,4 +1,4 @@
-"""`maskwright track sync`: send to MLflow what it does not have of a run."""
+"""`maskwright track sync`: send the missing metrics of runs to MLflow."""
 
 import json
 from pathlib import Path
@@ -13,19 +13,17 @@ from launchers.display import CommandProgress
 
 
 def track_sync(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders with runs in them.")
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders that contain runs")],
     uri: UriOption = None,
-    experiment: Annotated[str | None, typer.Option(help="MLflow experiment, instead of the run's own.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="MLflow experiment, instead of the run's own")] = None,
     yes: YesOption = False,
-    json_format: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json_format: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Send to MLflow the part of runs that it does not have yet, for instance after the server was away.
+    """Send the missing metrics of runs to MLflow, for example after the server was unreachable.
 
     You may repeat it: nothing is sent twice. The address is --uri, else `MLFLOW_TRACKING_URI`, else the one in the run
-    folder. If only the run folder names it, the command needs --yes, because the folder may come from somebody else.
-    If one run cannot be sent, the others still are; the exit code is then 1.
+    folder. An address from the run folder needs --yes, because the folder may come from somebody else. If a run cannot
+    be sent, the others still are, and the exit code is 1.
 
     Examples:
 
@@ -51,7 +49,7 @@ def track_sync(
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """The folder, if it is a run's, else the tracked runs in it."""
+    """The folder itself if it is a run, else the tracked runs below it."""
     from pretrain.reporting import runs_below
     from pretrain.tracking import RECORD_NAME
 
@@ -64,7 +62,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 
 def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:
-    """What came of one run; `points` is the number of metric values sent."""
+    """Send one run and return the outcome; `points` is the number of metric values sent."""
     from pretrain.run import RunFolder
     from pretrain.tracking import load_record, sync
 
@@ -81,7 +79,7 @@ def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict
 
 
 def send_first(run: Path, uri: str | None, yes: bool) -> str:
-    """Send what MLflow does not have of the run, and return the address to use for the rest."""
+    """Send the missing metrics of a run, and return the MLflow address that was used."""
     from pretrain.tracking import run_target, sync
     from pretrain.tracking.tracking_target import refuse_password
 

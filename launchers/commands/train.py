@@ -10,14 +10,16 @@ from data_prep.errors import UserError
 
 
 def train(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file; see configs/")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
-    procs: Annotated[int | None, typer.Option(min=1, help="processes; by default one a GPU, or one")] = None,
+    procs: Annotated[
+        int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
+    ] = None,
 ) -> None:
-    """Train on this machine; run it again to go on after a stop or a crash.
+    """Train on this machine. After a stop or a crash, run the same command to resume.
 
-    Exit code: 0 completed, 75 stopped on request (Ctrl-C, SIGTERM, `maskwright stop`), 130 ended at once by a second
-    Ctrl-C, 1 failed.
+    Exit code: 0 completed, 75 stopped on request (Ctrl-C, SIGTERM, `maskwright stop`), 130 ended immediately by a
+    second Ctrl-C, 1 failed.
 
     Examples:
 
@@ -35,8 +37,8 @@ def train(
     parsed = load_config(config, overrides)
     processes = procs or max(1, gpu_count())
     if 0 < gpu_count() < processes:
-        raise UserError(f"--procs {processes} needs as many GPUs, and {gpu_count()} are visible; lower --procs")
-    check_start(parsed, processes)  # what is wrong is best said before any process starts
+        raise UserError(f"--procs {processes} needs {processes} GPUs, but {gpu_count()} are visible. Lower --procs.")
+    check_start(parsed, processes)  # report errors before any process starts
     if is_completed(parsed):
         return
     sys.exit(train_locally(config, parsed, overrides or [], processes))

@@ -401,4 +401,4 @@ def test_commands(tmp_path, monkeypatch):
         memory.rm("/bucket", recursive=True)
     refused = CliRunner().invoke(app, ["prep", "verify", "https://host/set?signature=secret"])
     assert isinstance(refused.exception, UserError)
-    assert str(refused.exception).startswith("https://host/set is not on this machine; copy the data set")
+    assert str(refused.exception).startswith("https://host/set is not on this machine. Copy the data set")

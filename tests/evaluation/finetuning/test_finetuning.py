@@ -283,7 +283,7 @@ def test_a_rerun_goes_on_with_the_missing_seeds(model, files, monkeypatch):
 
     monkeypatch.setattr(experiment, "run_seed", counted)
     options = ("--seeds", 2, "--uri", "none", "--epochs", "1")
-    assert "has 1 seed; the same command goes on" in call(model, files, *options).output
+    assert "has 1 seed. Run the same command to resume." in call(model, files, *options).output
     record = files / "out.json"
     assert len(json.loads(record.read_text())["scores"]) == 1
     assert json.loads(record.read_text())["sd"] is None
@@ -309,7 +309,7 @@ def test_a_rerun_goes_on_with_the_missing_seeds(model, files, monkeypatch):
 
 
 def test_a_kill_while_models_are_replaced_leaves_one(model, files, monkeypatch):
-    """Wherever it comes, the same command goes on: here in the first seed, before its result is recorded, and later."""
+    """The same command resumes after an interrupt: here in the first seed, before its result is recorded, and later."""
     options = ("--seeds", 2, "--uri", "none", "--epochs", "1", "--out", files / "best")
 
     class Killed(BaseException):

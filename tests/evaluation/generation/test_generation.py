@@ -322,7 +322,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([folder / "clm", "--prompt", "the [MASK]"], "fills no masks"),
         ([tmp_path], "not a Hugging Face model folder or a run folder"),
         ([folder / "mlm", "--temperature", "inf"], "--temperature must be a finite number, 0 or more, not inf."),
-        ([folder / "mlm", "--prompt", "caf\udce9"], "--prompt is not a text in UTF-8"),
+        ([folder / "mlm", "--prompt", "caf\udce9"], "--prompt is not valid UTF-8"),
     ]:
         error = run(*arguments).exception
         with pytest.raises(UserError, match=message):

@@ -158,8 +158,8 @@ def test_what_too_little_text_leaves_out_is_said_and_not_drawn(folder, tmp_path)
     (tmp_path / "information.png").write_text("of an older run")
     result = run(folder / "mlm", *options, "--clusters", 199)
     assert result.exit_code == 0, result.output
-    assert "What layers tell is not shown: no kind has more" in result.output
-    assert "share told" not in result.output
+    assert "Information is not shown: no kind has more" in result.output
+    assert "information at layer" not in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["similarity.png"]
 
 
@@ -195,8 +195,11 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
     for arguments, message in [
         ([folder / "mlm", folder / "mlm", *data], "named twice"),
         ([tmp_path, *data], "not a Hugging Face model folder or a run folder"),
-        ([folder / "mlm", *data, "--clusters", 100], "--clusters 100 cannot tell 100 tokens apart"),
-        ([folder / "mlm", *data, "--clusters", 200, "--positions", 200], "each position would be a cluster of its own"),
+        ([folder / "mlm", *data, "--clusters", 100], "--clusters 100 is too low for --tokens 100"),
+        (
+            [folder / "mlm", *data, "--clusters", 200, "--positions", 200],
+            "--clusters 200 must be lower than --positions 200",
+        ),
         ([folder / "mlm", *data, "--out", "/proc/layers"], "Cannot write to /proc/layers"),
         ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),
         ([folder / "mlm", "--data", tmp_path / "none"], "none"),

@@ -337,7 +337,7 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
     assert f"{found['held_out']['loss']:.4f}" in done.stdout
     assert f"{found['pairs']['accuracy']:.2%}" in done.stdout
     assert "noun" in done.stdout
-    assert done.stdout.count("too few to say") == 1  # three UIDs; of rows there are enough
+    assert done.stdout.count("too few pairs") == 1  # three UIDs; of rows there are enough
     assert r"\x1b[2Jlength" in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -345,23 +345,23 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--data", "x"], "give a model to evaluate"),
-        (["m"], "give --data, a held-out data set, or --pairs"),
-        (["m", "m", "--data", "x"], "m is given twice"),
-        (["--baseline", "unigram", "--data", "x"], "needs --counts"),
-        (["m", "--pairs", "x", "--counts", "x"], "--counts is for --data"),
+        (["--data", "x"], "No model to evaluate"),
+        (["m"], "Add --data (a held-out data set), --pairs"),
+        (["m", "m", "--data", "x"], "m is named twice"),
+        (["--baseline", "unigram", "--data", "x"], "needs token counts"),
+        (["m", "--pairs", "x", "--counts", "x"], "--counts is used only with --data"),
         (["m", "--data", "x", "--mask-rate", "1"], "--mask-rate must be more than 0 and less than 1, not 1."),
         (["m", "--data", "x", "--json", "."], ". is a folder; name a file"),
         (
             ["m", "--data", "x", "--json", "/dev/null/x.json"],
             "Cannot write to /dev/null/x.json: not a dir",
         ),
-        (["m", "--data", "x", "--limit", "3"], "--limit is for --pairs"),
-        (["m", "--data", "x", "--pll", "original"], "--pll is for --pairs"),
-        (["m", "--pairs", "x", "--rows", "3"], "--rows is for --data"),
-        (["m", "--pairs", "x", "--seq-len", "64"], "--seq-len is for --data"),
-        (["m", "--pairs", "x", "--mask-rate", "0.15"], "--mask-rate is for --data"),
-        (["m", "--pairs", "x", "--strategy", "token"], "--strategy is for --data"),
+        (["m", "--data", "x", "--limit", "3"], "--limit is used only with --pairs"),
+        (["m", "--data", "x", "--pll", "original"], "--pll is used only with --pairs"),
+        (["m", "--pairs", "x", "--rows", "3"], "--rows is used only with --data"),
+        (["m", "--pairs", "x", "--seq-len", "64"], "--seq-len is used only with --data"),
+        (["m", "--pairs", "x", "--mask-rate", "0.15"], "--mask-rate is used only with --data"),
+        (["m", "--pairs", "x", "--strategy", "token"], "--strategy is used only with --data"),
         (
             ["./unigram", "--baseline", "unigram", "--counts", "x", "--pairs", "x"],
             "unigram is also the name of the base",

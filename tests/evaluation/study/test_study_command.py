@@ -96,7 +96,7 @@ def test_options_of_a_fine_tuning_are_checked_before_anything_is_trained():
     assert finetune_parameters([*options, "--limit", "3"])["limit"] == 3
     with pytest.raises(UserError, match=r"--finetune: No such option: --limt \(Possible options: .*--limit,"):
         finetune_parameters([*options, "--limt", "3"])
-    with pytest.raises(UserError, match="--finetune: --out is set by the study; leave it out"):
+    with pytest.raises(UserError, match=r"--finetune: --out is set by the study\. Remove it from --finetune"):
         finetune_parameters([*options, "--out=there"])
 
 

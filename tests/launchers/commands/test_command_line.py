@@ -51,7 +51,7 @@ def test_each_example_can_be_parsed(words):
 
 def test_the_help_says_where_to_begin(capsys):
     text = command(capsys, "-h").out
-    assert "Begin with maskwright demo" in text
+    assert "Start with maskwright demo" in text
     assert "docs/quickstart.md" in text
     order = ["maskwright tokenizer train", "prep run", "doctor", "maskwright train", "status", "export"]
     places = [text.index(f"{words} ") for words in order]

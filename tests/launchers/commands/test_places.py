@@ -20,7 +20,7 @@ OPTIONS = [
 @pytest.mark.parametrize(("command", "option"), OPTIONS)
 def test_a_url_is_refused_before_anything_is_read(command, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"s3://bucket/data is a URL; write to a local path"):
+    with pytest.raises(UserError, match=r"s3://bucket/data is a URL, and output must be local"):
         app([*command.split(), option, "s3://bucket/data"], standalone_mode=False)
     assert not list(tmp_path.iterdir())
 
