@@ -1,7 +1,7 @@
-"""From a position in the training order to a batch.
+"""Batches of training rows, from a position in the training order to tensors on the device.
 
-`order` and `mixture` choose documents, `row_filling` and `packing` lay them into rows, `stream` and `loader` make the
-batches of a step, `prefetch` and `feed` move them to the device. `phases` changes row length and batch size during a
+`order` and `mixture` choose documents. `row_filling` and `packing` put them into rows. `stream` and `loader` build the
+batches of a step. `prefetch` and `feed` move them to the device. `phases` changes row length and batch size during a
 run.
 """
 

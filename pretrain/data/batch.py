@@ -1,7 +1,7 @@
-"""From rows to the arrays of one micro-batch: a stream of N = rows * seq_len slots, documents back to back.
+"""The arrays of one micro-batch: a stream of N = rows * seq_len slots with documents back to back.
 
-A row's documents come first, then its padding, which counts as a document of its own so that attention never mixes
-the two. Shapes depend on the configuration alone.
+A row holds its documents, then its padding. The padding counts as a separate document, so attention never mixes the
+two. Shapes depend only on the configuration.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from pretrain.masking import IGNORED, Masked, Objective, Rows, Vocabulary
 from pretrain.masking.rows import ToMask
 from pretrain.masking.units import concatenated_ranges
 
-_SOURCE_SHIFT = 16  # the source stands above the epoch in a row's identity: masks of two sources never share draws
+_SOURCE_SHIFT = 16  # the source is in the bits above the epoch, so masks of two sources never share draws
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LaidOut:
 
     rows: R rows of S slots.
     ends [D] int64: where documents end in the stream, padding counted as documents.
-    n_tokens: slots that hold a token or special token. n_replaced: tokens that stand in for damaged ones.
+    n_tokens: slots that hold a token or special token. n_replaced: tokens that replace damaged ones.
     """
 
     rows: Rows
@@ -46,8 +46,8 @@ class Batch:
     n_documents: documents in the stream, padding counted as documents.
     n_tokens: slots that hold a token or special token, padding not counted.
     n_predictions: labels that are not IGNORED.
-    n_replaced: tokens that stand in for damaged ones.
-    later: where the device is to mask (pretrain.masking.rows.Masked): there are no predictions yet.
+    n_replaced: tokens that replace damaged ones.
+    later: input of masking on the device (pretrain.masking.rows.Masked); there are then no predictions yet.
     """
 
     seq_len: int
@@ -63,13 +63,13 @@ class Batch:
     later: ToMask | None = None
 
     def document_lengths(self, pad: int) -> NDArray[np.int64]:
-        """Tokens of each document, specials included, padding (whose id is `pad`) left out."""
+        """Tokens of each document, specials included, padding (id `pad`) not counted."""
         bounds = self.cu_seqlens[: self.n_documents + 1].astype(np.int64)
         return np.diff(bounds)[self.tokens[bounds[:-1]] != pad]
 
 
 def max_documents(rows: int, seq_len: int) -> int:
-    """The most documents that fit into a stream, padding counted: one-token documents, and padding in each row."""
+    """Upper bound on the documents of a stream: one-token documents, and padding in each row as one more."""
     return rows * (seq_len // (SPECIALS_PER_PIECE + 1) + 1)
 
 
@@ -119,7 +119,7 @@ def build_batch(
 
 
 def batch_of(laid_out: LaidOut, masked: Masked) -> Batch:
-    """The arrays of rows and of their masks."""
+    """Combine laid-out rows and their masks into a Batch."""
     n_rows, seq_len = laid_out.rows.tokens.shape
     cu_seqlens = np.full(max_documents(n_rows, seq_len) + 1, n_rows * seq_len, dtype=np.int32)
     cu_seqlens[0] = 0

@@ -1,12 +1,12 @@
-"""A checksum of a global batch that does not depend on how the batch is spread over ranks and micro-batches.
+"""Checksum of a global batch, independent of how the batch is split over ranks and micro-batches.
 
-Each row has a 32-bit hash of what the model sees, of the labels, and of their places; the rows' hashes are added up.
-So the sum over all ranks and micro-batches is the same for any cut; float64 holds it exactly up to two million rows.
+Each row has a 32-bit hash of its masked tokens, its labels and their places. The checksum is the sum of these hashes,
+so it is the same for any split. float64 holds the sum exactly for up to two million rows.
 
-The hash is multilinear (Lemire and Kaser, "Strongly universal string hashing is fast", The Computer Journal, 2014), a
-sum of products with fixed 64-bit random numbers modulo 2**64, and then mixed by the finalizer of SplitMix64 (Steele,
-Lea and Flood, OOPSLA 2014): without it, rows that exchange tokens would add up to what they did before. Two batches
-that differ have the same checksum with a chance of about 2**-32.
+The row hash is multilinear (Lemire and Kaser, "Strongly universal string hashing is fast", The Computer Journal, 2014):
+a sum of products with fixed 64-bit random numbers modulo 2**64. The finalizer of SplitMix64 (Steele, Lea and Flood,
+OOPSLA 2014) then mixes it; without this step, rows that exchange tokens would keep their sum. Two different batches
+have the same checksum with a probability of about 2**-32.
 """
 
 import functools
@@ -35,15 +35,15 @@ def row_hashes(batch: Batch) -> NDArray[np.uint64]:
     constant, of_token, of_label = factors(batch.seq_len)
     tokens = batch.tokens.reshape(-1, batch.seq_len).astype(np.uint64)
     labels = np.where(batch.labels == IGNORED, 0, batch.labels + 1).reshape(len(tokens), -1).astype(np.uint64)
-    # A place counts within its row, and an unused slot, its label being 0, wherever it points.
+    # Places are relative to their row. An unused place has label 0, so it adds nothing.
     of_place = of_label[batch.masked_positions.reshape(len(tokens), -1) % batch.seq_len]
-    # einsum rather than @, which is slower on integers; both wrap around at 2**64, as the hash wants it.
+    # einsum is faster than @ on integers. Both wrap around at 2**64, which the hash requires.
     sums = np.einsum("rs,s->r", tokens, of_token) + np.einsum("rk,rk->r", labels, of_place)
     return _mixed(sums + constant) >> np.uint64(32)
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection of 64-bit numbers in which each bit depends on all."""
+    """Mix 64-bit numbers: a bijection; each output bit depends on all input bits."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -51,6 +51,6 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @functools.lru_cache(maxsize=16)
 def factors(seq_len: int) -> tuple[np.uint64, NDArray[np.uint64], NDArray[np.uint64]]:
-    """The random numbers of rows of this length: a constant, one for each slot's token, one for each slot's label."""
+    """Random factors for rows of this length: a constant, one per slot's token, one per slot's label."""
     numbers = draw(_KEY, 2 * seq_len + 1, seq_len, 0, 0)
     return numbers[0], numbers[1 : seq_len + 1], numbers[seq_len + 1 :]

@@ -1,4 +1,4 @@
-"""Batches for people: the documents of each row with their masks, and in what two global batches differ."""
+"""Readable view of batches: documents and masks of each row, and the difference between two global batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class RowArrays:
     seen [R, S] int64: ids that the model sees.
     original [R, S] int64: ids before masking.
     positions [R, S] int64: place in the document; a document begins wherever it is 0.
-    columns [R, M] int64: slots of the row that are predicted, in the order in which the model gets them; -1 if unused.
+    columns [R, M] int64: slots of the row that are predicted, in the order of the model input; -1 if unused.
     causal: whether each of them is predicted by the slot before it.
     """
 
@@ -52,10 +52,10 @@ class RowArrays:
 
 @dataclass(frozen=True)
 class ShownPrediction:
-    """A token that is predicted: its place in the document, its id, and what became of it.
+    """A predicted token: its place in the document, its id, and how it was replaced.
 
     kind: the model sees [MASK] in its place, a random token, or the token itself; "next": it is predicted by the slot
-        before it, which sees nothing of it.
+        before it, which does not see it.
     """
 
     place: int
@@ -65,7 +65,7 @@ class ShownPrediction:
 
 @dataclass(frozen=True)
 class BatchDocument:
-    """A document, or a piece of a long one, in a row: specials included, `slot` being its first in the row."""
+    """A document, or a piece of a long one, in a row. Specials are included; `slot` is its first slot in the row."""
 
     slot: int
     original: list[int]
@@ -76,7 +76,7 @@ class BatchDocument:
 def rows_of(batches: Sequence[Batch], causal: bool = False) -> RowArrays:
     """The rows of micro-batches of one sequence length, in their order. There is at least one.
 
-    If `causal`, a label is that of the slot after the one which predicts it.
+    If `causal`, a slot predicts the token of the next slot.
     """
     seq_len = batches[0].seq_len
     seen = np.concatenate([batch.tokens.reshape(-1, seq_len) for batch in batches])
@@ -115,10 +115,10 @@ def _kind(seen: int, original: int, vocabulary: Vocabulary) -> Kind:
 
 
 def difference(a: RowArrays, b: RowArrays) -> str | None:
-    """What is different in the second global batch, as one sentence; None if all is the same bit for bit.
+    """Describe briefly how the second global batch differs; None if both are bit-for-bit equal.
 
-    Compared are tokens, documents' boundaries, positions, labels, and the predicted places with their order; how rows
-    are cut into micro-batches is not. Rows count from 0.
+    Compares tokens, document boundaries, positions, labels, and the predicted places with their order. The split into
+    micro-batches does not matter. Rows count from 0.
     """
     if a.seq_len != b.seq_len:
         return f"rows have {a.seq_len} slots in the first and {b.seq_len} in the second"

@@ -1,12 +1,12 @@
-"""Rows of whole pieces, found on the histogram of their sizes.
+"""Best-fit packing of whole pieces into rows, computed on the histogram of piece sizes.
 
-Rows are filled one after another. A row takes the largest piece left that fits, until one or two pieces left fill it
-to the last slot: those are taken instead. The idea is Best Two Fit (Friesen and Langston, "Analysis of a compound bin
-packing algorithm", SIAM J. Discrete Math. 4, 1991); without the exact ends, this is first-fit decreasing. Krell, Kosec,
-Perez and Fitzgibbon, "Efficient sequence packing without cross-contamination", 2021 (arXiv:2107.02027) pack sequences
-by their histogram, too.
+Rows are filled one after another. A row takes the largest remaining piece that fits. When one or two remaining pieces
+fill the row exactly, it takes those instead. The idea is Best Two Fit (Friesen and Langston, "Analysis of a compound
+bin packing algorithm", SIAM J. Discrete Math. 4, 1991); without the exact ends, this is first-fit decreasing. Krell,
+Kosec, Perez and Fitzgibbon, "Efficient sequence packing without cross-contamination", 2021 (arXiv:2107.02027) also pack
+sequences by their histogram.
 
-Guaranteed: no row is closed while a piece left would fit in it.
+Guarantee: no row is closed while a remaining piece fits in it.
 """
 
 from collections.abc import Iterator
@@ -36,16 +36,16 @@ def best_fit(sizes: NDArray[np.int64], seq_len: int) -> NDArray[np.int64]:
 
 
 def compositions(counts: list[int], seq_len: int) -> Iterator[tuple[dict[int, int], int]]:
-    """What rows consist of: ({size: pieces of it a row}, number of such rows), until nothing is left.
+    """Yield row compositions: ({size: pieces of it per row}, number of such rows), until all pieces are placed.
 
-    The next row consists of the same sizes for as long as they last, so each composition uses up at least one size, and
-    there are no more of them than sizes.
+    A composition repeats while its sizes last. So each one uses up at least one size, and there are at most as many
+    compositions as sizes.
 
     Args:
-        counts: [seq_len + 1] pieces of each size, none of size 0; used up.
+        counts: [seq_len + 1] pieces of each size, none of size 0; modified.
         seq_len: slots of a row.
     """
-    # Sets of sizes as the bits of integers: bit s of `left`, and bit seq_len - s of `mirrored`, while size s is left.
+    # Sets of sizes as bits of integers: bit s of `left` and bit seq_len - s of `mirrored` are set while size s remains.
     left = sum(1 << size for size, count in enumerate(counts) if count)
     mirrored = sum(1 << seq_len - size for size, count in enumerate(counts) if count)
     while left:
@@ -53,10 +53,10 @@ def compositions(counts: list[int], seq_len: int) -> Iterator[tuple[dict[int, in
         space = seq_len
         while fitting := left & (2 << space) - 1:
             size, number = fitting.bit_length() - 1, 1
-            if space > 2 * size:  # no two pieces can fill it, nor could they after any but the last of these
+            if space > 2 * size:  # no two pieces can fill it, before or after any but the last of these
                 number = min(counts[size], (space - size - 1) // size)
             elif size < space:
-                pairs = fitting & mirrored >> seq_len - space  # bit s: sizes s and space - s are left
+                pairs = fitting & mirrored >> seq_len - space  # bit s: sizes s and space - s remain
                 if space % 2 == 0 and counts[space // 2] == 1:
                     pairs &= ~(1 << space // 2)
                 if smaller := pairs & (2 << space // 2) - 1:

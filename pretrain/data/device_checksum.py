@@ -1,4 +1,4 @@
-"""pretrain.data.batch_checksum for a batch that is on the device: the same number, without waiting for it."""
+"""Checksum of a batch on the device: same value as pretrain.data.batch_checksum, without waiting for the device."""
 
 import functools
 
@@ -19,7 +19,7 @@ def device_checksum(tokens: Tensor, positions: Tensor, labels: Tensor, seq_len: 
     constant, of_token, of_label = _factors(seq_len, tokens.device)
     rows = len(tokens) // seq_len
     used = torch.where(labels == IGNORED, 0, labels + 1).view(rows, -1)
-    # int64 wraps around as uint64 does; only shifts must bring in zeros.
+    # int64 wraps around as uint64 does. Only right shifts differ: they must bring in zeros.
     sums = (tokens.view(rows, -1) * of_token).sum(1) + (used * of_label[positions % seq_len].view(rows, -1)).sum(1)
     return _shifted(_mixed(sums + constant), 32).sum()
 

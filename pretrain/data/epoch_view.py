@@ -1,7 +1,7 @@
-"""Rows that are visited again and again, each time under another epoch's masks: what dynamic masking does, for people.
+"""Demonstration of dynamic masking: the same rows visited repeatedly, each time under the masks of another epoch.
 
-Rows are packed and masked as in training. There, another epoch also packs a data set anew; here, the rows of the first
-one stay, so that their masks compare.
+Rows are packed and masked as in training. Training also repacks the data set in each epoch; here the rows of the first
+epoch are kept, so that their masks can be compared.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class PackedRows:
     """The first rows of an epoch, in the order of their text, before masking.
 
     positions [R, S] int64: place in the document.
-    others: rows that were packed with them and left out.
+    others: number of rows packed with them that are not shown.
     """
 
     rows: Rows
@@ -35,11 +35,11 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class Visit:
-    """Rows as the model sees them once.
+    """One visit of the rows.
 
-    epoch: by which masks are drawn. rate: share of ordinary tokens to predict.
+    epoch: the key of the masks. rate: share of ordinary tokens to predict.
     ordinary, predicted: [R, S] bool.
-    times [R, S] int64: in how many visits a token was predicted, this one being the last.
+    times [R, S] int64: in how many visits so far, this one included, a token was predicted.
     units [R, S] int64: the number of the unit that an ordinary token belongs to; other slots have no meaning.
     """
 
@@ -70,7 +70,7 @@ class _OneDocument:
 def rows_of_text(
     ids: NDArray[np.uint32], word_starts: NDArray[np.bool_], config: Config, vocabulary: Vocabulary, most: int
 ) -> PackedRows:
-    """The first `most` rows of a text of ids [T], at least one, as of a data set that holds nothing else."""
+    """Pack a text of ids [T] as a data set of one document; return its first `most` rows, at least one."""
     marks = word_starts * np.uint8(WORD_START)
     reader = BlockReader(_OneDocument(ids), marks=lambda tokens, block: marks)
     stream = RowStream(reader, config.run.seed, 1, config.data.packing, look_ahead=False)
@@ -83,7 +83,7 @@ def rows_of_text(
 
 
 def first_rows(stream: RowStream, most: int, config: Config, vocabulary: Vocabulary) -> PackedRows:
-    """The first rows of a data set's first window, `most` at most."""
+    """The first rows, at most `most`, of a data set's first window."""
     seq_len = config.data.seq_len
     packed = stream.window(Position(), seq_len).end_row
     parts, _ = stream.take(Position(), min(most, packed), seq_len)
@@ -94,9 +94,9 @@ def first_rows(stream: RowStream, most: int, config: Config, vocabulary: Vocabul
 
 
 def visits(packed: PackedRows, objective: MaskedTokens, config: Config, number: int) -> Iterator[Visit]:
-    """The rows under the masks of the epochs 0, 1, ...; a rate that changes is `end` at the last visit.
+    """Mask the rows for epochs 0, 1, ...; a changing rate reaches `end` at the last visit.
 
-    With masking.static_epochs, the first epochs' masks come again.
+    With masking.static_epochs, the masks of the first epochs repeat.
     """
     static = config.masking.static_epochs
     ordinary = objective.vocabulary.is_ordinary[packed.rows.tokens]

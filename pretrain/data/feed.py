@@ -1,4 +1,4 @@
-"""Batches on the device that trains: on CUDA through pinned memory, on a stream of their own, ahead of their use."""
+"""Copies of batches to the training device. On CUDA they use pinned memory and a separate stream, ahead of use."""
 
 import os
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 class DeviceBatch:
     """A Batch whose arrays are tensors on the device, of the same shapes and types.
 
-    late: fp64 [2] of a batch that was masked on the device: its predictions and its checksum; None for others.
-    copied: the event after the copies, for the stream that uses the tensors to wait for; None on a CPU.
+    late: fp64 [2] of a batch masked on the device: number of predictions, checksum; None for others.
+    copied: event after the copies; a stream that uses the tensors waits for it. None on a CPU.
     """
 
     tokens: Tensor
@@ -47,21 +47,21 @@ class DeviceBatch:
         return tensors | {"seq_len": self.seq_len, "n_documents": self.n_documents}
 
     def wait(self) -> "DeviceBatch":
-        """Make the current stream, not the host, wait until the tensors are there."""
+        """Make the current stream wait for the copies; the host does not wait."""
         if self.copied:
             stream = torch.cuda.current_stream(self.tokens.device)
             stream.wait_event(self.copied)
             tensors = [getattr(self, name) for name in _ARRAYS]
             for tensor in tensors if self.late is None else [*tensors, self.late]:
-                tensor.record_stream(stream)  # their memory is this stream's to wait for, too
+                tensor.record_stream(stream)  # the allocator must not reuse their memory before this stream is done
         return self
 
 
 class DeviceFeed:
-    """Copies batches to a device, and masks there those that are left to it.
+    """Copies batches to a device, and masks them there if masking is deferred to the device.
 
-    On CUDA each array goes into pinned memory of torch's caching allocator, which gives a buffer out again only after
-    its copy has ended: as many buffers as batches in flight, allocated once. On a CPU tensors share the arrays' memory.
+    On CUDA each array goes into pinned memory of torch's caching allocator. The allocator reuses a buffer only after
+    its copy, so there are as many buffers as batches in flight. On a CPU, tensors share the arrays' memory.
     """
 
     def __init__(self, device: torch.device, masking: "DeviceMasking | None" = None):
@@ -71,7 +71,7 @@ class DeviceFeed:
     def __call__(self, batch: Batch) -> DeviceBatch:
         if self._stream is None:
             return self._made(batch, None)
-        # The device too: a thread begins with the first one, and to go back to that would claim memory there.
+        # Set the device too: a new thread starts on device 0, and would allocate memory there.
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             return self._made(batch, self._stream)
 
@@ -86,7 +86,7 @@ class DeviceFeed:
         return DeviceBatch(**tensors, seq_len=batch.seq_len, n_documents=batch.n_documents, late=late, copied=copied)
 
     def _masked(self, tokens: Tensor, later: ToMask, seq_len: int) -> "DeviceMasked":
-        assert self._masking, "the batch is left to a device that does not mask"
+        assert self._masking, "the batch needs masking on the device, but this feed has no masking"
         units = None if later.units is None else self._copied(later.units)
         rate = self._copied(np.array([later.rate]))
         return self._masking(tokens.view(-1, seq_len), units, self._copied(later.places), rate)
@@ -97,10 +97,10 @@ class DeviceFeed:
 
 
 def device_masking(objective: Objective, device: torch.device, longest_row: int) -> "DeviceMasking | None":
-    """The masking on the device for an objective that leaves it to the device; None for other objectives.
+    """Create the device masking for an objective with deferred masks; None for other objectives.
 
     Raises:
-        UserError: if the device or the packages cannot do it.
+        UserError: if there is no GPU, no Triton, or a row is too long.
     """
     if not isinstance(objective, DeferredMasks):
         return None

@@ -1,4 +1,4 @@
-"""A rank's share of each global batch."""
+"""Loader of one rank: builds its share of each global batch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pretrain.masking import Objective, Vocabulary
 
 @dataclass(frozen=True)
 class LoaderStep:
-    """This rank's micro-batches of one global batch, where the stream stands before and after, and the mask rate."""
+    """This rank's micro-batches of one global batch, the stream positions before and after, and the mask rate."""
 
     batches: list[Batch]
     before: MixturePosition
@@ -24,10 +24,10 @@ class Loader:
     """Builds batches for one rank.
 
     Args:
-        mixture: the rows of the data sets.
-        stages: how long rows are, and how they are spread, by step.
-        vocabulary, objective, mask_rate: what to predict, and how much of it after a number of steps.
-        rank: which rows are this rank's: rows are dealt out rank by rank, micro-batch by micro-batch.
+        mixture: source of the rows.
+        stages: row length and batch shape by step.
+        vocabulary, objective: what to predict. mask_rate: the rate after a number of steps.
+        rank: this rank. Rows are assigned rank by rank, micro-batch by micro-batch.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Loader:
         self.vocabulary, self.objective, self._mask_rate = vocabulary, objective, mask_rate
 
     def step(self, steps_done: int, position: MixturePosition) -> LoaderStep:
-        """The batches of the step that follows `steps_done` steps, from where those left the stream.
+        """Build the batches of the step after `steps_done` steps, starting at their end position.
 
         Raises:
             DamagedData: if a block of the data is damaged and may not be replaced.
@@ -57,7 +57,7 @@ class Loader:
         return LoaderStep(batches, position, after, rate)
 
     def skip(self, steps_done: int, position: MixturePosition, steps: int, to: int) -> MixturePosition:
-        """Where to go on after `to` steps, past what `steps` steps from `position` on would have read.
+        """Position to resume from after `to` steps, past the rows of `steps` steps from `position`.
 
         `steps_done` is the number of steps before `position`.
         """
@@ -67,9 +67,9 @@ class Loader:
         return position.after_seq_len(last.seq_len) if ended or last.seq_len != stage.seq_len else position
 
     def examples(self, steps_done: int, position: MixturePosition) -> Iterator[Batch]:
-        """Micro-batches of the largest shapes that steps after `steps_done` have, with the rows at `position`.
+        """Micro-batches of the largest shapes after `steps_done` steps, with the rows at `position`.
 
-        The most slots, and the longest rows; of the same number on every rank.
+        One has the most slots, one the longest rows. Every rank yields the same number of them.
         """
         now, ended = stage_at(self._stages, steps_done)
         read = ended or now  # the stage of the rows before `position`
@@ -83,9 +83,9 @@ class Loader:
             yield self._build(_rows(parts, first, stage.shape.micro), stage, self._mask_rate(steps_done))
 
     def held_out(self, steps_done: int, max_rows: int) -> Iterator[Batch]:
-        """This rank's batches over the first `max_rows` rows of epoch 0, in the same number on every rank.
+        """This rank's batches over the first `max_rows` rows of epoch 0; the same number on every rank.
 
-        Rows are as long as those of the step before, the last of `steps_done`.
+        Rows have the length of the last of the `steps_done` steps.
         """
         stage, _ = stage_at(self._stages, max(0, steps_done - 1))
         shape, position = stage.shape, self.mixture.start()
@@ -99,7 +99,7 @@ class Loader:
         self.mixture.release()
 
     def samples(self, rows: int, seq_len: int) -> Batch:
-        """The first rows of epoch 0 where each has `seq_len` slots, `rows` at most: the same on every rank."""
+        """The first rows of epoch 0, at most `rows`, with `seq_len` slots each: the same on every rank."""
         parts, _ = self.mixture.take(self.mixture.start(), rows, seq_len)
         stage = BatchPhase(0, seq_len, BatchShape(1, 1, rows))
         batch = self._build([part for part in parts if part.epoch == 0], stage, self._mask_rate(0))
@@ -107,11 +107,11 @@ class Loader:
         return batch
 
     def close(self) -> None:
-        """End the reading threads."""
+        """Stop the reading threads."""
         self.mixture.close()
 
     def _take(self, steps_done: int, position: MixturePosition) -> tuple[BatchPhase, list[Part], MixturePosition]:
-        """The rows of the step that follows `steps_done` steps, and the position after them."""
+        """The rows of the step after `steps_done` steps, and the position after them."""
         stage, ended = stage_at(self._stages, steps_done)
         before = position.after_seq_len(ended.seq_len) if ended and ended.seq_len != stage.seq_len else position
         return stage, *self.mixture.take(before, stage.shape.rows, stage.seq_len)
@@ -121,7 +121,7 @@ class Loader:
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:
-    """The rows number first .. first + count - 1 of `parts`; fewer where these end."""
+    """Rows first .. first + count - 1 of `parts`; fewer at their end."""
     found = []
     for part in parts:
         rows = part[max(first, 0) : max(first + count, 0)]

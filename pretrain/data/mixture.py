@@ -1,7 +1,7 @@
-"""Several data sets in one stream: how many rows of a batch each gives, as a function of the rows dealt before.
+"""Mixture of several data sets in one stream: the rows per source, as a function of the rows consumed so far.
 
-Weights become whole quotas over a period of PERIOD rows, and a keyed permutation orders each period like a deck of
-cards: any whole period holds exactly the quotas, and any row's source is known without those before it.
+Weights become integer quotas over a period of PERIOD rows. A keyed permutation orders each period. So every period
+holds exactly the quotas, and the source of any row is known without the rows before it.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ PERIOD = 4096
 
 @dataclass(frozen=True)
 class MixturePosition:
-    """Rows dealt so far, and where each source stands."""
+    """Number of rows consumed, and the position of each source."""
 
     dealt: int
     sources: tuple[Position, ...]
@@ -31,19 +31,19 @@ class MixturePosition:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "MixturePosition":
-        """What `to_json` gave, as JSON brings it back; raises ValueError for anything else."""
+        """Restore a position from the values of `to_json`; raises ValueError for other values."""
         found: MixturePosition = typed(cls, values)
         return found
 
     def after_seq_len(self, seq_len: int) -> "MixturePosition":
-        """The same place, for rows of another length than the `seq_len` read so far."""
+        """The same place after rows of `seq_len` slots, for a new row length."""
         return MixturePosition(self.dealt, tuple(source.after_seq_len(seq_len) for source in self.sources))
 
 
 def quotas(weights: Sequence[float]) -> NDArray[np.int64]:
-    """Rows of each source in a period, in proportion to its weight: largest remainders, but at least one row each.
+    """Rows of each source per period, in proportion to its weight, at least one each; largest-remainder rounding.
 
-    int64 [sources], adding up to PERIOD.
+    Returns int64 [sources] with sum PERIOD.
     """
     shares = np.asarray(weights, dtype=np.float64) / sum(weights) * PERIOD
     rows = np.maximum(np.floor(shares).astype(np.int64), 1)
@@ -71,7 +71,7 @@ class Mixture:
         self._key = derive_key(seed, "mixture")
 
     def start(self) -> MixturePosition:
-        """Before the first row."""
+        """The position before the first row."""
         return MixturePosition(0, tuple(Position() for _ in self.streams))
 
     def take(self, position: MixturePosition, rows: int, seq_len: int) -> tuple[list[Part], MixturePosition]:
@@ -84,7 +84,7 @@ class Mixture:
         return parts, MixturePosition(position.dealt + rows, tuple(sources))
 
     def deal(self, dealt: int, rows: int) -> NDArray[np.int64]:
-        """How many of the rows number dealt .. dealt + rows - 1 come from each source: int64 [sources]."""
+        """Count how many of rows dealt .. dealt + rows - 1 come from each source: int64 [sources]."""
         if len(self.streams) == 1:
             return np.array([rows])
         counts = np.zeros(len(self.streams), dtype=np.int64)
@@ -98,11 +98,11 @@ class Mixture:
         return counts
 
     def release(self) -> None:
-        """Give up the memory of the latest windows."""
+        """Release the memory of the latest windows."""
         for stream in self.streams:
             stream.release()
 
     def close(self) -> None:
-        """End the reading threads."""
+        """Stop the reading threads."""
         for stream in self.streams:
             stream.close()

@@ -1,8 +1,8 @@
-"""A keyed permutation with random access: where block i of an epoch comes from, without shuffling a list.
+"""Keyed permutation with random access: the position of block i in an epoch, without a shuffled list.
 
-A balanced Feistel network over the smallest even number of bits that holds n, walked along its cycle until the value
-is below n (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002): a bijection on 0..n-1 that costs
-the same for 10 blocks and for 10 million.
+A balanced Feistel network over the smallest even number of bits that holds n. It is applied until the value is below n
+("cycle walking"; Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). The result is a bijection on
+0..n-1 at a cost that does not depend on n.
 """
 
 import numpy as np

@@ -1,16 +1,16 @@
-"""From lengths to rows: fragments are cut into pieces, and pieces are packed into rows of `seq_len` slots.
+"""Packing: cut fragments into pieces and pack the pieces into rows of `seq_len` slots.
 
-A fragment is a document, or what is left of one when the sequence length changed within a window. Every piece costs
-two slots more than its tokens, for [CLS] and [SEP]. Nothing is dropped or truncated. The modes:
+A fragment is a document, or its unread rest after the sequence length changed within a window. Every piece needs two
+slots more than its tokens, for [CLS] and [SEP]. No token is dropped. The modes:
 
 best_fit  A fragment that fits in a row is never cut. A longer one is cut into full rows and a rest; rests and whole
-          fragments share rows (best_fit.py). Where rows are then less than TIGHT full, full rows are given up, as few
-          as needed, and their tokens fill the largest holes that others have. So at least TIGHT of the slots are
-          used, unless the fragments that fit waste more and those that do not are too few to fill the holes, or
-          the window is so small that part of one row is more than that.
-concat    Fragments one after another in random order, cut wherever a row ends. At most two slots are lost where one
-          row ends and the next begins.
-none      One piece a row, the rest padding: the classical baseline. Longer fragments are cut as above.
+          fragments share rows (best_fit.py). If these rows are less than TIGHT full, some full rows are given up, as
+          few as needed, and their tokens fill the largest holes of other rows. So at least TIGHT of the slots are used.
+          Exceptions: the fragments that fit waste more and there are too few full rows to fill the holes, or the
+          window is so small that part of one row exceeds the limit.
+concat    Fragments one after another in random order, cut at the end of each row. At most two slots are lost between
+          two rows.
+none      One piece per row, the rest padding: the classical baseline. Longer fragments are cut as above.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from pretrain.data.best_fit import best_fit
 Mode = Literal["best_fit", "concat", "none"]
 
 SPECIALS_PER_PIECE = 2  # [CLS] and [SEP]
-TIGHT = (995, 1000)  # of the slots of a window's rows
+TIGHT = (995, 1000)  # least share of used slots in a window's rows
 LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """A packed set of pieces. Row r holds the pieces `row_starts[r]` to `row_starts[r + 1]`; no row is empty.
+    """Packed pieces. Row r holds the pieces `row_starts[r]` to before `row_starts[r + 1]`; no row is empty.
 
     piece_start [P] int64: offset of the piece's first token in the concatenated tokens of all documents.
     piece_length [P] int64: its tokens, specials not counted, at least 1.
@@ -55,7 +55,7 @@ class Pieces:
 
 
 def randoms_needed(lengths: NDArray[np.int64], seq_len: int) -> int:
-    """How many random numbers `pack` uses at most, in any mode, for fragments of these lengths."""
+    """Upper bound on the random numbers that `pack` uses, in any mode, for fragments of these lengths."""
     return int((-(-(lengths + SPECIALS_PER_PIECE) // (seq_len - SPECIALS_PER_PIECE))).sum())
 
 
@@ -70,15 +70,15 @@ def pack(
 
     Args:
         starts: [F] offset of each fragment's first token in the concatenated tokens of all documents.
-        lengths: [F] its tokens; those of length 0 yield nothing.
+        lengths: [F] tokens of each fragment; 0 is allowed and yields no piece.
         seq_len: slots of a row, more than SPECIALS_PER_PIECE.
         random: uniform 64-bit numbers, at least `randoms_needed(lengths, seq_len)`; the high halves decide which
-            pieces of one length go together (best_fit) or the order of fragments (concat), the low halves the order
-            of rows.
-        mode: how to pack, see above.
+            pieces of one length share a row (best_fit) or the order of fragments (concat). The low halves decide the
+            order of rows.
+        mode: see the module docstring.
 
     Returns:
-        Rows in which every token of every fragment occurs exactly once.
+        Rows that contain every token of every fragment exactly once.
     """
     if not lengths.all():
         starts, lengths = starts[lengths > 0], lengths[lengths > 0]
@@ -96,12 +96,12 @@ def pack(
 def remaining(
     rows: PackedLayout, first_row: int, document_starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What rows `first_row` and later hold, as fragments (starts [F], lengths [F]) in the order of the corpus.
+    """Contents of row `first_row` and later, as fragments (starts [F], lengths [F]) in corpus order.
 
-    Pieces that touch within a document are joined again.
+    Adjacent pieces of a document are joined.
 
     Args:
-        rows: of `pack`.
+        rows: result of `pack`.
         first_row: 0..len(rows).
         document_starts: [D] offset of each document's first token, in order.
     """
@@ -113,7 +113,7 @@ def remaining(
     document = np.searchsorted(document_starts, starts, side="right")
     begins = np.ones(len(starts), dtype=bool)
     begins[1:] = (starts[1:] != ends[:-1]) | (document[1:] != document[:-1])
-    ends_there = np.roll(begins, -1)  # before each beginning but the first, and after the last piece
+    ends_there = np.roll(begins, -1)  # before each beginning except the first, and after the last piece
     return starts[begins], ends[ends_there] - starts[begins]
 
 
@@ -121,7 +121,7 @@ Spans = tuple[NDArray[np.int64], NDArray[np.int64]]  # starts, lengths
 
 
 def _cut(starts: NDArray[np.int64], lengths: NDArray[np.int64], capacity: int) -> tuple[Spans, Spans]:
-    """Fragments longer than `capacity` as pieces of exactly that length, and all that is left: fragments and rests."""
+    """Cut longer fragments into pieces of exactly `capacity`. Returns (these pieces, whole fragments and rests)."""
     long = np.flatnonzero(lengths > capacity)
     number = lengths[long] // capacity
     first = np.cumsum(number) - number
@@ -152,7 +152,7 @@ def _best_fit(
 
 
 def _fill_holes(full: NDArray[np.int64], shared: Pieces, seq_len: int) -> tuple[NDArray[np.int64], Pieces]:
-    """Give up full rows (`full`: where their tokens start) to fill the largest holes of the others, to be TIGHT."""
+    """Give up full rows (`full`: starts of their tokens) to fill the largest holes of other rows, until TIGHT holds."""
     sizes = shared.length + SPECIALS_PER_PIECE
     n_shared = int(shared.row.max(initial=-1)) + 1
     used = int(sizes.sum()) + len(full) * seq_len
@@ -179,16 +179,16 @@ def _concat(starts: NDArray[np.int64], lengths: NDArray[np.int64], seq_len: int,
     order = _argsort(random[: len(starts)] >> np.uint64(32), 32)
     n_rows = -(-int((lengths + SPECIALS_PER_PIECE).sum()) // capacity)
     fragment, offset, length, row = _pour(lengths[order], np.full(n_rows, capacity))
-    if capacity <= SPECIALS_PER_PIECE:  # a row can have room for no more than what separates two fragments
+    if capacity <= SPECIALS_PER_PIECE:  # a row may have no room beyond the separator of two fragments
         row = np.unique(row, return_inverse=True)[1]
     return Pieces(starts[order][fragment] + offset, length, row)
 
 
 def _pour(lengths: NDArray[np.int64], capacities: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    """Lay fragments one after another, two slots apart, over spaces; where a space ends, what lies there is cut.
+    """Lay fragments one after another, two slots apart, over spaces; cut a fragment where a space ends.
 
-    Each space stands between a [CLS] and a [SEP]; the two slots between fragments are the [SEP] of one and the [CLS]
-    of the next. Where a space ends within them, they are left empty.
+    Each space has a [CLS] before it and a [SEP] after it. The two slots between fragments are the [SEP] of one and the
+    [CLS] of the next; they stay empty if the space ends within them.
 
     Returns:
         (fragment, offset in it, length, space) of each piece, int64 [P], in order; every length is at least 1.
@@ -206,14 +206,14 @@ def _pour(lengths: NDArray[np.int64], capacities: NDArray[np.int64]) -> tuple[ND
 
 
 def _count_up_to(points: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many values are at most each point, int64 [points]; both are in order."""
+    """For each point, count the values less than or equal to it: int64 [points]. Both inputs are sorted."""
     return np.cumsum(np.bincount(np.searchsorted(points, values), minlength=len(points) + 1))[:-1]
 
 
 def _argsort(keys: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
-    """The stable order of keys below 2**bits, int64 [N].
+    """Stable argsort of keys below 2**bits, int64 [N].
 
-    A radix sort by 16 bits at a time: numpy has one for 16-bit integers, ten times as fast as its sort of longer ones.
+    A radix sort by 16 bits at a time: numpy sorts 16-bit integers ten times as fast as longer ones.
     """
     order = np.argsort(keys.astype(np.uint16), kind="stable")
     for shift in range(16, bits, 16):
@@ -223,7 +223,7 @@ def _argsort(keys: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
 
 
 def _shuffled(pieces: Pieces, random: NDArray[np.uint64]) -> PackedLayout:
-    """Rows in random order; the pieces of a row are together, in the order that they have."""
+    """Shuffle rows; the pieces of a row stay together and keep their order."""
     n_rows = int(pieces.row.max(initial=-1)) + 1
     place = np.empty(n_rows, dtype=np.int64)
     place[_argsort(random[:n_rows] & LOW_HALF, 32)] = np.arange(n_rows)

@@ -1,4 +1,4 @@
-"""Stages of a run: sequence length and batch size by step, each divided over the processes."""
+"""Phases of a run: sequence length and batch shape by step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pretrain.config import Config
 
 @dataclass(frozen=True)
 class BatchShape:
-    """How a global batch of rows is spread: global rows = world_size * accumulation * micro."""
+    """Split of a global batch over processes: global rows = world_size * accumulation * micro."""
 
     world_size: int
     accumulation: int
@@ -29,10 +29,10 @@ class BatchShape:
     def divide(
         cls, rows: int, micro: int | None, world_size: int, key: str = "train.global_batch_size"
     ) -> "BatchShape":
-        """Spread `rows` over `world_size` processes, `micro` at a time; without accumulation if that is None.
+        """Split `rows` over `world_size` processes in micro-batches of `micro` rows (None: no accumulation).
 
         Raises:
-            UserError: if it does not divide evenly; `key` is where the config says how many rows there are.
+            UserError: if the rows do not divide evenly; the message names the config key `key`.
         """
         if rows % world_size:
             raise UserError(
@@ -49,7 +49,7 @@ class BatchShape:
 
 @dataclass(frozen=True)
 class BatchPhase:
-    """The steps after `after_step`, up to the next stage: rows of `seq_len` slots, in batches of `shape`."""
+    """The steps after `after_step`, up to the next phase: rows of `seq_len` slots, in batches of `shape`."""
 
     after_step: int
     seq_len: int
@@ -57,10 +57,10 @@ class BatchPhase:
 
 
 def stages_of(config: Config, world_size: int) -> tuple[BatchPhase, ...]:
-    """The stages of a run in order, the first from step 0.
+    """The phases of a run in order, the first from step 0.
 
     Raises:
-        UserError: if a stage's batch does not divide over the processes.
+        UserError: if the batch of a phase does not divide over the processes.
     """
     return tuple(
         BatchPhase(
@@ -73,7 +73,7 @@ def stages_of(config: Config, world_size: int) -> tuple[BatchPhase, ...]:
 
 
 def stage_at(stages: Sequence[BatchPhase], steps_done: int) -> tuple[BatchPhase, BatchPhase | None]:
-    """The stage of the step that follows `steps_done` steps; and the stage before it, if that ended just there."""
+    """The phase of the step after `steps_done` steps, and the previous phase if it ended exactly there."""
     number = max(n for n, stage in enumerate(stages) if stage.after_step <= steps_done)
     ended = stages[number - 1] if number and stages[number].after_step == steps_done else None
     return stages[number], ended

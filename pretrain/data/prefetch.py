@@ -1,8 +1,7 @@
-"""Builds steps ahead of time, in a thread.
+"""Prefetcher: builds steps ahead of time in a thread.
 
-A thread, not processes: a rank's batches take a few per cent of one core (benchmarks/results/loader.md), numpy does
-that work outside the interpreter's lock, and a thread leaves nothing behind in /dev/shm or the process table however
-training ends.
+A thread suffices: the batches of a rank take a few per cent of one core (benchmarks/results/loader.md), and numpy
+releases the interpreter lock. Unlike processes, a thread leaves no files in /dev/shm and no orphans.
 """
 
 import queue
@@ -14,19 +13,19 @@ from typing import Generic, TypeVar
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
 
-_AHEAD = 2  # steps built before they are asked for
-_CLOSE_SECONDS = 5.0  # a run that was asked to stop has a checkpoint to write
+_AHEAD = 2  # steps built in advance
+_CLOSE_SECONDS = 5.0  # a stopping run must still write its checkpoint
 
 Ready = TypeVar("Ready")
 
 
 class Prefetcher(Generic[Ready]):
-    """Runs a Loader ahead. What it has built but nobody took does not count as consumed.
+    """Runs a Loader ahead. Steps that were built but not taken do not count as consumed.
 
     Args:
         loader: builds the steps; closed with the prefetcher.
         steps_done, position: where to begin.
-        prepare: what else is done to a step in the thread, such as copying it to the device.
+        prepare: further work on a step in the thread, such as copying it to the device.
     """
 
     def __init__(
@@ -39,14 +38,14 @@ class Prefetcher(Generic[Ready]):
         self._thread.start()
 
     def next(self) -> Ready:
-        """The next step; re-raises what the loader raised."""
+        """The next step; re-raises errors of the loader."""
         step = self._queue.get()
         if isinstance(step, Exception):
             raise step
         return step
 
     def close(self) -> None:
-        """Stop the thread, once it has finished the step it is at; one that waits for a network is left to itself."""
+        """Stop the thread after its current step. A thread that still waits for a network is abandoned."""
         self._closed.set()
         give_up = time.monotonic() + _CLOSE_SECONDS
         while self._thread.is_alive() and time.monotonic() < give_up:

@@ -1,4 +1,4 @@
-"""How a data set fills rows, from document lengths alone: for plans, before anything is trained."""
+"""Row filling of a data set, computed from document lengths alone. Plans use it before training."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from pretrain.data.mixture import quotas
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
 from pretrain.data.training_sources import Sources
 
-_WINDOWS = 2  # that are packed; of a data set of fewer blocks all
+_WINDOWS = 2  # number of packed windows; fewer in a smaller data set
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Filling:
     """Rows of a data set, packed as for training.
 
     Attributes:
-        name: what metrics call the data set. share: of the run's rows.
+        name: the data set's name in metrics. share: of the run's rows.
         lengths: [D] int64 tokens of the documents, or pieces of them, in a sample of rows; specials included.
-        rows: of the sample. epoch_rows: of the whole data set, about.
+        rows: of the sample. epoch_rows: estimate for the whole data set.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Filling:
 
 
 def fillings(config: DataConfig, sources: Sources, seq_len: int) -> list[Filling]:
-    """Each source at a sequence length."""
+    """The filling of each source at a sequence length."""
     shares = quotas(sources.weights)
     named = zip(sources.names, sources.datasets, shares / shares.sum(), strict=True)
     return [_filling(config, name, dataset, float(share), seq_len) for name, dataset, share in named]
 
 
 def packed_fill(dataset: Dataset, seq_len: int) -> float:
-    """Share of slots that are not padding where a data set is packed with the default settings."""
+    """Share of slots that are not padding when a data set is packed with the default settings."""
     found = _filling(DataConfig(train="-"), "", dataset, 1.0, seq_len)
     return float(found.lengths.sum() / (found.rows * seq_len))
 

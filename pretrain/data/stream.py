@@ -1,8 +1,8 @@
-"""One data set's rows in the order of training, as a pure function of (data set, seed, position).
+"""Row stream of one data set in training order: a pure function of (data set, seed, position).
 
-Each epoch, a keyed permutation orders the blocks; `window_blocks` consecutive ones form a window; the window's
-documents are packed into rows, and the rows are shuffled. No state but the position, no communication: every rank
-computes the same rows and reads only the blocks it trains on.
+In each epoch a keyed permutation orders the blocks, and `window_blocks` consecutive blocks form a window. The documents
+of a window are packed into rows, and the rows are shuffled. The position is the only state. Ranks do not communicate:
+each one computes the same rows and reads only the blocks it trains on.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from pretrain.data.packing import Mode
 from pretrain.data.window import BlockReader, Past, ShuffleWindow
 from pretrain.philox import derive_key
 
-PLAN_VERSION = 3  # changes when the same position would yield other rows or masks
+PLAN_VERSION = 3  # increase it when the same position would yield other rows or masks
 
 
 @dataclass(frozen=True)
 class Position:
     """The next row to read: number `row` of window `window` of epoch `epoch`.
 
-    past: (seq_len, row) for each sequence length that ended within this window, in order: the row where it ended.
+    past: (seq_len, end row) of each earlier sequence length within this window, in order.
     """
 
     epoch: int = 0
@@ -34,7 +34,7 @@ class Position:
     past: Past = ()
 
     def after_seq_len(self, seq_len: int) -> "Position":
-        """The same place, for rows of another length than the `seq_len` read so far."""
+        """The same place after rows of `seq_len` slots, for a new row length."""
         if self.row == (self.past[-1][1] if self.past else 0):  # no row of that length was read in this window
             return self
         return replace(self, past=(*self.past, (seq_len, self.row)))
@@ -42,10 +42,10 @@ class Position:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one window that follow each other in a global batch, in that order.
+    """Consecutive rows of a global batch that come from one window.
 
-    source, epoch, window_number: where they stand, the epoch being that by which they are drawn.
-    numbers [R] int64: which of the window's rows.
+    source, epoch, window_number: origin of the rows; the epoch is the one that keys the draws.
+    numbers [R] int64: row numbers in the window.
     """
 
     source: int
@@ -68,13 +68,13 @@ class RowStream:
     """An endless sequence of rows over the epochs of one data set.
 
     Args:
-        reader: the data set, which holds a block at least.
+        reader: the data set, at least one block.
         seed: keys the order of blocks and of rows.
         window_blocks: blocks that are packed and shuffled together.
         packing: how documents share rows.
         source: number of the data set in a mixture; two sources never share an order.
-        look_ahead: prepare the next window in the background; not where rows are taken from the first ones alone.
-        static_epochs: after so many epochs their rows come again, masks included; 0: never.
+        look_ahead: prepare the next window in the background; False if only the first rows are read.
+        static_epochs: after this many epochs, rows and masks repeat; 0: never.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class RowStream:
         self._ahead: tuple[_At, Future[ShuffleWindow]] | None = None
 
     def take(self, position: Position, rows: int, seq_len: int) -> tuple[list[Part], Position]:
-        """The `rows` rows of `seq_len` slots from `position` on, and the position after them."""
+        """Take `rows` rows of `seq_len` slots from `position`. Returns them and the position after them."""
         parts = []
         while rows:
             window = self.window(position, seq_len)
@@ -112,10 +112,10 @@ class RowStream:
         return parts, position
 
     def window(self, position: Position, seq_len: int) -> ShuffleWindow:
-        """The window at a position. The latest is kept, until another is asked for or `release` is called."""
+        """The window at a position. The latest is kept until another is requested or `release` is called."""
         at = replace(position, row=0), seq_len
         if self._latest is None or self._latest[0] != at:
-            self._latest = None  # its memory is free, unless a batch still has rows of it
+            self._latest = None  # frees its memory, unless a batch still holds its rows
             if self._ahead and self._ahead[0] == at:
                 window = self._ahead[1].result()
             else:
@@ -124,15 +124,15 @@ class RowStream:
         return self._latest[1]
 
     def release(self) -> None:
-        """Give up the memory of the latest window, and of the one after it."""
+        """Release the memory of the latest window and of the prepared one."""
         self._latest = self._ahead = None
 
     def progress(self, position: Position) -> float:
-        """Epochs read, the present one counted by its windows."""
+        """Number of epochs read; the current one counts by its windows."""
         return position.epoch + position.window / self.n_windows
 
     def close(self) -> None:
-        """End the reading threads."""
+        """Stop the reading threads."""
         self._reader.close()
 
     def _plan(self, position: Position, seq_len: int) -> ShuffleWindow:
@@ -145,23 +145,23 @@ class RowStream:
         return ShuffleWindow(self._reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
 
     def _look_ahead(self, window: ShuffleWindow, position: Position, seq_len: int) -> None:
-        """Plan the next window in the background, and read of it what this rank has read of the present one.
+        """Plan the next window in the background, and read the blocks that this rank is likely to need.
 
-        Rows are dealt by their place in the window, so a rank needs about the same part of each.
+        Rows are assigned by their place in the window, so a rank needs about the same part of each window.
         """
         at = position, seq_len
         if self._ahead is None or self._ahead[0] != at:
 
             def planned() -> ShuffleWindow:
                 ahead = self._plan(position, seq_len)
-                with contextlib.suppress(UserError):  # it comes again when the block is needed, if it is
+                with contextlib.suppress(UserError):  # the error is raised again if the block is needed
                     ahead.load_like(window)
                 return ahead
 
             self._ahead = at, self._reader.in_background(planned)
 
     def _drawn(self, position: Position) -> int:
-        """The epoch whose rows are read: by it all random numbers are drawn."""
+        """The epoch that keys all random numbers."""
         return position.epoch % self._static_epochs if self._static_epochs else position.epoch
 
     def _next_window(self, position: Position) -> Position:

@@ -1,4 +1,4 @@
-"""What a data set tells of its tokens beside their ids, as the stream wants it."""
+"""Per-token flags of a data set: word starts and repair targets, as bit arrays."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ WordStarts = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.bool_]]
 
 
 def marks_of(dataset: Dataset, wanted: int) -> Marks | None:
-    """The wanted bits of the marks of a block's tokens; None where none are wanted.
+    """Reader of the wanted flag bits of a block's tokens; None if no bits are wanted.
 
     Raises:
-        UserError: if the data set does not tell.
+        UserError: if the data set lacks the information.
     """
     if wanted & TARGET:
         return _targets(dataset)
@@ -31,11 +31,11 @@ def marks_of(dataset: Dataset, wanted: int) -> Marks | None:
 
 
 def check_targets(dataset: Dataset) -> None:
-    """Raise UserError if the data set does not tell what is to be repaired."""
+    """Raise UserError if the data set has no repair targets."""
     if not dataset.has_targets:
         raise UserError(
             f"{dataset.location} has no targets, which objective: repair predicts; prepare pairs of a wrong and a "
-            "right text, with `maskwright prep run --wrong-field`"
+            "right text with `maskwright prep run --wrong-field`"
         )
 
 
@@ -44,27 +44,27 @@ def _targets(dataset: Dataset) -> Marks:
 
     def stored(tokens: NDArray[np.unsignedinteger], block: int) -> NDArray[np.uint8]:
         found = dataset.targets(block)
-        assert found is not None  # a data set that has targets has them in every block
+        assert found is not None  # check_targets passed: every block has targets
         return found * np.uint8(TARGET)
 
     return stored
 
 
 def word_order(dataset: Dataset, n: int, seed: int) -> Reorder:
-    """The order of a block's tokens when n-grams of words are shuffled within documents.
+    """Token order of a block whose n-grams of words are shuffled within documents.
 
     Raises:
-        UserError: if the data set does not tell where words begin.
+        UserError: if the word starts are not known.
     """
     begins_word, key = word_starts(dataset, "data.shuffled_ngrams"), derive_key(seed, "word order")
     return lambda tokens, lengths, block: shuffled_ngrams(lengths, begins_word(tokens, block), n, key, block)
 
 
 def word_starts(dataset: Dataset, setting: str) -> WordStarts:
-    """Whether each token of a block begins a word: (tokens [T], block) -> [T].
+    """Function that marks the tokens of a block that begin a word: (tokens [T], block) -> [T].
 
     Raises:
-        UserError: if the data set does not tell, which `setting` needs.
+        UserError: if the word starts are not known; the message names `setting`.
     """
     of_ids = dataset.begins_word
     if of_ids is not None:
@@ -76,7 +76,7 @@ def word_starts(dataset: Dataset, setting: str) -> WordStarts:
 
     def stored(tokens: NDArray[np.unsignedinteger], block: int) -> NDArray[np.bool_]:
         found = dataset.word_starts(block)
-        assert found is not None  # a data set whose vocabulary does not tell has them
+        assert found is not None  # stored if the vocabulary does not mark word starts
         return found
 
     return stored

@@ -1,4 +1,4 @@
-"""The data sets of a run: opened, checked against each other, and put together into loaders."""
+"""Data sets of a run: open them, check that they are compatible, and build the loaders."""
 
 import re
 import sys
@@ -29,7 +29,7 @@ _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so t
 
 @dataclass(frozen=True)
 class Sources:
-    """The data sets that a run trains on; `weights` are their shares of the rows, `names` what metrics call them."""
+    """The training data sets of a run; `weights` are their shares of the rows, `names` their names in metrics."""
 
     names: tuple[str, ...]
     datasets: tuple[Dataset, ...]
@@ -42,7 +42,7 @@ class Sources:
 
     @property
     def tokenizer_path(self) -> Path | None:
-        """The folder of that tokenizer; None if the data sets hold ids alone."""
+        """The folder of that tokenizer; None if the data sets hold only ids."""
         return self.datasets[0].tokenizer_path if self.tokenizer.files else None
 
     @property
@@ -52,12 +52,12 @@ class Sources:
 
     @property
     def index_fingerprint(self) -> str | None:
-        """The index fingerprints of the data sets, in order; None if an earlier version of Maskwright made one."""
+        """The index fingerprints of the data sets, in order; None if one was made by a version without them."""
         found = [dataset.manifest.index_fingerprint for dataset in self.datasets]
         return None if None in found else " ".join(map(str, found))
 
     def facts(self) -> list[dict[str, Any]]:
-        """What each data set is, as JSON values."""
+        """Description of each data set, as JSON values."""
         return [
             {
                 "name": name,
@@ -71,7 +71,7 @@ class Sources:
 
 
 def open_sources(config: DataConfig) -> Sources:
-    """Open what `data.train` names.
+    """Open the data sets of `data.train`.
 
     Raises:
         UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
@@ -88,7 +88,7 @@ def open_sources(config: DataConfig) -> Sources:
 
 
 def open_held_out(config: DataConfig, sources: Sources) -> Dataset | None:
-    """Open what `data.valid` names, if anything.
+    """Open the data set of `data.valid`, if set.
 
     Raises:
         UserError: as open_sources.
@@ -101,12 +101,12 @@ def open_held_out(config: DataConfig, sources: Sources) -> Dataset | None:
 
 
 def check_files(config: Config, sources: Sources, held_out: Dataset | None) -> None:
-    """Find missing and short files before training does, by their sizes.
+    """Check that all files exist and have their full size.
 
-    With a budget for damage, missing and short shards are printed as a warning instead.
+    With a budget for damage, print missing and short shards as a warning instead.
 
     Raises:
-        DamagedData: naming the first, and counting the others.
+        DamagedData: names the first such file and counts the others.
     """
     if held_out:
         held_out.check_files()
@@ -122,10 +122,10 @@ def check_files(config: Config, sources: Sources, held_out: Dataset | None) -> N
 
 
 def check_run(config: Config, world_size: int) -> None:
-    """Find what would end a run before it is started: bad data, or a batch that does not divide over the processes.
+    """Check before the start that the data are usable and that batches divide over the processes.
 
     Raises:
-        UserError: saying what is wrong.
+        UserError: if a check fails.
     """
     stages_of(config, world_size)
     sources = open_sources(config.data)
@@ -148,8 +148,8 @@ def training_loader(
     """The loader of the training stream.
 
     Args:
-        rate: the mask rate where it is not the schedule's.
-        defer: leave masking to the device where the configuration says so.
+        rate: a fixed mask rate; the schedule by default.
+        defer: mask on the device if the configuration says it.
     """
     data, seed = config.data, config.run.seed
     vocabulary = Vocabulary.of(sources.tokenizer)
@@ -175,10 +175,10 @@ def training_loader(
 
 
 def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[BatchPhase], rank: int) -> Loader:
-    """The loader of the held-out set: in natural word order, and damage is an error.
+    """The loader of the held-out set: natural word order; damage is an error.
 
-    Masked at the last rate, or with `eval.masks: common` as by the defaults of masking: the same for every run. How the
-    rate came there decides nothing, so that the masks are those of a run that always has the last rate.
+    The mask rate is the final one of the schedule. With `eval.masks: common`, the defaults of masking apply, so the
+    masks are the same for every run. The masks depend on the final rate only, not on the rates before it.
     """
     if config.eval.masks == "common":
         config = config.model_copy(update={"masking": MaskingConfig()})
@@ -203,7 +203,7 @@ def _open(config: DataConfig, location: str, key: str) -> Dataset:
 
 
 def _slots(dataset: Dataset) -> int:
-    """Slots that the documents fill where rows are full, but for the specials of documents that are cut."""
+    """Slots that the documents fill, without the extra specials of cut documents."""
     totals = dataset.manifest.totals
     return totals.tokens + SPECIALS_PER_PIECE * totals.documents
 
@@ -216,7 +216,7 @@ def _check_tokenizer(dataset: Dataset, location: str, other: Dataset, other_loca
 
 
 def _names(locations: Sequence[str]) -> tuple[str, ...]:
-    """The folder of each data set, "train" aside; with a number where two are alike."""
+    """Names from the data sets' folders, without "train"; numbered where two are equal."""
     names = []
     for location in locations:
         parts = [part for part in location.split("/") if part]

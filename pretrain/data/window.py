@@ -1,6 +1,6 @@
-"""A window: consecutive blocks of an epoch's order, packed into rows together, read one block at a time.
+"""Shuffle window: consecutive blocks of an epoch's order, packed into rows together and read block by block.
 
-The plan is made of document lengths alone. A block is read, by one contiguous read, when a row needs a token of it.
+The plan needs only document lengths. A block is read, in one contiguous read, when a row first needs one of its tokens.
 """
 
 import sys
@@ -18,16 +18,16 @@ from pretrain.data.packing import Mode, PackedLayout, pack, randoms_needed, rema
 from pretrain.masking.units import concatenated_ranges
 from pretrain.philox import Key, draw
 
-_READERS = 8  # blocks read at once, where a batch needs several: on a network each read waits for its own answer
+_READERS = 8  # parallel block reads: on a network each read waits for its own response
 _SUBSTITUTES = 64  # blocks tried in place of a damaged one
-_WARNINGS = 10  # damaged blocks that a process names
+_WARNINGS = 10  # damaged blocks that a process reports by number
 
 T = TypeVar("T")
 Past = tuple[tuple[int, int], ...]
 
 
 class Blocks(Protocol):
-    """What the stream needs of a data set (data_prep.format.reader.Dataset)."""
+    """The part of a data set that the stream uses (data_prep.format.reader.Dataset)."""
 
     n_blocks: int
     dtype: np.dtype
@@ -38,39 +38,39 @@ class Blocks(Protocol):
 
 
 Marks = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.uint8]]
-"""(tokens [T], block) -> what the stream is to tell of each token beside its id: [T]."""
+"""(tokens [T], block) -> flags of each token [T]."""
 
 Reorder = Callable[[NDArray[np.unsignedinteger], NDArray[np.uint32], int], NDArray[np.int64]]
-"""(tokens [T], document lengths [D], block) -> the place that each token trained on comes from: [T]."""
+"""(tokens [T], document lengths [D], block) -> the source place of each output token [T]."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """Memory for tokens [T], and for the uint8 mark of each where a stream has marks."""
+    """Memory for tokens [T], and for their uint8 flags if the stream has flags."""
 
     tokens: NDArray[np.unsignedinteger]
     marks: NDArray[np.uint8] | None
 
     def part(self, which: slice | NDArray[np.int64]) -> "Space":
-        """A view of a range, or the chosen ones."""
+        """A view of a range, or a copy of the chosen places."""
         return Space(self.tokens[which], None if self.marks is None else self.marks[which])
 
     def fill(self, source: "Space") -> None:
-        """Write what `source` holds, repeated or cut to the length of this."""
+        """Copy `source` into this space, repeated or cut to its length."""
         self.tokens[:] = np.resize(source.tokens, len(self.tokens))
         if self.marks is not None and source.marks is not None:
             self.marks[:] = np.resize(source.marks, len(self.marks))
 
 
 class BlockReader:
-    """Reads blocks for a stream: in parallel, reordered, and with others in the place of damaged ones.
+    """Reads blocks for a stream in parallel, reorders their tokens and replaces damaged blocks.
 
     Args:
         blocks: the data set.
-        substitute: key of the blocks that stand in for damaged ones; None where damage ends the run. A stand-in lends
-            its tokens, repeated or cut to the length wanted: the plan stays that of the index, alike on every rank.
-        reorder: the order of a block's tokens; theirs by default.
-        marks: what goes with a block's tokens, if anything.
+        substitute: key for the choice of replacements of damaged blocks; None if damage ends the run. The tokens of a
+            replacement are repeated or cut to the needed length, so the plan stays the same on every rank.
+        reorder: new order of a block's tokens; unchanged by default.
+        marks: flags of a block's tokens, if any.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class BlockReader:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="read-blocks")
 
     def read(self, blocks: list[int], outs: list[Space]) -> list[bool]:
-        """Fill each space with a block's tokens; for each block, whether they are its own.
+        """Fill each space with a block's tokens. Returns for each block whether the tokens are its own.
 
         Raises:
             DamagedData: for a block that differs from its checksum or cannot be read, and may not be replaced.
@@ -95,15 +95,15 @@ class BlockReader:
         return list(self._pool.map(self._read, blocks, outs))
 
     def space(self, tokens: int) -> Space:
-        """Memory for so many tokens, and for their marks if there are any."""
+        """Allocate memory for `tokens` tokens, and for their flags if the stream has flags."""
         return Space(np.empty(tokens, self.blocks.dtype), np.empty(tokens, np.uint8) if self.marks else None)
 
     def in_background(self, job: Callable[[], T]) -> Future[T]:
-        """Run a job, which may read, in one of the threads."""
+        """Run a job in one of the reading threads."""
         return self._pool.submit(job)
 
     def close(self) -> None:
-        """End the reading threads."""
+        """Stop the reading threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, block: int, out: Space) -> bool:
@@ -143,9 +143,9 @@ class BlockReader:
         if block in self._named or len(self._named) > _WARNINGS:
             return
         self._named.add(block)
-        said = f"{error} Tokens of block {other} stand in for it."
+        said = f"{error} Tokens of block {other} replace it."
         if len(self._named) > _WARNINGS:
-            said = "more blocks are damaged; the metric data/replaced_tokens goes on counting."
+            said = "More blocks are damaged; the metric data/replaced_tokens counts them."
         print(f"warning: {said}", file=sys.stderr, flush=True)
 
 
@@ -157,8 +157,8 @@ class ShuffleWindow:
         ids: [B] the window's blocks.
         seq_len, packing: how rows are made.
         key, counter: of the random numbers that shuffle pieces and rows.
-        past: (seq_len, row) for each earlier sequence length: the row where it ended. What it left, its pieces joined
-            again where they touch, is packed anew.
+        past: (seq_len, end row) of each earlier sequence length. Its unread pieces are joined where they touch and
+            packed again.
     """
 
     def __init__(
@@ -191,11 +191,11 @@ class ShuffleWindow:
 
     @property
     def end_row(self) -> int:
-        """One past the number of the last row; numbers go on from those of earlier sequence lengths."""
+        """One past the number of the last row; numbering continues from earlier sequence lengths."""
         return self.first_row + len(self.rows)
 
     def in_reading_order(self, first: int, count: int) -> NDArray[np.int64]:
-        """The row numbers first .. first + count - 1, by the place of their first piece.
+        """Row numbers first .. first + count - 1, ordered by the place of their first piece.
 
         Ranks take rows in this order, so that each needs few of a window's blocks.
         """
@@ -203,7 +203,7 @@ class ShuffleWindow:
         return numbers[np.argsort(self.rows.piece_start[self.rows.row_starts[numbers - self.first_row]])]
 
     def pieces(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The pieces of rows [R], row after row: starts [P] in `tokens`, lengths [P], and how many each row has [R]."""
+        """The pieces of rows [R], row after row: starts [P] in `tokens`, lengths [P], number per row [R]."""
         row_starts = self.rows.row_starts
         first = row_starts[numbers - self.first_row]
         counts = row_starts[numbers - self.first_row + 1] - first
@@ -211,7 +211,7 @@ class ShuffleWindow:
         return self.rows.piece_start[places], self.rows.piece_length[places], counts
 
     def tokens(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[Space, int]:
-        """The tokens of pieces [P], one after the other, and how many of them stand in for damaged ones.
+        """The concatenated tokens of pieces [P], and how many of them replace damaged ones.
 
         Raises:
             DamagedData: see BlockReader.
@@ -224,11 +224,11 @@ class ShuffleWindow:
         return self._space.part(concatenated_ranges(starts, lengths)), replaced
 
     def load_like(self, other: "ShuffleWindow") -> None:
-        """Read the blocks at the places where `other` has read its own."""
+        """Read the blocks at the same places that `other` has read."""
         self._load(np.flatnonzero(other._loaded[: len(self._ids)]).tolist())
 
     def _load(self, missing: list[int]) -> None:
-        """Read blocks, by their place in the window."""
+        """Read blocks by their place in the window."""
         if missing:
             outs = [self._space.part(slice(self._block_starts[b], self._block_starts[b + 1])) for b in missing]
             own = self._reader.read([self._ids[b] for b in missing], outs)

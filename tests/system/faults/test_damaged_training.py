@@ -67,7 +67,7 @@ def test_within_the_budget_all_ranks_train_on_the_same_stand_ins(data, tmp_path)
         run = tmp_path / f"run{processes}"
         result = train(data, run, processes, data__damage_budget=100_000)
         assert result.returncode == 0, result.stderr
-        assert "stand in for it" in result.stderr
+        assert "replace it" in result.stderr
         entries = read_journal(run / "journal.jsonl", batches=True)
         assert [entry.step for entry in entries] == list(range(1, STEPS + 1))
         found[processes] = [(entry.batch, entry.metrics["data/replaced_tokens"]) for entry in entries]
