@@ -1,7 +1,7 @@
 """The only room that calls Slurm's programs.
 
-`client` calls sbatch, squeue, sacct, scontrol and srun; `batch_script` renders a script; `supervisor` runs in a job;
-`requeue_decision` says what becomes of it.
+`client` calls sbatch, squeue, sacct, scontrol and srun. `batch_script` renders a script. `supervisor` runs in a job.
+`requeue_decision` decides whether a job restarts, requeues or ends.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""What an attempt leaves in the run folder, told apart from what was there before it."""
+"""Detect what one launch attempt wrote to the run folder."""
 
 import re
 import time
@@ -10,22 +10,22 @@ from data_prep.reading import read_json
 from pretrain.run import RunFolder, State
 from pretrain.run.folder import Status
 
-_END_SECONDS = 30.0  # for ranks that srun has let go of
+_END_SECONDS = 30.0  # for ranks that outlive srun
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why ranks end before they hold the run folder, as `pretrain.run.folder.refuse` writes it."""
+    """Reason for ranks that exit before they hold the run folder, as written by `pretrain.run.folder.refuse`."""
 
     reason: str
     retry: bool
 
 
 class Witness:
-    """Watches one attempt; to be made before it starts.
+    """Observer of one attempt. Create it before the attempt starts.
 
     Args:
-        refusal: where ranks that may not speak in status.json say why they end (pretrain.run.folder.refuse).
+        refusal: file for ranks that may not write status.json (pretrain.run.folder.refuse).
     """
 
     def __init__(self, run: RunFolder, refusal: Path):
@@ -33,22 +33,22 @@ class Witness:
         refusal.unlink(missing_ok=True)
         self._before = run.status_time()
         self.state: State | None = None
-        """How the run has ended, as far as `seconds_over` has seen it."""
+        """Final state of the run, set by `seconds_over`."""
         self.over_since: float | None = None
-        """Since when, on the clock of time.monotonic."""
+        """Time when the run was first seen to be over, by time.monotonic."""
 
     def seconds_over(self) -> float:
-        """How long the run has been over, by its status, though srun may not have ended; 0 while it goes on."""
+        """Seconds since the status said that the run is over; 0 during the run. srun may still be running."""
         now = time.monotonic()
         if self.over_since is None and (status := self._own()) and status.is_over:
             self.state, self.over_since = status.state, now
         return 0.0 if self.over_since is None else now - self.over_since
 
     def last_words(self, wait: bool) -> Status | None:
-        """How the attempt ended; None if it never began, for which `why_not` has the reason.
+        """Final status of the attempt; None if it never started (see `why_not` for the reason).
 
         Args:
-            wait: for ranks that are about to end.
+            wait: wait for ranks that are about to exit.
         """
         deadline = time.monotonic() + (_END_SECONDS if wait else 0.0)
         while (status := self._own()) and not status.is_over and self._run.is_held():
@@ -58,7 +58,7 @@ class Witness:
         return self._run.read_status() if status else None
 
     def why_not(self, code: int | None) -> tuple[str, bool]:
-        """Why the attempt never began, and whether it is worth another try."""
+        """(reason why the attempt never started, whether to retry)."""
         try:
             said: Refusal = read_json(self._refusal, Refusal)
             return said.reason, said.retry
@@ -66,7 +66,7 @@ class Witness:
             return f"training did not start (srun exit code {code})", True
 
     def _own(self) -> Status | None:
-        if self._run.status_time() == self._before or self._refusal.exists():  # then another run may have written it
+        if self._run.status_time() == self._before or self._refusal.exists():  # another run may have written it
             return None
         try:
             return self._run.recorded_status()
@@ -75,6 +75,6 @@ class Witness:
 
 
 def host_of(holder: str, job_id: int) -> str | None:
-    """The host of a lock's holder (RunFolder.holder), if this job's it is."""
+    """The host of a lock's holder (RunFolder.holder), if the holder belongs to this job."""
     match = re.fullmatch(rf"process \d+ on (\S+), Slurm job {job_id}", holder)
     return match[1] if match else None

@@ -12,11 +12,11 @@ from launchers.slurm.submission import Submission, cores_of
 from pretrain.config import ClusterConfig
 
 START_SECONDS = 180
-"""Slurm may warn a job 60 s early, and training takes a while to start. A shorter job would be requeued forever."""
+"""Slurm may send its warning 60 s early, and training takes time to start. A shorter job would requeue forever."""
 
 
 def render(submission: Submission) -> str:
-    """The text of a run's batch script.
+    """Render the batch script of a run.
 
     Raises:
         UserError: as batch_script.
@@ -36,7 +36,7 @@ def render(submission: Submission) -> str:
             "cpus-per-task": str(job.cpus_per_process),
             "gres": None if job.cpu else f"gpu:{job.processes_per_node}",
         },
-        # With spare nodes the supervisor continues without a lost node. Otherwise Slurm ends the job.
+        # With spare nodes the supervisor continues without a lost node. Without them Slurm ends the job.
         flags=["no-kill"] * (job.spare_nodes > 0),
         python=submission.python,
         working_dir=submission.working_dir,
@@ -53,15 +53,15 @@ def batch_script(
     working_dir: Path,
     command: str,
 ) -> str:
-    """A batch script with the options of a config's `cluster:` section. Every value is quoted for sbatch or bash.
+    """Render a batch script with the options of config section `cluster`. Every value is quoted for sbatch or bash.
 
     Args:
-        purpose: the comment at its top.
-        options, flags: of sbatch, besides those that `cluster` has.
-        command: a line of bash, which the script becomes.
+        purpose: comment at the top.
+        options, flags: sbatch options in addition to those of `cluster`.
+        command: bash line that the script executes at its end.
 
     Raises:
-        UserError: when a value cannot stand in an `#SBATCH` line, or the time limit is malformed or too short.
+        UserError: if a value is invalid in an `#SBATCH` line, or the time limit is malformed or too short.
     """
     if cluster.time is not None:
         check_time_limit(cluster.time, cluster.signal_seconds)
@@ -83,7 +83,7 @@ def batch_script(
 
 
 def _setup_lines(cluster: ClusterConfig) -> str:
-    """What prepares the environment: modules, and cluster.setup."""
+    """Lines that load modules and run cluster.setup."""
     lines = []
     if cluster.modules:
         lines.append("if ! command -v module >/dev/null; then source /etc/profile || true; fi")
@@ -92,7 +92,7 @@ def _setup_lines(cluster: ClusterConfig) -> str:
 
 
 def _environment_lines(cluster: ClusterConfig, python: Path) -> str:
-    """The environment of the job's processes."""
+    """Lines that set environment variables of the job's processes."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in cluster.environment.items()]
     lines.append("# The Python environment that submitted the job.")
     lines.append(f"export PATH={shlex.quote(str(python.parent))}:$PATH")
@@ -108,14 +108,14 @@ def _job_path(submission: Submission) -> str:
 
 
 def check_time_limit(text: str, signal_seconds: int) -> None:
-    """Refuse a time limit that Slurm would not read, or that leaves less than START_SECONDS before the warning.
+    """Raise UserError for a malformed time limit, and for one with less than START_SECONDS before the warning.
 
     Slurm's forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes,
     days-hours:minutes:seconds.
     """
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if not match:
-        raise UserError(f"--time {text!r} is no time limit: write minutes, HH:MM:SS, or D-HH:MM:SS")
+        raise UserError(f"--time {text!r} is not a time limit. Write minutes, HH:MM:SS, or D-HH:MM:SS.")
     days, *fields = match.groups()
     numbers = [int(field) for field in fields if field is not None]
     if days is not None:
@@ -127,6 +127,6 @@ def check_time_limit(text: str, signal_seconds: int) -> None:
     total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
     if 0 < total < signal_seconds + START_SECONDS:
         raise UserError(
-            f"--time {text} is {total} s, but the job is told to save and stop {signal_seconds} s before its end: "
+            f"--time {text} is {total} s, but Slurm asks the job to stop {signal_seconds} s before its end: "
             f"give it at least {-(-(signal_seconds + START_SECONDS) // 60)} minutes"
         )

@@ -18,11 +18,11 @@ from data_prep.processes import die_with_parent
 PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "sinfo", "squeue", "scancel")
 
 MAX_ARRAY_SIZE = 1001
-"""Slurm's default. The indices of a job array go up to one less."""
+"""Slurm's default. The largest index of a job array is one less."""
 COMMENT = "maskwright:"
-"""A job's comment is this and the run folder."""
+"""Start of a job's comment; the run folder follows."""
 
-_SECONDS = 15.0  # for a busy controller to answer
+_SECONDS = 15.0  # time limit of a call; the controller may be busy
 _SUPERVISOR_SECONDS = 60.0  # the same, inside a job
 _KILL_WAIT = 30.0  # seconds, Slurm's default
 _EXCLUDE_TRIES = 20  # a tenth of a second apart, within Slurm's KillWait
@@ -30,19 +30,19 @@ _STEP_END_SECONDS = 20.0  # for srun to end its tasks after SIGTERM
 _WRITTEN = "written by `maskwright launch"
 _FIELDS = {"id": "%i", "array": "%F", "task": "%K", "state": "%T", "reason": "%r", "used": "%M", "limit": "%l"}
 _FIELDS |= {"start": "%S", "nodes": "%D", "name": "%j", "comment": "%k", "script": "%o"}
-_SEPARATOR = "\x1f"  # names and paths may hold anything that is printable
-_BLANK = " \n"  # around an answer; str.strip would take separators too
+_SEPARATOR = "\x1f"  # names and paths may contain any printable character
+_BLANK = " \n"  # str.strip would also remove separators
 
 
 class ProgramAnswer(NamedTuple):
-    """The output of a program (stderr if it failed), and whether it succeeded."""
+    """Output of a program (stderr if it failed), and whether it succeeded."""
 
     works: bool
     text: str
 
 
 class SrunOutput(NamedTuple):
-    """The output of a job step. There is no `code` if the step did not end in time."""
+    """Output of a job step. `code` is None if the step did not finish in time."""
 
     code: int | None
     output: str
@@ -51,13 +51,13 @@ class SrunOutput(NamedTuple):
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job of Maskwright that waits or runs.
+    """A pending or running job of Maskwright.
 
     Attributes:
-        id: as scancel takes it; ARRAY_TASK for an element of an array.
-        state: Slurm's, such as PENDING. reason: why it waits.
-        used, limit: time, as Slurm prints it. start: when it began, or may begin, if that is known.
-        run: the folder of the run that it trains; None for a job that trains none.
+        id: job id for scancel; ARRAY_TASK for an element of an array.
+        state: Slurm's state, for example PENDING. reason: reason for waiting.
+        used, limit: times in Slurm's format. start: actual or expected start time, if known.
+        run: folder of the run that it trains; None for other jobs.
     """
 
     id: str
@@ -72,12 +72,12 @@ class QueuedJob:
 
     @property
     def waits(self) -> bool:
-        """Whether it has not begun, or waits to begin again."""
+        """Whether it waits for its first start or a restart."""
         return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
 
 def _ask(*command: str, seconds: float | None = _SECONDS) -> ProgramAnswer:
-    """Run a program of Slurm to its end."""
+    """Run a Slurm program and wait for it."""
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL
@@ -95,7 +95,7 @@ def _ask(*command: str, seconds: float | None = _SECONDS) -> ProgramAnswer:
 
 
 def is_installed(program: str) -> bool:
-    """Whether a program of Slurm is on the search path."""
+    """Whether a Slurm program is on the search path."""
     return shutil.which(program) is not None
 
 
@@ -105,7 +105,7 @@ def scontrol(*arguments: str, seconds: float = _SECONDS) -> ProgramAnswer:
 
 
 def settings() -> dict[str, str]:
-    """The cluster's settings; none if the controller does not answer."""
+    """The cluster's settings; empty if the controller does not answer."""
     answer = scontrol("show", "config")
     return parse_settings(answer.text) if answer.works else {}
 
@@ -127,7 +127,7 @@ def kill_wait() -> float:
 
 
 def host_names(node_list: str) -> list[str]:
-    """The host names of a list such as `n[1-3]`, in Slurm's order; none if scontrol does not answer."""
+    """The host names of a list such as `n[1-3]`, in Slurm's order; empty if scontrol does not answer."""
     answer = scontrol("show", "hostnames", node_list, seconds=_SUPERVISOR_SECONDS)
     return answer.text.split() if answer.works else []
 
@@ -155,10 +155,10 @@ def srun(
 
 
 def step_output(step: Sequence[str], seconds: float) -> SrunOutput:
-    """Run a job step (see srun) to its end, or end it after so many seconds.
+    """Run a job step (see srun), and end it after `seconds`.
 
     Raises:
-        UserError: where there is no srun.
+        UserError: if srun is not installed.
     """
     try:
         process = subprocess.Popen(
@@ -175,7 +175,7 @@ def step_output(step: Sequence[str], seconds: float) -> SrunOutput:
     try:
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        end_step(process)  # its output is not read: a helper of srun may hold the pipe for as long as a node hangs
+        end_step(process)  # its output is not read: a helper of srun may keep the pipe open while a node hangs
         return SrunOutput(None, "", "")
     return SrunOutput(process.returncode, output, errors)
 
@@ -188,7 +188,7 @@ def start_step(step: Sequence[str], environment: Mapping[str, str]) -> "subproce
 
 
 def end_step(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
-    """Have srun kill its tasks, as far as their nodes answer."""
+    """Make srun kill its tasks. Nodes that do not answer are not waited for."""
     process.terminate()
     try:
         process.wait(_STEP_END_SECONDS)
@@ -201,7 +201,7 @@ def allocate(nodes: int, options: Sequence[str], command: Sequence[str]) -> int:
     """Run a command in a new allocation, and return its exit code.
 
     Raises:
-        UserError: where there is no salloc.
+        UserError: if salloc is not installed.
     """
     try:
         return subprocess.run(["salloc", f"--nodes={nodes}", *options, *command]).returncode
@@ -210,7 +210,7 @@ def allocate(nodes: int, options: Sequence[str], command: Sequence[str]) -> int:
 
 
 def check_available() -> None:
-    """Raise UserError where there is no sbatch."""
+    """Raise UserError if sbatch is not installed."""
     if not is_installed("sbatch"):
         raise UserError("sbatch was not found: run this on a login node of a Slurm cluster")
 
@@ -219,7 +219,7 @@ def submit(script: Path, options: Sequence[str] = (), arguments: Sequence[str] =
     """Submit a script, `sbatch OPTIONS SCRIPT ARGUMENTS`, and return the job's id.
 
     Raises:
-        UserError: when there is no sbatch here, or with sbatch's own message when it refuses the job.
+        UserError: if sbatch is not installed, or refuses the job (with its message).
     """
     answer = _ask("sbatch", "--parsable", *options, str(script), *arguments, seconds=None)
     if answer.works:
@@ -231,27 +231,27 @@ def submit(script: Path, options: Sequence[str] = (), arguments: Sequence[str] =
 
 
 def cancel(job_ids: Sequence[str]) -> None:
-    """Cancel jobs of this user that have not ended."""
+    """Cancel unfinished jobs of this user."""
     if job_ids:
         _ask("scancel", "--quiet", *job_ids, seconds=None)
 
 
 def cancel_waiting(ids: Sequence[str]) -> str | None:
-    """Remove jobs from the queue, unless they have begun; the error, or None."""
+    """Cancel pending jobs; running ones continue. Returns the error, or None."""
     answer = _ask("scancel", "--state=PENDING", *ids)
     return None if answer.works else answer.text
 
 
 def still_queued(job_ids: Sequence[str]) -> list[str]:
-    """The jobs that wait or run, in the order given.
+    """The pending and running jobs among these, in the given order.
 
     Raises:
-        UserError: when there is no squeue here, or it cannot ask the controller.
+        UserError: if squeue is not installed, or the controller does not answer.
     """
     if not job_ids:
         return []
     answer = _ask("squeue", "--noheader", "--format=%F", f"--jobs={','.join(job_ids)}")  # %F: an array's id
-    # Slurm forgets a job some minutes after its end. squeue calls that an error when it was asked for one job.
+    # Slurm forgets a job some minutes after its end. For a single forgotten job, squeue reports an error.
     if not answer.works and "Invalid job id" not in answer.text:
         raise UserError(f"Cannot find out whether jobs {' '.join(job_ids)} still run: {answer.text}")
     queued = set(answer.text.split()) if answer.works else set()
@@ -259,7 +259,7 @@ def still_queued(job_ids: Sequence[str]) -> list[str]:
 
 
 def own_jobs(seconds: float = _SECONDS) -> tuple[list[QueuedJob], str | None]:
-    """This user's jobs of Maskwright, the oldest first; or none, and why Slurm cannot be asked."""
+    """This user's jobs of Maskwright, oldest first, and the reason if Slurm does not answer."""
     columns = _SEPARATOR.join(_FIELDS.values())
     answer = _ask("squeue", "--me", "--array", "--noheader", f"--format={columns}", seconds=seconds)
     if not answer.works:
@@ -269,7 +269,7 @@ def own_jobs(seconds: float = _SECONDS) -> tuple[list[QueuedJob], str | None]:
 
 
 def parse_job(line: str) -> QueuedJob | None:
-    """The job of a line of squeue; None for a job that is not Maskwright's, and for anything else."""
+    """Parse a line of squeue; None if it is not a job of Maskwright."""
     parts = line.split(_SEPARATOR)
     if len(parts) != len(_FIELDS):
         return None
@@ -282,7 +282,7 @@ def parse_job(line: str) -> QueuedJob | None:
 
 
 def _run_of(comment: str, script: str, task: str) -> Path | None:
-    """The run folder that a job names in its comment, or whose script it is (RUN/slurm/job.sh)."""
+    """The run folder in a job's comment, or of its script (RUN/slurm/job.sh)."""
     if comment.startswith(COMMENT):
         return Path(comment.removeprefix(COMMENT).replace("%a", task))
     path = Path(script)
@@ -305,7 +305,7 @@ def jobs_of(run: Path, jobs: list[QueuedJob]) -> list[QueuedJob]:
 def own_name() -> str:
     """The name of this process's job for scontrol: JOB, or ARRAY_TASK for an element of an array.
 
-    The last element's SLURM_JOB_ID is the number of the array, which scontrol takes as all elements.
+    The SLURM_JOB_ID of an array's last element is the array's id, and scontrol would apply it to all elements.
     """
     if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
         return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
@@ -313,13 +313,13 @@ def own_name() -> str:
 
 
 def own_fields() -> dict[str, str]:
-    """The fields of this job by `scontrol show job`; none if the controller does not answer."""
+    """The fields of this job from `scontrol show job`; empty if the controller does not answer."""
     answer = scontrol("--oneliner", "show", "job", own_name(), seconds=_SUPERVISOR_SECONDS)
     return dict(re.findall(r"(\w+)=(\S*)", answer.text)) if answer.works else {}
 
 
 def requeue(exclude: Sequence[str]) -> str | None:
-    """Queue this job again, not on these nodes; the error, or None.
+    """Requeue this job, and exclude these nodes. Returns the error, or None.
 
     Slurm then ends this start of the job with SIGTERM, and after KillWait with SIGKILL.
     """

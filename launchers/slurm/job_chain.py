@@ -1,4 +1,4 @@
-"""Jobs that wait for one another: submit them all or none, and refuse a second submission while they are queued."""
+"""Chains of dependent jobs: submit all or none, and refuse a second submission while they are queued."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ _STAGE = re.compile(r"[a-z]+")
 
 @dataclass(frozen=True)
 class ChainedJob:
-    """One call of sbatch, for the script STAGE.sh of a folder. Several jobs may have one stage.
+    """One call of sbatch for the script STAGE.sh of a folder. Several jobs may share a stage.
 
     Args:
-        array: the indices of a job array, as for sbatch.
-        arguments: of the script.
-        after: the stage whose jobs must have ended, successfully if `needs_success`.
+        array: indices of a job array, in sbatch's format.
+        arguments: arguments of the script.
+        after: stage whose jobs must finish first, successfully if `needs_success`.
     """
 
     stage: str
@@ -32,7 +32,7 @@ class ChainedJob:
     needs_success: bool = False
 
     def options(self, ids: Mapping[str, Sequence[str]]) -> list[str]:
-        """The options of sbatch; `ids` has the ids of each earlier stage."""
+        """The options of sbatch; `ids` holds the job ids of each earlier stage."""
         options = [f"--array={self.array}"] if self.array else []
         if self.after and self.needs_success:
             options += [f"--dependency=afterok:{':'.join(ids[self.after])}", "--kill-on-invalid-dep=yes"]
@@ -45,7 +45,7 @@ def submit_chain(jobs: Sequence[ChainedJob], folder: Path) -> dict[str, list[str
     """Submit the jobs, write their ids to FOLDER/jobs, and return the ids of each stage.
 
     Raises:
-        UserError: when sbatch refuses one; those before it are cancelled.
+        UserError: if sbatch refuses a job; the jobs before it are cancelled.
     """
     ids: dict[str, list[str]] = {}
     try:
@@ -62,7 +62,7 @@ def submit_chain(jobs: Sequence[ChainedJob], folder: Path) -> dict[str, list[str
 
 
 def refuse_while_queued(folder: Path, subject: Path) -> None:
-    """Raise UserError if jobs of FOLDER/jobs wait or run; they work on `subject`."""
+    """Raise UserError if jobs of FOLDER/jobs are pending or running. `subject` names their work in the message."""
     if queued := client.still_queued(recorded_jobs(folder / "jobs")):
         ids = " ".join(queued)
         raise UserError(
@@ -71,10 +71,10 @@ def refuse_while_queued(folder: Path, subject: Path) -> None:
 
 
 def recorded_jobs(path: Path) -> list[str]:
-    """The ids of jobs in a file that `submit_chain` has written; none if there is no such file.
+    """Read the job ids from a file written by `submit_chain`; empty if there is no file.
 
     Raises:
-        UserError: if the file holds anything else, or cannot be read.
+        UserError: if the file cannot be read, or is damaged.
     """
     hint = "see in `squeue` whether jobs of this folder run, then delete the file"
     try:

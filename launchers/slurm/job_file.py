@@ -1,4 +1,4 @@
-"""What a Slurm job trains and how, as the login node decided it: RUN/slurm/job.json, read by the job itself."""
+"""Description of a Slurm job, RUN/slurm/job.json: written at submission, read by the job."""
 
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ _SUBMIT = "submit the run again"
 
 
 class JobFile(BaseModel):
-    """One training run on one allocation. Paths are absolute, and on storage that all nodes share."""
+    """One training run on one allocation. Paths are absolute and on shared storage."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)  # a job that waits may be of an earlier version
+    model_config = ConfigDict(extra="ignore", frozen=True)  # a queued job may come from an earlier version
 
     config: Path
     run_dir: Path
@@ -27,43 +27,43 @@ class JobFile(BaseModel):
     processes_per_node: int
     cpus_per_process: int
     cpu: bool
-    """Train on CPU, over gloo."""
+    """Train on CPU with gloo."""
     container: ContainerConfig | None = None
-    """Where each node's part runs, with a Python of its own; the supervisor is outside."""
+    """Container of the ranks, with its own Python. The supervisor runs outside."""
     interface: str | None = None
-    """For gloo and NCCL; None: the one that leads to the other nodes."""
+    """Network interface for gloo and NCCL; None selects the interface of the route to the other nodes."""
     spare_nodes: int = 0
-    """Nodes that the job asks for besides, to take the place of those that fail."""
+    """Extra nodes that replace failed ones."""
     max_restarts: int = 3
-    """After failures, on the same allocation, without a new checkpoint."""
+    """Limit of restarts after failures on the same allocation, without a new checkpoint in between."""
     requeue: bool = True
-    """Queue the job again at a time limit, a preemption or a lost node."""
+    """Requeue the job at the time limit, at a preemption, and after a lost node."""
     max_requeues: int = 5
-    """Starts of the job again, without a new checkpoint."""
+    """Limit of requeues without a new checkpoint in between."""
     signal_seconds: int = 120
-    """How long before the time limit Slurm warns the job."""
+    """Seconds from Slurm's warning to the time limit."""
     pause_seconds: float = 10.0
-    """Before the first restart; doubled for each further one."""
+    """Pause before the first restart, in seconds; doubled for each further restart."""
     health_seconds: float = 60.0
-    """A node that has not said by then how it is, is ill."""
+    """Time limit of a node's health check. A node that does not answer in time is unhealthy."""
     leave_seconds: float = 120.0
-    """How long ranks may take to leave after the run's status says that it has ended, before they are killed."""
+    """Seconds from the end of the run, by its status, until remaining ranks are killed."""
 
     @property
     def folder(self) -> Path:
-        """Where the script, this description, the hostfiles and, by default, the logs are kept."""
+        """Folder of the script, this description, the hostfiles and, by default, the logs."""
         return self.run_dir / "slurm"
 
     @property
     def path(self) -> Path:
-        """Where this description is kept."""
+        """Path of this description."""
         return self.folder / "job.json"
 
     def write(self) -> None:
         """Write job.json.
 
         Raises:
-            UserError: when the run folder cannot be written.
+            UserError: if the run folder cannot be written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -74,10 +74,10 @@ class JobFile(BaseModel):
 
 
 def read_job(path: Path) -> JobFile:
-    """The job of a job.json.
+    """Read a job.json.
 
     Raises:
-        UserError: if it is not there, or is none.
+        UserError: if the file is missing or invalid.
     """
     data = read_bytes(path, hint=_SUBMIT)
     try:
@@ -93,7 +93,7 @@ def read_job(path: Path) -> JobFile:
 
 
 def _check(job: JobFile) -> None:
-    """Raise ValueError for numbers that no submission writes, and for NUL, which no path has."""
+    """Raise ValueError for numbers out of range, and for paths with NUL."""
     values = job.model_dump()
     for name, value in values.items():
         least = 1 if name in _AT_LEAST_ONE else 0

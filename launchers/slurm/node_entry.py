@@ -14,13 +14,13 @@ from pretrain.run.folder import refuse
 
 
 def interface_of(job: JobFile, hosts: list[str], node: int) -> str:
-    """The interface that the config names, or the one that leads to the other nodes; loopback for one node."""
+    """The interface of the config, or of the route to the other nodes; loopback for a single node."""
     other = hosts[0] if node else hosts[-1]
     return job.interface or interface_to(other if len(hosts) > 1 else LOOPBACK)
 
 
 def main(arguments: list[str]) -> int:
-    """Become the training process. Returns 1, and prints one line, if this node cannot train."""
+    """Become the training process. If this node cannot train, print one line and return 1."""
     host, local_rank = os.environ["SLURMD_NODENAME"], int(os.environ["SLURM_LOCALID"])
     hosts = os.environ[HOSTS_VARIABLE].split()
     node = hosts.index(host)
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         local_rank, job.processes_per_node, node, len(hosts), hosts[0], os.environ[PORT_VARIABLE]
     )
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        if job.interface or name not in os.environ:  # a value that the user has set is kept
+        if job.interface or name not in os.environ:  # keeps a value that the user has set
             os.environ[name] = interface
     if local_rank == 0:
         print(f"node {node}: {host}, interface {os.environ['GLOO_SOCKET_IFNAME']}", flush=True)

@@ -1,4 +1,4 @@
-"""Check nodes before a start: `python -m launchers.slurm.node_health JOB_JSON` checks its node; `ask` asks all."""
+"""Node checks before a start. `python -m launchers.slurm.node_health JOB_JSON` checks one node; `ask` checks all."""
 
 import sys
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MARK = "maskwright node:"  # before the problems, on one line; nothing follows 
 
 
 def ask(job: JobFile, hosts: Sequence[str]) -> dict[str, str]:
-    """The problems of the hosts that have some. Each is asked by a step of its own, so that none delays the others."""
+    """The problems by unhealthy host. Each host has a separate job step, so that it cannot delay the others."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda host: _ask_one(job, host), hosts))
     return {host: answer for host, answer in zip(hosts, answers, strict=True) if answer}
@@ -37,7 +37,7 @@ def _ask_one(job: JobFile, host: str) -> str | None:
 
 
 def problem_here(job: JobFile) -> str | None:
-    """What is wrong with this node, in a few words; None if a run can start on it."""
+    """The problem of this node in a few words; None if a run can start on it."""
     findings = check_node(job.folder, 0 if job.cpu else job.processes_per_node, job.health_seconds / 2)
     return ", ".join(finding.value for finding in findings if finding.status == "fail") or None
 

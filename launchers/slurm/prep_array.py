@@ -1,6 +1,6 @@
-"""A preparation as Slurm job arrays: which elements do which tasks, the batch scripts, and their submission.
+"""Data preparation as Slurm job arrays: tasks of the elements, batch scripts, and submission.
 
-The stages follow one another, scan, resolve, task, merge, by Slurm's dependencies; what is complete is left out.
+The stages are scan, resolve, task and merge, in this order by Slurm's dependencies. Complete stages are left out.
 """
 
 import math
@@ -21,7 +21,7 @@ MOST_CORE_TASKS = 64
 
 @dataclass(frozen=True)
 class ArrayStage:
-    """`maskwright prep NAME`: an array whose elements do these tasks each or, without elements, one job."""
+    """`maskwright prep NAME`: a job array with the tasks of each element, or one job if there are no elements."""
 
     name: str
     elements: list[list[int]]
@@ -29,7 +29,7 @@ class ArrayStage:
 
 @dataclass(frozen=True)
 class PrepArray:
-    """What the batch scripts say besides the tasks. Paths are absolute, and on storage that all nodes share."""
+    """Settings of the batch scripts. Paths are absolute and on shared storage."""
 
     out: Path
     working_dir: Path
@@ -43,12 +43,12 @@ class PrepArray:
 
     @property
     def folder(self) -> Path:
-        """Where the logs are kept, and a folder for each submission."""
+        """Folder of the logs, with a subfolder for each submission."""
         return self.out / "prep" / "slurm"
 
 
 def tasks_per_element(count: int, total_bytes: int, cpus: int) -> int:
-    """How many tasks an array element does by default.
+    """Default number of tasks of an array element.
 
     About CORE_BYTES of input a core, so that starting is a small part of an element's time, but at most MOST_CORE_TASKS
     tasks a core; no fewer than one a core; and so many that there are at most MOST_ELEMENTS elements.
@@ -63,11 +63,11 @@ def elements(tasks: Sequence[int], per_element: int) -> list[list[int]]:
 
 
 def jobs(stages: Sequence[ArrayStage], max_array_size: int) -> list[ChainedJob]:
-    """The jobs to submit, in order. Indices of an array run from 1, and stay below `max_array_size`.
+    """The jobs to submit, in order. Array indices start at 1 and stay below `max_array_size`.
 
-    The argument of an array's script is how many elements of its stage earlier arrays have. A stage waits for the end
-    of the one before, however it ends: `prep resolve` and `prep merge` then report what is incomplete. Only tasks
-    after a failed `resolve` could do nothing, and are cancelled.
+    The argument of an array's script is the number of elements in earlier arrays of its stage. A stage starts after the
+    previous one, even if that failed: `prep resolve` and `prep merge` then report incomplete tasks. Only the tasks
+    after a failed `resolve` are cancelled.
     """
     made = []
     before: str | None = None
@@ -83,10 +83,10 @@ def jobs(stages: Sequence[ArrayStage], max_array_size: int) -> list[ChainedJob]:
 
 
 def render(stage: ArrayStage, array: PrepArray, folder: Path) -> str:
-    """The text of a stage's batch script, for the submission that is kept in `folder`.
+    """Render a stage's batch script for the submission in `folder`.
 
     Raises:
-        UserError: when a value cannot stand in an `#SBATCH` line.
+        UserError: if a value is invalid in an `#SBATCH` line.
     """
     options = {
         "job-name": f"{array.job_name}-{stage.name}",
@@ -114,22 +114,22 @@ def submission_folders(array: PrepArray) -> list[Path]:
 
 
 def next_folder(array: PrepArray) -> Path:
-    """The folder that the next submission is to have."""
+    """The folder of the next submission."""
     last = [int(folder.name.removeprefix("submission-")) for folder in submission_folders(array)[-1:]]
     return array.folder / f"submission-{sum(last) + 1:04}"
 
 
 def refuse_while_prepared(array: PrepArray) -> None:
-    """Raise UserError if jobs of the last submission wait or run; earlier ones had ended when it was made."""
+    """Raise UserError if jobs of the last submission are pending or running. Earlier submissions are finished."""
     for folder in submission_folders(array)[-1:]:
         refuse_while_queued(folder, array.out)
 
 
 def write_scripts(stages: Sequence[ArrayStage], array: PrepArray, folder: Path) -> None:
-    """Write FOLDER/STAGE.sh for each stage and, for arrays, STAGE.txt with the task numbers of an element a line.
+    """Write FOLDER/STAGE.sh for each stage and, for arrays, STAGE.txt with one line of task numbers per element.
 
     Raises:
-        UserError: when they cannot be written, or another submission has just taken this folder.
+        UserError: if they cannot be written, or another submission has just created this folder.
     """
     texts = {f"{stage.name}.sh": render(stage, array, folder) for stage in stages}
     texts |= {f"{stage.name}.txt": list_text(stage) for stage in stages if stage.elements}
@@ -146,5 +146,5 @@ def write_scripts(stages: Sequence[ArrayStage], array: PrepArray, folder: Path) 
 
 
 def list_text(stage: ArrayStage) -> str:
-    """The list of an array: the task numbers of one element a line."""
+    """The list of an array: one line of task numbers per element."""
     return "".join(" ".join(map(str, tasks)) + "\n" for tasks in stage.elements)

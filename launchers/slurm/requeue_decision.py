@@ -1,4 +1,4 @@
-"""What happens next to a Slurm job whose ranks have ended: a pure function of what is seen and remembered."""
+"""Decision after an attempt of a Slurm job: restart, requeue, stop or fail. A pure function of outcome and history."""
 
 import math
 import random
@@ -10,23 +10,23 @@ from typing import Literal
 from pretrain.run import State
 
 Ending = Literal["no", "limit", "other"]
-"""Whether Slurm ends the job: no; at its time limit; or cancelled, preempted or without a node, and Slurm knows what
-comes next."""
+"""Whether Slurm ends the job: no; at the time limit; or by a cancellation, a preemption or a lost node, after which
+Slurm itself decides about a requeue."""
 
 _LONGEST_PAUSE = 300.0  # seconds
 _SHARE = 0.5
-"""Of the time that Slurm leaves, which a checkpoint should not exceed: storage may be busier the next time."""
+"""Largest share of the warning time that a checkpoint should take: storage may be slower the next time."""
 
 
 @dataclass(frozen=True)
 class Saving:
-    """One checkpoint on Slurm's warning.
+    """Duration of one checkpoint after Slurm's warning.
 
     Args:
         seconds: from the warning to the end of the run with its checkpoint; without one, until Slurm ended the job.
-        lead: seconds that the warning comes before the time limit (cluster.signal_seconds); None for SIGTERM, as at a
-            preemption, after which the site decides how long it waits.
-        is_saved: whether there was a checkpoint in time.
+        lead: seconds from the warning to the time limit (cluster.signal_seconds). None for SIGTERM, for example at a
+            preemption: the site then sets the time.
+        is_saved: whether the checkpoint was committed in time.
     """
 
     seconds: float
@@ -35,14 +35,14 @@ class Saving:
 
     @property
     def wanted(self) -> int | None:
-        """A lead that would be enough, in whole minutes; None if this one is, or none can be chosen."""
+        """A sufficient lead in seconds (whole minutes); None if this lead is sufficient or cannot be chosen."""
         if self.lead is None or (self.is_saved and self.seconds <= _SHARE * self.lead):
             return None
         return 60 * math.ceil(self.seconds / _SHARE / 60)
 
     @property
     def sentence(self) -> str:
-        """What was measured, and what to do if it was too much."""
+        """The measured time, with advice if it was too long."""
         said = f"{self.seconds:.1f} s from Slurm's warning to the checkpoint"
         if not self.is_saved:
             said = f"no checkpoint {self.seconds:.1f} s after Slurm's warning"
@@ -57,14 +57,14 @@ class Saving:
 
 @dataclass(frozen=True)
 class Limits:
-    """How often a job may start again without progress, which is a newer committed checkpoint.
+    """Limits of restarts and requeues without progress. Progress means a newer committed checkpoint.
 
     Args:
-        nodes: on how many it trains.
-        max_restarts: on the same allocation, after failures.
-        requeue: whether the job may be queued again at all.
-        max_requeues: how often, whoever asked for it.
-        pause_seconds: before the first restart; doubled for each further one.
+        nodes: number of training nodes.
+        max_restarts: restarts on the same allocation, after failures.
+        requeue: whether the job may be requeued.
+        max_requeues: limit of requeues, for any reason.
+        pause_seconds: pause before the first restart; doubled for each further restart.
     """
 
     nodes: int
@@ -76,20 +76,20 @@ class Limits:
 
 @dataclass(frozen=True)
 class Failure:
-    """At which step, by the journal, and why."""
+    """Last step in the journal, and reason of a failure."""
 
     step: int
     reason: str
 
     def is_like(self, other: "Failure | None") -> bool:
-        """Whether it is the same error: ports, process ids and addresses may differ."""
+        """Whether it is the same error. Ports, process ids and addresses may differ."""
         return other is not None and self.step == other.step and _shape(self.reason) == _shape(other.reason)
 
 
 @dataclass(frozen=True)
 class LaunchHistory:
-    """What a job remembers over restarts and requeues: the newest checkpoint, what has happened since, and how long
-    the last checkpoint took for which Slurm left little time."""
+    """State of a job that survives restarts and requeues: the newest checkpoint, the events since then, and the
+    duration of the last checkpoint after a warning."""
 
     job_id: int
     checkpoint: int | Literal[-1] = -1
@@ -99,24 +99,24 @@ class LaunchHistory:
     saving: Saving | None = None
 
     def seen(self, checkpoint: int) -> "LaunchHistory":
-        """After a look at the newest committed checkpoint: a newer one makes all good."""
+        """Update with the newest committed checkpoint. A newer one resets the counts."""
         return LaunchHistory(self.job_id, checkpoint, saving=self.saving) if checkpoint > self.checkpoint else self
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended.
+    """Outcome of an attempt.
 
     Args:
-        state: by status.json; None if the attempt never wrote one.
-        reason: by status.json, or why it never began.
-        retry: whether another start may mend it, or whoever stopped the run wants it to go on.
-        step: the journal's last.
-        checkpoint: the newest committed step, -1 for none.
-        warned: Slurm has announced the end of the job, and the supervisor has asked the run to stop.
+        state: state in status.json; None if the attempt did not write it.
+        reason: reason in status.json, or why the attempt never started.
+        retry: whether another start may help, or the stop was meant to be temporary.
+        step: last step of the journal.
+        checkpoint: newest committed step, -1 for none.
+        warned: whether Slurm announced the end of the job, and the supervisor asked the run to stop.
         ending: see Ending.
-        hosts: where it ran.
-        saving: if it was warned, how long the checkpoint took.
+        hosts: hosts of the attempt.
+        saving: after a warning, the duration of the checkpoint.
     """
 
     state: State | None
@@ -132,7 +132,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Complete:
-    """The run has all its steps."""
+    """End the job: the run is complete."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Requeue:
-    """Queue the job again, without these nodes."""
+    """Requeue the job, and exclude these nodes."""
 
     exclude: tuple[str, ...]
     reason: str
@@ -154,14 +154,14 @@ class Requeue:
 
 @dataclass(frozen=True)
 class Stop:
-    """End the job; the run has a checkpoint of its last step."""
+    """End the job as stopped; the run has a checkpoint of its last step."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Fail:
-    """End the job."""
+    """End the job as failed."""
 
     reason: str
 
@@ -170,7 +170,7 @@ Decision = Complete | Restart | Requeue | Stop | Fail
 
 
 def ending_of(fields: dict[str, str]) -> Ending:
-    """Whether Slurm ends the job already, and why."""
+    """Whether Slurm is already ending the job, and the reason."""
     if fields.get("JobState", "RUNNING") == "RUNNING":
         return "no"
     return "limit" if fields.get("Reason") == "TimeLimit" else "other"
@@ -179,12 +179,12 @@ def ending_of(fields: dict[str, str]) -> Ending:
 def next_after(
     outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, limits: Limits
 ) -> tuple[Decision, LaunchHistory]:
-    """What to do after an attempt, and what to remember.
+    """Decide after an attempt. Returns the decision and the updated history.
 
     Args:
-        hosts: those of the allocation, in its order.
-        problems: what ails those of them that are ill.
-        history: up to this attempt.
+        hosts: hosts of the allocation, in its order.
+        problems: problem of each unhealthy host.
+        history: history before this attempt.
     """
     history = history.seen(outcome.checkpoint)
     if outcome.state == "completed":
@@ -206,7 +206,7 @@ def next_after(
 def first_start(
     hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, limits: Limits
 ) -> tuple[Decision, LaunchHistory]:
-    """Where to train to begin with, and what to remember."""
+    """Decide about the first start. Returns the decision and the updated history."""
     healthy = tuple(host for host in hosts if host not in problems)[: limits.nodes]
     if history.requeues > limits.max_requeues:
         return Fail(f"started again {history.requeues} times without a new checkpoint"), history
@@ -220,7 +220,7 @@ def _after_failure(
 ) -> tuple[Decision, LaunchHistory]:
     failure = Failure(outcome.step, outcome.reason)
     ill = _named({host: problem for host, problem in problems.items() if host in outcome.hosts})
-    # A node that is ill explains an error, and without it things may go better.
+    # An unhealthy node explains the error; a start without it may succeed.
     if not ill and failure.is_like(history.failure):
         return Fail(f"the same error twice, with no checkpoint in between: {outcome.reason}"), history
     if history.restarts >= limits.max_restarts:
@@ -237,7 +237,7 @@ def _after_failure(
 def _without(
     hosts: Sequence[str], problems: Mapping[str, str], reason: str, history: LaunchHistory, limits: Limits
 ) -> tuple[Decision, LaunchHistory]:
-    """To the queue, for other nodes. Where all of several are ill, others hardly are better, and would run out."""
+    """Requeue for other nodes. Fail if all of several nodes are unhealthy: other nodes would hardly be better."""
     if len(hosts) > 1 and len(problems) == len(hosts):
         return Fail(reason), history
     return _requeue(tuple(problems), reason, history, limits, Fail)
@@ -246,7 +246,7 @@ def _without(
 def _requeue(
     exclude: tuple[str, ...], reason: str, history: LaunchHistory, limits: Limits, otherwise: type[Stop] | type[Fail]
 ) -> tuple[Decision, LaunchHistory]:
-    """To the queue if that may be; the next start counts it."""
+    """Requeue if the limits allow it. The next start counts it."""
     if not limits.requeue:
         return otherwise(f"{reason}; the job may not be queued again (cluster.requeue)"), history
     if history.requeues >= limits.max_requeues:
@@ -256,8 +256,8 @@ def _requeue(
 
 
 def pause(history: LaunchHistory, first: float) -> float:
-    """Seconds before a restart: doubled each time, up to 5 minutes, a quarter more or less by the job's id, so that
-    jobs that failed together do not come back together."""
+    """Seconds before a restart: doubled each time, up to 5 minutes, and varied by up to a quarter by the job's id, so
+    that jobs that failed together do not restart together."""
     chance = random.Random(f"{history.job_id} {history.restarts}")
     return min(first * 2.0 ** (history.restarts - 1), _LONGEST_PAUSE) * chance.uniform(0.75, 1.25)
 

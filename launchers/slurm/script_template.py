@@ -1,4 +1,4 @@
-"""Batch scripts: the templates' language, sbatch's quoting, and the notation of log paths."""
+"""Templates of batch scripts: placeholders, sbatch's quoting, and log path patterns."""
 
 import string
 from collections.abc import Mapping
@@ -9,18 +9,18 @@ from data_prep.errors import UserError
 
 
 class Template(string.Template):
-    """`@{name}` is filled in and `@@` is an at sign, so that the shell keeps its dollars."""
+    """`@{name}` is a placeholder and `@@` an at sign, so that `$` stays free for the shell."""
 
     delimiter = "@"
 
     @classmethod
     def load(cls, name: str) -> "Template":
-        """The template of that file name in launchers/slurm/templates."""
+        """Read the template with this file name in launchers/slurm/templates."""
         return cls(resources.files("launchers.slurm").joinpath(f"templates/{name}").read_text(encoding="utf-8"))
 
 
 def directives(options: Mapping[str, str | None]) -> str:
-    """One `#SBATCH` line for each option that has a value."""
+    """Render one `#SBATCH` line for each option that has a value."""
     return "\n".join(
         f"#SBATCH --{name}={sbatch_quote(name, value)}" for name, value in options.items() if value is not None
     )
@@ -30,8 +30,8 @@ def sbatch_quote(name: str, value: str) -> str:
     """Quote a value for an `#SBATCH` line by sbatch's rules: double quotes, and a backslash before `"` and `\\`.
 
     Raises:
-        UserError: for characters that would end the line, and for a backslash in the log's path, which sbatch
-            takes as `leave %j as it is`.
+        UserError: for characters that would end the line, and for a backslash in the log's path, which makes sbatch
+            ignore patterns such as %j.
     """
     if not value.isprintable() or not value:
         raise UserError(
@@ -46,5 +46,5 @@ def sbatch_quote(name: str, value: str) -> str:
 
 
 def log_pattern(folder: Path, name: str) -> str:
-    """The path of a log in sbatch's notation: of `name` the patterns are kept (%j is the job id), of `folder` none."""
+    """The path of a log in sbatch's notation. Patterns in `name` stay (%j is the job id); `folder` is escaped."""
     return f"{folder}/".replace("%", "%%") + name

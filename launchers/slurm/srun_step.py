@@ -1,4 +1,4 @@
-"""The job step that trains: one srun that starts every rank, watched until its end."""
+"""The training job step: one srun that starts all ranks, watched until it exits."""
 
 import contextlib
 import os
@@ -11,16 +11,16 @@ from launchers.slurm import client
 from launchers.slurm.job_file import JobFile
 
 HOSTS_VARIABLE, PORT_VARIABLE = "MASKWRIGHT_HOSTS", "MASKWRIGHT_PORT"
-"""Environment variables of the ranks: the hosts in rank order, and the port of rank 0 on the first."""
+"""Environment variables of the ranks: the hosts in rank order, and rank 0's port on the first host."""
 
 _PORTS = range(12000, 32000)
 _POLL_SECONDS = 0.5
 
 
 def python_command(job: JobFile, module: str, working_dir: Path) -> list[str]:
-    """The end of an srun command that runs `python -m MODULE JOB_JSON`; the container's options are pyxis'.
+    """The srun arguments that run `python -m MODULE JOB_JSON`. Container options are those of pyxis.
 
-    --export=ALL: a job that was submitted with --export=NONE would else start its tasks without any environment.
+    --export=ALL: without it, a job submitted with --export=NONE would start its tasks with an empty environment.
     """
     words, python = ["--export=ALL"], str(job.python)
     if job.container:
@@ -32,13 +32,13 @@ def python_command(job: JobFile, module: str, working_dir: Path) -> list[str]:
 
 
 def train_command(job: JobFile, hosts: Sequence[str]) -> list[str]:
-    """The step with one task for each rank. 60 s after the first rank exits, srun kills the others (--wait)."""
+    """The srun command with one task per rank. 60 s after the first rank exits, srun kills the others (--wait)."""
     node = python_command(job, "launchers.slurm.node_entry", Path.cwd())
     return client.srun(node, hosts, job.processes_per_node, job.cpus_per_process, ["--wait=60"])
 
 
 def free_port(job_id: int) -> int:
-    """A port chosen by the job's id, or the next one that is free on all addresses of this host.
+    """A free port on all addresses of this host; the job's id decides where the search starts.
 
     Rank 0 listens on the first host of the step, which usually is this host.
     """
@@ -57,12 +57,12 @@ def run(
     is_overdue: Callable[[], bool],
     is_too_late: Callable[[], bool],
 ) -> int | None:
-    """srun's exit code; None if it was still running.
+    """Wait for srun. Returns its exit code; None if it was still running.
 
     Args:
-        variables: environment variables of the ranks, in addition to this process's.
-        is_overdue: whether srun should have ended; it is then ended.
-        is_too_late: whether Slurm ends everything anyhow; srun is then left to it.
+        variables: environment variables of the ranks, added to those of this process.
+        is_overdue: whether srun should have exited; if so, it is ended.
+        is_too_late: whether Slurm is about to kill everything; if so, srun is left alone.
     """
     srun = client.start_step(step, os.environ | variables)
     while True:

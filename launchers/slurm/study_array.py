@@ -1,4 +1,4 @@
-"""A study as Slurm jobs: the times of the arms, an array with an element for each run, and the report."""
+"""A study as Slurm jobs: time measurement, a job array with one element per run, and the report."""
 
 import os
 import shlex
@@ -23,10 +23,10 @@ PARTS = ("time", "run", "report")
 
 
 def submit_study(folder: Path, study: Study, config: Config) -> str:
-    """Submit what is not done, each run as one element of an array; the words for the user.
+    """Submit the unfinished parts, each run as one array element. Returns the message for the user.
 
     Raises:
-        UserError: if Slurm is not there or refuses a job, jobs of this study wait or run, or a run needs a container.
+        UserError: if Slurm is missing or refuses a job, jobs of this study are queued, or a run needs a container.
     """
     client.check_available()
     _check(folder, study, config)
@@ -41,7 +41,7 @@ def submit_study(folder: Path, study: Study, config: Config) -> str:
 
 
 def todo(folder: Path, study: Study) -> list[int]:
-    """The numbers of the runs that are not done, from 1."""
+    """The numbers of the unfinished runs, from 1."""
     return [
         number
         for number, child in enumerate(children(study), 1)
@@ -50,7 +50,7 @@ def todo(folder: Path, study: Study) -> list[int]:
 
 
 def plan(numbers: Sequence[int], timing: bool) -> list[ChainedJob]:
-    """The jobs in order. Runs need the measured times. The report waits for the runs, however they end."""
+    """The jobs in order. Runs need the measured times. The report waits for the runs, even if some fail."""
     jobs = [ChainedJob("time")] if timing else []
     if numbers:
         array = ",".join(map(str, numbers))
@@ -59,10 +59,10 @@ def plan(numbers: Sequence[int], timing: bool) -> list[ChainedJob]:
 
 
 def render(folder: Path, study: Study, config: Config, part: str) -> str:
-    """The batch script of a part.
+    """Render the batch script of a part.
 
     Raises:
-        UserError: if a value cannot stand in a script, or the time limit is malformed or too short.
+        UserError: if a value is invalid in a script, or the time limit is malformed or too short.
     """
     cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), folder.absolute()
     only = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else ""
@@ -85,7 +85,7 @@ def render(folder: Path, study: Study, config: Config, part: str) -> str:
 
 
 def queue_again() -> None:
-    """Have the job that this process is queued again, if it is one that Slurm has warned before its time limit."""
+    """Requeue the job of this process, if Slurm warned it before its time limit."""
     if "SLURM_JOB_ID" not in os.environ:
         return
     fields, name = client.own_fields(), client.own_name()
@@ -96,7 +96,9 @@ def queue_again() -> None:
 
 def _check(folder: Path, study: Study, config: Config) -> None:
     if config.cluster.container:
-        raise UserError("cluster.container: a study's jobs run in no container yet; use cluster.setup")
+        raise UserError(
+            "cluster.container is not supported for studies. Remove it, and prepare the environment with cluster.setup."
+        )
     if len(children(study)) >= (most := client.max_array_size()):
         raise UserError(f"the study has {len(children(study))} runs, and an array has {most - 1} elements at most here")
     refuse_while_queued(folder / "slurm", folder)

@@ -1,4 +1,4 @@
-"""What is handed to Slurm: one run of a config, or one for each seed, with all that they need in the run folder."""
+"""Submission of a run, or of one run per seed: script, configs and job.json files in the run folder."""
 
 import os
 import re
@@ -14,12 +14,12 @@ from pretrain.config import ClusterConfig, Config, ContainerConfig, save_config
 from pretrain.run import RunFolder
 
 GPU_JOB_CORES = 4
-"""Cores a process by default with a GPU: the training loop, its prefetch thread, NCCL and the tracker."""
+"""Default cores per process with a GPU: for the training loop, its prefetch thread, NCCL and the tracker."""
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """`text` is what sbatch's --array takes: `1,2,5-8`, and `%2` after it for two jobs at a time."""
+    """Seeds of a job array. `text` has the format of sbatch's --array: `1,2,5-8`; append `%2` for two at a time."""
 
     text: str
     values: tuple[int, ...]
@@ -29,7 +29,7 @@ class Seeds:
         """Read `--seeds`.
 
         Raises:
-            UserError: for another form, a seed that is there twice, and one that is no index of an array here.
+            UserError: for another format, a repeated seed, and a seed that is not a valid array index on this cluster.
         """
         if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*(%[1-9]\d*)?", text, re.ASCII):
             raise UserError(f"--seeds {text!r} is not of the form 1,2,5-8, with %2 after it for two jobs at a time")
@@ -48,7 +48,7 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Submission:
-    """Paths are absolute, and on storage that all nodes share. With `seeds`, `config.run.dir` holds a run for each."""
+    """A run to submit. Paths are absolute and on shared storage. With `seeds`, `config.run.dir` holds a run each."""
 
     config: Config
     working_dir: Path
@@ -57,17 +57,17 @@ class Submission:
 
     @property
     def cluster(self) -> ClusterConfig:
-        """Where and how to run."""
+        """Config section `cluster`."""
         return self.config.cluster
 
     @property
     def folder(self) -> Path:
-        """Where the job script is kept."""
+        """Folder of the job script."""
         return self.config.run.dir / "slurm"
 
     @property
     def script(self) -> Path:
-        """The job script."""
+        """Path of the job script."""
         return self.folder / "job.sh"
 
     @property
@@ -83,7 +83,7 @@ class Submission:
 
     @property
     def jobs(self) -> list[JobFile]:
-        """What each run's job reads."""
+        """The description (job.json) of each run's job."""
         return [self._job(run) for run in self.runs]
 
     def _run(self, seed: int) -> Config:
@@ -107,16 +107,16 @@ class Submission:
         )
 
     def write(self, script: str) -> Path:
-        """Write the script, and for each run its config and job.json: a job that waits trains what was submitted.
+        """Write the script, and for each run its config and job.json. Later changes of the user's files have no effect.
 
         Raises:
-            UserError: when a run folder cannot be written.
+            UserError: if a run folder cannot be written.
         """
         for run, job in zip(self.runs, self.jobs, strict=True):
             job.write()
             save_config(run, job.config)
             folder = RunFolder(job.run_dir)
-            if not folder.is_held():  # a request to stop what ran here before
+            if not folder.is_held():  # a stop request to an earlier run
                 folder.stop.unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_writer(self.script) as file:
@@ -130,13 +130,13 @@ def cores_of(cluster: ClusterConfig) -> int:
 
 
 def prepare(config: Config, seeds: Seeds | None = None) -> Submission:
-    """The submission of a config from this folder, with this Python.
+    """Prepare the submission of a config with the current folder and Python.
 
     Raises:
-        UserError: when the container would not see what it needs.
+        UserError: if the container cannot access a path that it needs.
     """
     run = config.run.model_copy(update={"dir": config.run.dir.absolute()})
-    # Not resolved: a virtual environment's python is a link, and is known by the link's place.
+    # Not resolved: the python of a virtual environment is a link, and its location identifies the environment.
     python = Path(os.path.abspath(sys.executable))
     submission = Submission(config.model_copy(update={"run": run}), Path.cwd(), python, seeds)
     if config.cluster.container:
@@ -145,12 +145,12 @@ def prepare(config: Config, seeds: Seeds | None = None) -> Submission:
 
 
 def check_mounts(container: ContainerConfig, paths: list[Path]) -> None:
-    """Refuse a container that does not see these paths where they are outside."""
+    """Raise UserError if the container does not mount these paths at the same place."""
     ends = [mount.split(":")[:2] for mount in container.mounts]
     same = [Path(end[0]) for end in ends if Path(end[0]) == Path(end[-1])]
     for path in paths:
         if not any(path.is_relative_to(mount) for mount in same):
             raise UserError(
-                f"the container would not see {path}, which it needs at the same place: add a mount such as "
+                f"the container cannot access {path}, which it needs at the same path: add a mount such as "
                 f"{path}:{path} to cluster.container.mounts"
             )

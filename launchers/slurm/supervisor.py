@@ -1,6 +1,6 @@
-"""The batch job's own process, on its first node: `python -m launchers.slurm.supervisor JOB_JSON`.
+"""Supervisor of a training job, on its first node: `python -m launchers.slurm.supervisor JOB_JSON`.
 
-What happens next is decided in `verdict`; here is what is seen, and what is done.
+It observes the ranks and carries out decisions. `requeue_decision` makes the decisions.
 """
 
 import os
@@ -38,12 +38,12 @@ from pretrain.run.journal import last_step
 from pretrain.tracking.model_logger import LAST_SECONDS
 
 _POLL_SECONDS = 0.5
-_HELD_SECONDS = 30.0  # for processes of an earlier start to let go of the run folder
-_SPOKEN_SECONDS = 5.0  # for the last words of this process, before Slurm kills it
+_HELD_SECONDS = 30.0  # for processes of an earlier start to release the run folder
+_SPOKEN_SECONDS = 5.0  # for the last messages of this process, before Slurm kills it
 
 
 class Supervisor:
-    """Runs the attempts of a job. Signals from Slurm become one request to save and stop."""
+    """Run the attempts of a job. A signal from Slurm becomes one request to save and stop."""
 
     def __init__(self, job: JobFile, job_id: int, hosts: Sequence[str]):
         self.job, self.job_id, self.hosts = job, job_id, tuple(hosts)
@@ -51,19 +51,19 @@ class Supervisor:
         self.limits = Limits(job.nodes, job.max_restarts, job.requeue, job.max_requeues, job.pause_seconds)
         self.record = job.folder / "supervisor.json"
         self.unrecorded: OSError | None = None
-        self.warned_at: float | None = None  # when a signal had the run asked to stop for now
+        self.warned_at: float | None = None  # time of the signal after which the run was asked to stop and requeue
         self.warned_by = 0
-        self.ended = False  # somebody has asked it to stop for good
+        self.ended = False  # a user asked the run to stop
         self.terminated_at: float | None = None
         self.patience = 0.0  # seconds from SIGTERM to the last words
         for number in (signal.SIGUSR1, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
     def supervise(self) -> int:
-        """Train; the exit code of the job: 0 completed, 75 stopped with a checkpoint, 1 failed.
+        """Train. Returns the exit code of the job: 0 completed, 75 stopped with a checkpoint, 1 failed.
 
         Raises:
-            UserError: if another job holds the run folder, or this one has other nodes than it asked for.
+            UserError: if another job holds the run folder, or Slurm granted another number of nodes.
         """
         self._check_hosts()
         kill_wait = client.kill_wait()
@@ -88,7 +88,7 @@ class Supervisor:
         return self._conclude(decision)
 
     def _check_hosts(self) -> None:
-        """Raise UserError if Slurm granted another number of nodes, as when the script is submitted with --nodes."""
+        """Raise UserError if Slurm granted another number of nodes, for example after sbatch with --nodes."""
         nodes, hosts = self.job.nodes + self.job.spare_nodes, self.hosts
         if len(hosts) != nodes:
             raise UserError(
@@ -97,9 +97,9 @@ class Supervisor:
             )
 
     def _wait(self, restart: Restart) -> Outcome | None:
-        """Pause before a restart; an outcome if the job is to end instead of starting.
+        """Pause before a restart. Returns an outcome if the job must end instead.
 
-        What Slurm warns of to begin with is left to the ranks: they make a step, so that there is progress.
+        A warning at the first start is left to the ranks: they make one step, so that there is progress.
         """
         if restart.pause:
             self._say(f"{restart.reason}; starts again on {' '.join(restart.hosts)} in {restart.pause:.0f} s")
@@ -116,7 +116,7 @@ class Supervisor:
         return self._outcome(None, f"asked to stop, after it had failed ({restart.reason})", retry=True)
 
     def _train(self, hosts: tuple[str, ...]) -> Outcome:
-        """One attempt, to the end of its ranks."""
+        """Run one attempt until its ranks exit."""
         self._take_folder()
         port = srun_step.free_port(self.job_id)
         refusal = self.job.folder / f"refusal-{self.job_id}.json"
@@ -141,7 +141,7 @@ class Supervisor:
         return self._timed(outcome, witness)
 
     def _is_overdue(self, witness: Witness) -> bool:
-        """Whether processes are still there though the run has long been over; one that completed logs models."""
+        """Whether ranks still run long after the run is over. A completed run may still log models."""
         self._look_for_end()  # the ranks take the request away
         models = LAST_SECONDS if witness.state == "completed" else 0.0
         return witness.seconds_over() > self.job.leave_seconds + models
@@ -150,9 +150,9 @@ class Supervisor:
         self.ended = self.ended or self.run.is_asked_to_end()
 
     def _timed(self, outcome: Outcome, witness: Witness) -> Outcome:
-        """With how long the checkpoint took since Slurm's warning, which is said.
+        """Add and print the duration of the checkpoint since Slurm's warning.
 
-        Nothing of a run that was over by then, or ended for another reason.
+        An outcome without a warning, or from before it, is returned unchanged.
         """
         is_saved = outcome.state == "stopped"
         until = witness.over_since if is_saved and witness.over_since else time.monotonic()
@@ -172,7 +172,7 @@ class Supervisor:
         )
 
     def _problems(self) -> dict[str, str]:
-        """What ails the hosts that are ill, after a failure."""
+        """The problems of unhealthy hosts, after a failure."""
         problems = node_health.ask(self.job, self.hosts)
         host = host_of(self.run.holder(), self.job_id) if self.run.is_held() else None
         if host in self.hosts:
@@ -187,21 +187,21 @@ class Supervisor:
         if isinstance(decision, Requeue):
             return self._requeue(decision)
         state: State = "failed" if isinstance(decision, Fail) else "stopped"
-        action = "fix the cause, then submit the run again" if state == "failed" else "submit the run again to go on"
+        action = "fix the cause, then submit the run again" if state == "failed" else "submit the run again to resume"
         self._tell(state, decision.reason, action)
         self._say(f"{state}: {decision.reason}; {action}")
         return 1 if state == "failed" else 75
 
     def _requeue(self, decision: Requeue) -> int:
-        if self.unrecorded:  # or it might go round for ever
+        if self.unrecorded:  # otherwise it could requeue forever
             return self._conclude(
                 Fail(f"{decision.reason}; {self.record} cannot be written ({self.unrecorded.strerror})")
             )
         without = f" without {', '.join(decision.exclude)}" if decision.exclude else ""
         self._tell(None, decision.reason, f"none: Slurm starts job {self.job_id} again")
-        for number in (signal.SIGUSR1, signal.SIGTERM):  # which Slurm sends for the requeue itself
+        for number in (signal.SIGUSR1, signal.SIGTERM):  # Slurm sends it for the requeue
             signal.signal(number, signal.SIG_IGN)
-        self._say(f"{decision.reason}; requeued to go on{without}")
+        self._say(f"{decision.reason}; requeued to continue{without}")
         problem = client.requeue(decision.exclude)
         if problem:
             return self._conclude(Fail(f"{decision.reason}; it could not be requeued ({problem})"))
@@ -210,10 +210,10 @@ class Supervisor:
         return 75
 
     def _take_folder(self) -> None:
-        """See that nobody trains in the run folder.
+        """Wait until no process trains in the run folder.
 
-        Processes of this job's earlier starts are given time to end; one that is still there then was on a machine
-        that is lost, and its lock is broken.
+        Processes of earlier starts of this job get time to exit. A process that remains was on a lost machine, and its
+        lock is broken.
         """
         self.run.create()
         deadline = time.monotonic() + _HELD_SECONDS
@@ -230,7 +230,7 @@ class Supervisor:
             time.sleep(_POLL_SECONDS)
 
     def _tell(self, state: State | None, reason: str, action: str) -> None:
-        """Have status.json say how things are, unless the run is complete or the folder another's; None: as it was."""
+        """Write status.json, unless the run is complete or another job holds the folder. None keeps the state."""
         if self.run.is_held() and host_of(self.run.holder(), self.job_id) is None:
             return
         was: State = "failed"
@@ -262,7 +262,7 @@ class Supervisor:
         if self.terminated_at is None or time.monotonic() - self.terminated_at < self.patience:
             return False
         if ending_of(client.own_fields()) == "no":
-            self.terminated_at = None  # a signal, and nothing behind it
+            self.terminated_at = None  # only a signal, without a deadline
         return self.terminated_at is not None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -282,7 +282,7 @@ class Supervisor:
 
 
 def main(arguments: list[str]) -> int:
-    """Supervise the job; 1 and one sentence when it cannot start."""
+    """Supervise the job. If it cannot start, print one line and return 1."""
     try:
         job = read_job(Path(arguments[0]))
         hosts = client.host_names(os.environ["SLURM_JOB_NODELIST"])

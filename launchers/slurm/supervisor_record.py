@@ -1,4 +1,4 @@
-"""What a job remembers over its restarts and requeues, in RUN/slurm/supervisor.json."""
+"""History of a job across restarts and requeues: RUN/slurm/supervisor.json."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ _LONGEST_SAVING = 1e9  # seconds
 
 
 def read_saving(path: Path) -> Saving | None:
-    """How long the last checkpoint on Slurm's warning took, by the record of any job; None if there was none."""
+    """Duration of the last checkpoint after a Slurm warning, from any job's record; None if there was none."""
     try:
         return _read(path).saving
     except UserError:
@@ -23,13 +23,13 @@ def read_saving(path: Path) -> Saving | None:
 
 
 def read_history(path: Path, job_id: int) -> LaunchHistory:
-    """What the job remembers; nothing if the record is another job's, is missing, or is damaged."""
+    """Read the job's history; empty if the record is missing, damaged, or from another job."""
     try:
         history = _read(path)
     except MissingFile:
         return LaunchHistory(job_id)
     except UserError as error:
-        print(f"warning: {error} Counting anew.", flush=True)
+        print(f"warning: {error} Counting restarts from 0.", flush=True)
         return LaunchHistory(job_id)
     return history if history.job_id == job_id else LaunchHistory(job_id)
 
@@ -48,7 +48,7 @@ def _read(path: Path) -> LaunchHistory:
 
 
 def write_history(path: Path, history: LaunchHistory) -> None:
-    """Replace the record.
+    """Replace the record atomically.
 
     Raises:
         OSError: if it cannot be written.

@@ -40,7 +40,7 @@ def _take_out(seen: Seen, waiting: list[str]) -> str:
         return f"{seen.summary.run} begins at this moment; asked it to stop, which its job does before it trains"
     status = seen.summary.status
     if status and status.state != "completed":
-        action = "submit the run again to go on"
+        action = "submit the run again to resume"
         RunFolder(seen.summary.run).write_status(
             status.state, status.step, status.total_steps, "its job was taken out of the queue", action, retry=False
         )

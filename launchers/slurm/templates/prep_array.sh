@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A job array of a preparation, written by `maskwright launch prep`: each element does the tasks of its line in the list.
-# It may be read, edited and submitted again: sbatch --array=FIRST-LAST THIS [LINES TO SKIP]
+# A job array of a preparation, written by `maskwright launch prep`: each element runs the tasks on its line of the list.
+# You may edit it and submit it again: sbatch --array=FIRST-LAST SCRIPT [LINES_TO_SKIP]
 
 @{directives}
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=@{cpus}
-# Slurm may start an element again (a lost node, a preemption): what it had finished is kept, and its log goes on.
+# Slurm may restart an element after a lost node or a preemption. Finished tasks are kept, and the log is continued.
 #SBATCH --requeue
 #SBATCH --open-mode=append
 

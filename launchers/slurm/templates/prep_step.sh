@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The step of a preparation after an array's end, written by `maskwright launch prep`. It may be read, edited and
-# submitted again with sbatch.
+# A step of a preparation after a job array, written by `maskwright launch prep`. You may edit it and submit it again
+# with sbatch.
 
 @{directives}
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=@{cpus}
-# Slurm may start the job again (a lost node, a preemption); the log goes on.
+# Slurm may restart the job after a lost node or a preemption. The log is continued.
 #SBATCH --requeue
 #SBATCH --open-mode=append
 

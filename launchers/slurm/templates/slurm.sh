@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # @{purpose}
-# It may be read, edited and submitted again with sbatch.
+# You may edit it and submit it again with sbatch.
 
-# Slurm may start the job again; it then appends to the log. Before the time limit Slurm signals the process of this
-# script only (B:), which tells the run to save and stop.
+# After a restart the job appends to the log. Before the time limit, Slurm sends a signal to the process of this script
+# only (B:). It then asks the run to save and stop.
 @{directives}
 
 set -e
-# Modules, conda and the like. Many of them fail under `set -u`, which therefore comes later.
+# Modules, conda and similar setup. Many of them fail under `set -u`, so it is set afterwards.
 @{setup}
 set -uo pipefail
 

@@ -101,7 +101,7 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["--setup", "export WANDB_API_KEY=abc"], "WANDB_API_KEY looks like a secret"),
         (["cluster.bind=cores"], "the key bind was removed: delete it; srun gives each process its own cores"),
         (["--spare-nodes", "1", "--max-restarts", "0"], "spare_nodes"),
-        (["--container-image", "x"], "the container would not see"),
+        (["--container-image", "x"], "the container cannot access"),
         (["--container-mount", "x", "--container-image", "x"], "/FROM:/TO"),
         (["--container-python", "x"], "cluster.container.image is missing"),
         (["--signal-seconds", "5"], "cluster.signal_seconds"),

@@ -166,5 +166,5 @@ def test_time_limits_refused(text: str) -> None:
 
 def test_time_limit_must_be_longer_than_the_warning() -> None:
     check_time_limit("10", 420)
-    with pytest.raises(UserError, match="told to save and stop 421 s before its end: give it at least 11 minutes"):
+    with pytest.raises(UserError, match="Slurm asks the job to stop 421 s before its end: give it at least 11 minutes"):
         check_time_limit("10", 421)

@@ -111,7 +111,7 @@ def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, refere
     log = job_log(run, job_id)
     assert state == "COMPLETED", log
     assert cluster.job(job_id)["Restarts"] == "1"
-    assert "requeued to go on" in log
+    assert "requeued to continue" in log
     assert losses(run) == reference
     assert len((run / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it went on, not back to step 1"
 

@@ -102,7 +102,7 @@ def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
     stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain")
     cluster.run("kill", "-STOP", *stopped)
     try:
-        wait_for(lambda: "requeued to go on without n2" in job_log(run, job_id), 120)
+        wait_for(lambda: "requeued to continue without n2" in job_log(run, job_id), 120)
         wait_for(lambda: "trains on n1 n3" in job_log(run, job_id), 120)
     finally:
         cluster.run("kill", "-CONT", *stopped, check=False)
@@ -199,7 +199,7 @@ def test_a_stop_on_request_is_not_requeued(cluster: Cluster, folder: Path) -> No
     print(f"from the request to the checkpoint {time.monotonic() - start:.1f} s")
     assert cluster.wait(job_id, 60) == "FAILED", "with exit code 75"
     assert cluster.job(job_id)["ExitCode"] == "75:0"
-    assert "submit the run again to go on" in job_log(run, job_id)
+    assert "submit the run again to resume" in job_log(run, job_id)
 
 
 def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, folder: Path) -> None:

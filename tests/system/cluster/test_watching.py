@@ -99,7 +99,7 @@ def test_a_stop_reaches_a_job_that_waits_to_go_on_and_one_that_begins(cluster: C
         wait_for(lambda: cluster.job(again)["JobState"] == "PENDING", 120)
         assert "took its job" in call(cluster, "stop", run)
         assert cluster.job(again)["JobState"] == "CANCELLED"
-        assert json.loads(call(cluster, "status", run, "--json"))["next_action"] == "submit the run again to go on"
+        assert json.loads(call(cluster, "status", run, "--json"))["next_action"] == "submit the run again to resume"
         begins = launch(cluster, folder, "begins")
         (other / "STOP").touch()
     finally:
