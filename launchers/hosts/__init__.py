@@ -1,4 +1,4 @@
-"""Train on several machines over ssh, without Slurm."""
+"""Training on several machines over ssh, without Slurm."""
 
 import lazy_loader
 

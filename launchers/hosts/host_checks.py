@@ -1,4 +1,4 @@
-"""Checks of the hostfile, the config and all hosts, before anything is started on any of them."""
+"""Checks of the hostfile and of all hosts, before any process is started."""
 
 import contextlib
 import ipaddress
@@ -16,18 +16,17 @@ from data_prep.reading.untrusted_files import read_text
 from launchers.hosts.host_probe import HostFacts, common_facts
 from launchers.hosts.ssh import Conversation, HostsJob
 
-_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s+slots=([0-9]{1,9})")  # no name that ssh could take for an option
+_LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s+slots=([0-9]{1,9})")  # ssh must not take a host name for an option
 _MAX_BYTES = 16 << 20
-_SHOWN = 80  # characters of a line in a message
+_SHOWN = 80  # characters of a hostfile line in a message
 T = TypeVar("T")
 
 
 def read_hostfile(path: Path, nodes: int, processes: int) -> list[str]:
-    """The first `nodes` hosts of a hostfile, each of which has slots for `processes` processes.
+    """Read the first `nodes` hosts of a hostfile. Each host needs slots for `processes` processes.
 
     Raises:
-        UserError: naming the line that is no `HOST slots=N`, the host that is there twice or has too few slots, or
-            saying that there are too few hosts.
+        UserError: for a line that is not `HOST slots=N`, a repeated host, a host with too few slots, or too few hosts.
     """
     lines = read_text(path, _MAX_BYTES, f"correct --hostfile{working_directory(path)}").splitlines()
     slots: dict[str, int] = {}
@@ -56,10 +55,10 @@ def read_hostfile(path: Path, nodes: int, processes: int) -> list[str]:
 
 
 def check_hosts(job: HostsJob) -> tuple[str, int]:
-    """Ask every host, all at once; the address and a free port of the first host, where rank 0 is to listen.
+    """Check all hosts in parallel. Returns the address and a free port of the first host, for rank 0.
 
     Raises:
-        UserError: naming the first host that cannot be reached, or differs, and how.
+        UserError: for the first host that is unreachable or differs, with the reason.
     """
     with contextlib.ExitStack() as held:
         talks = {host: Conversation(job, host, "launchers.hosts.host_probe") for host in job.hosts}
@@ -81,10 +80,10 @@ def check_hosts(job: HostsJob) -> tuple[str, int]:
 
 
 def disagreement(host: str, answer: HostFacts, here: dict[str, Any], job: HostsJob) -> str | None:
-    """What keeps a host from taking part, as one sentence; None if nothing does.
+    """Reason why a host cannot take part; None if it can.
 
     Args:
-        here: the common facts of this machine.
+        here: facts of this machine that must be the same everywhere.
     """
     for name, value in here.items():
         theirs = answer.common.get(name)
@@ -103,10 +102,10 @@ def disagreement(host: str, answer: HostFacts, here: dict[str, Any], job: HostsJ
 
 
 def master_address(found: dict[str, HostFacts], first: str) -> str:
-    """The first host's address, as the others can use it.
+    """The first host's address for the other hosts.
 
-    That is where ssh reached it. If it is this very machine, that may be a loopback address; then the others know its
-    address as that from which ssh came to them.
+    It is the address that ssh used. For this machine it may be a loopback address. The address is then the one from
+    which the other hosts received the ssh connection.
     """
     reached = found[first].server
     if not ipaddress.ip_address(reached.partition("%")[0]).is_loopback or len(found) == 1:
@@ -115,14 +114,14 @@ def master_address(found: dict[str, HostFacts], first: str) -> str:
 
 
 def _each(talks: dict[str, Conversation], ask: Callable[[Conversation], T]) -> dict[str, T]:
-    """Ask all hosts at once; the answers by host, or the first host's failure in their order."""
+    """Ask all hosts in parallel. Returns the answers by host; raises the error of the first failed host."""
     with ThreadPoolExecutor(max(1, len(talks))) as pool:
         return dict(zip(talks, pool.map(ask, talks.values()), strict=True))
 
 
 @contextlib.contextmanager
 def _token(run_dir: Path) -> Iterator[Path]:
-    """A file of random content in the run folder, or where it is to be made."""
+    """A file with random content in the run folder, which is created if necessary."""
     place = next(folder for folder in (run_dir, *run_dir.parents) if folder.is_dir())
     try:
         file = tempfile.NamedTemporaryFile("w", dir=place, prefix=".maskwright-check-")  # noqa: SIM115 (below)

@@ -1,7 +1,7 @@
-"""Start a host's processes, and end them with its ssh connection: `python -m launchers.hosts.host_entry`.
+"""Entry point on a host: `python -m launchers.hosts.host_entry` runs its processes while the ssh connection lasts.
 
-What to start comes as a line of JSON on standard input: secrets in it never stand in a file or on a command line. The
-end of standard input says that whoever asked is gone.
+The request is a line of JSON on standard input, so that secrets never appear in a file or on a command line. The end of
+standard input means that the launching command has exited.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _END_SECONDS = 40.0
 
 @dataclass(frozen=True)
 class HostRequest:
-    """What this host is to start. environment: what the asking machine adds to this host's own."""
+    """Command to start on this host. environment: variables of the launching machine, added to the host's own."""
 
     command: list[str]
     processes: int
@@ -46,7 +46,7 @@ def start(request: HostRequest) -> "subprocess.Popen[bytes]":
 
 
 def end_with_input(child: "subprocess.Popen[bytes]") -> None:
-    """Wait until nobody is there to want the run any more, then end it."""
+    """Wait until the launching command has exited, then end the processes."""
     sys.stdin.read()
     child.terminate()
     try:
@@ -57,7 +57,7 @@ def end_with_input(child: "subprocess.Popen[bytes]") -> None:
 
 
 def pass_on(output: IO[bytes]) -> None:
-    """Copy the processes' output to this one's, and drop it when nobody reads on: they have a checkpoint to write."""
+    """Copy the processes' output. Discard it after the reader has exited, so that they can still write a checkpoint."""
     for line in output:
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.buffer.write(line)

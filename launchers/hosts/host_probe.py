@@ -1,4 +1,4 @@
-"""What a host has and sees: `python -m launchers.hosts.host_probe` answers questions that come as lines of JSON."""
+"""Probe of a host: `python -m launchers.hosts.host_probe` answers questions that arrive as lines of JSON."""
 
 import hashlib
 import ipaddress
@@ -27,9 +27,9 @@ class HostFacts:
     """A host's answer to "describe".
 
     Attributes:
-        common: what must be the same on every host, by the words for it.
-        client, server: the addresses of the ssh connection's ends.
-        writable: whether it can write into the run folder.
+        common: facts that must be the same on every host, by description.
+        client, server: both addresses of the ssh connection.
+        writable: whether the host can write to the run folder.
     """
 
     common: dict[str, str | None]
@@ -44,7 +44,7 @@ class HostFacts:
 
 
 def common_facts(config: Path, overrides: list[str], token: Path) -> dict[str, Any]:
-    """What must be the same on every host, as JSON values by the words for it.
+    """Facts that must be the same on every host: JSON values by description.
 
     Raises:
         UserError: if the config or its data sets cannot be read here.
@@ -74,7 +74,7 @@ def _version(package: str) -> str | None:
 
 
 def _code_digest() -> str:
-    """Of this project's own sources, installed or not."""
+    """Digest of this project's sources, installed or not."""
     digest = hashlib.sha256()
     for package in ("data_prep", "pretrain", "launchers"):
         for path in sorted((_CODE / package).rglob("*.py")):
@@ -91,7 +91,7 @@ def _describe(config: str, overrides: list[str], token: str) -> dict[str, Any]:
 
 
 def _listen(held: list[socket.socket], address: str) -> int:
-    """Open a port where rank 0 will listen, for as long as this process lives."""
+    """Open a port for rank 0 until this process exits."""
     held.append(listen(address, 0, None))
     return int(held[-1].getsockname()[1])
 
@@ -107,7 +107,7 @@ def _connect(address: str, port: int) -> None:
 
 
 def main() -> None:
-    """Answer until the questions end."""
+    """Answer questions until standard input ends."""
     held: list[socket.socket] = []
     answers: dict[str, Callable[..., Any]] = {
         "describe": _describe,

@@ -1,4 +1,4 @@
-"""A module of this project run on another host over ssh, and spoken to in lines of JSON."""
+"""ssh connections: run a module of this project on a host, and exchange lines of JSON with it."""
 
 import json
 import shlex
@@ -13,11 +13,11 @@ from data_prep.errors import UserError, one_line
 from data_prep.reading import parse_json, typed
 
 SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
-"""Never asks, and gives up on a host that does not answer."""
+"""Never prompt; give up on a host that does not answer."""
 ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
-"""Notices within a minute that a host is gone."""
+"""Detect a lost host within a minute."""
 MARK = "maskwright: "
-"""Begins an answer's line, among what a host's shell profile may print."""
+"""Start of an answer's line. A host's shell profile may print other lines."""
 _SSH_FAILED = 255
 _ANSWER_SECONDS = 120.0
 
@@ -31,16 +31,16 @@ class HostsJob:
     run_dir: Path
     hosts: list[str]
     processes: int
-    """of each host"""
+    """training processes per host"""
     cpu: bool
     working_dir: Path
     python: Path
     python_path: str
-    """PYTHONPATH of this machine, perhaps empty"""
+    """PYTHONPATH of this machine; may be empty"""
 
 
 def ssh_command(job: HostsJob, host: str, module: str) -> list[str]:
-    """Run `python -m module` on a host, in the job's folder and with its Python; all else goes through the pipe."""
+    """The ssh command that runs `python -m module` on a host, in the job's folder. Other data use the pipe."""
     python_path = f"PYTHONPATH={shlex.quote(job.python_path)} " if job.python_path else ""
     remote = f"cd {shlex.quote(str(job.working_dir))} && {python_path}exec {shlex.quote(str(job.python))} -m {module}"
     return [*SSH, *ALIVE, host, remote]
@@ -48,17 +48,17 @@ def ssh_command(job: HostsJob, host: str, module: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Reply:
-    """A host's answer to a question, or why it has none."""
+    """A host's answer to a question, or the error."""
 
     value: Any = None
     error: str | None = None
 
 
 def read_answer(host: str, line: str, kind: Any) -> Any:
-    """The answer in a line of a host, a value of this kind (see data_prep.reading.typed_values).
+    """Parse a host's line into a value of this kind (see data_prep.reading.typed_values).
 
     Raises:
-        UserError: if the line is damaged, or the host answers with an error.
+        UserError: if the line is damaged, or the host reports an error.
     """
     try:
         reply: Reply = parse_json(line.removeprefix(MARK), Reply)
@@ -73,15 +73,15 @@ def read_answer(host: str, line: str, kind: Any) -> Any:
 
 
 class Conversation:
-    """Questions to a module on a host and its answers.
+    """Connection to a module on a host, for questions and answers.
 
     Raises:
-        UserError: from every question, naming the host and why there is no answer.
+        UserError: from each question without an answer, with host and reason.
     """
 
     def __init__(self, job: HostsJob, host: str, module: str):
         self._job, self._host = job, host
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the conversation)
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the connection)
         self._process = subprocess.Popen(
             ssh_command(job, host, module),
             stdin=subprocess.PIPE,
@@ -92,7 +92,7 @@ class Conversation:
         )
 
     def ask(self, kind: Any, question: str, **details: Any) -> Any:
-        """The host's answer to a question, a value of this kind."""
+        """Ask the host, and return its answer as a value of this kind."""
         assert self._process.stdin
         assert self._process.stdout
         timer = threading.Timer(_ANSWER_SECONDS, self._process.kill)
@@ -115,7 +115,7 @@ class Conversation:
         self._errors.close()
 
     def _silence(self) -> str:
-        """Why the host said nothing, as one sentence."""
+        """Reason why the host did not answer."""
         code = self._process.wait()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]

@@ -1,4 +1,4 @@
-"""Start a run's processes on its hosts over ssh, and wait for their end."""
+"""Start a run's processes on its hosts over ssh, and wait for them."""
 
 import json
 import os
@@ -17,14 +17,14 @@ FORWARDED = (
     *("HF_", "AWS_", "GOOGLE_", "AZURE_", "FSSPEC_", "WANDB_", "MASKWRIGHT_"),
     *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
 )
-"""Beginnings of the names of environment variables that a run may depend on, and that mean the same on every host."""
+"""Name prefixes of environment variables that affect a run and mean the same on every host."""
 _OF_ONE_HOST = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH")
 _GRACE_SECONDS = 60.0
-"""How long the other hosts may go on when one host's processes have ended."""
+"""Seconds for the other hosts to exit after one host's processes have exited."""
 
 
 def start_over_ssh(job: HostsJob, address: str, port: int, stop: StopSignals) -> int:
-    """Start every host's processes, wait for their end, and end them if this process ends; 0 if all ended well."""
+    """Start the processes of all hosts and wait for them. They end with this process. Returns 0 on success."""
     nodes: list[subprocess.Popen[bytes]] = []
 
     def close_connections() -> None:  # each host then ends its processes
@@ -37,20 +37,20 @@ def start_over_ssh(job: HostsJob, address: str, port: int, stop: StopSignals) ->
             node = subprocess.Popen(
                 ssh_command(job, host, "launchers.hosts.host_entry"),
                 stdin=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for this process alone
+                start_new_session=True,  # Ctrl-C is handled by this process only
                 preexec_fn=lambda: die_with_parent(signal.SIGTERM),
             )
             nodes.append(node)
             assert node.stdin
             node.stdin.write(f"{json.dumps(request)}\n".encode())
             node.stdin.flush()
-        if stop.at_once:  # before all hosts had been asked
+        if stop.at_once:  # before all hosts received their request
             stop.kill()
         return _wait(nodes)
 
 
 def requests(job: HostsJob, address: str, port: int) -> list[dict[str, object]]:
-    """What each host's node.py is to start, in rank order."""
+    """The requests to the hosts (see host_entry), in rank order."""
     devices, nodes = range(job.processes), len(job.hosts)
     arguments = [str(job.config), *job.overrides]
     shared = {"environment": forwarded(os.environ), "processes": job.processes, "cpu": job.cpu}
@@ -59,13 +59,13 @@ def requests(job: HostsJob, address: str, port: int) -> list[dict[str, object]]:
 
 
 def forwarded(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of this machine that the hosts' processes get, secrets among them."""
+    """The environment variables to send to the hosts, including secrets."""
     names = [name for name in environment if name.startswith(FORWARDED) and name not in _OF_ONE_HOST]
     return {name: environment[name] for name in names}
 
 
 def _wait(nodes: list["subprocess.Popen[bytes]"]) -> int:
-    """Wait for all hosts; when one has ended, the others have a while, and then their connections are closed."""
+    """Wait for all hosts. After the first one exits, the others get a grace period before the end."""
     deadline = None
     while any(node.poll() is None for node in nodes):
         if deadline is None and any(node.poll() is not None for node in nodes):

@@ -1,4 +1,4 @@
-"""Start the training processes of this machine and wait for their end; the demo."""
+"""Training on this machine: start the processes and wait for them. Also the demo."""
 
 import lazy_loader
 

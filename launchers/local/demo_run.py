@@ -1,4 +1,4 @@
-"""The whole path on a bundled text, by the commands that a user would type."""
+"""The demo: all steps on a bundled text, with the same commands that a user types."""
 
 import os
 import shlex
@@ -26,18 +26,18 @@ SENTENCES = (
 
 
 def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
-    """Prepare, train, export and try out a small ModernBERT; everything is written below `folder`.
+    """Prepare data, train, export and try a small ModernBERT. All output is written below `folder`.
 
     Args:
         overrides: `section.key=value` for the training run.
 
     Raises:
-        UserError: if one of the commands fails; it has said why.
+        UserError: if a command fails; the command has printed the reason.
     """
     data, run, tokenizer = folder / "data/demo", folder / "runs/demo", folder / "data/demo-tokenizer"
     source = Path(configs.__file__).parent
     text = source / "demo/books.jsonl.zst"
-    load_config(source / "demo.yaml", overrides)  # a mistake in them is better found now
+    load_config(source / "demo.yaml", overrides)  # report mistakes in the overrides now
     console.rule("1. text to shards")
     if not tokenizer.exists():
         kind = ("--kind", "wordpiece", "--vocab-size", VOCAB_SIZE)
@@ -62,7 +62,7 @@ def _maskwright(console: Console, *arguments: object) -> None:
     words = [str(argument) for argument in arguments]
     console.print(f"[bold]$ maskwright {escape(shlex.join(words))}[/]", soft_wrap=True, highlight=False)
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # the demo is the same everywhere
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends in good order
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C
     try:
         code = subprocess.Popen(
             [sys.executable, "-m", "launchers.cli", *words],
@@ -72,7 +72,9 @@ def _maskwright(console: Console, *arguments: object) -> None:
     finally:
         signal.signal(signal.SIGINT, previous)
     if code:
-        raise UserError(f"the demo stopped: `maskwright {words[0]}` ended with exit code {code}, as it says above")
+        raise UserError(
+            f"The demo stopped: `maskwright {words[0]}` failed with exit code {code}. See its message above."
+        )
 
 
 def _fill_masks(model: Path, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Training on this machine: start its processes, and record how they ended."""
+"""Local launch: start the training processes of this machine, and record how they ended."""
 
 import contextlib
 import os
@@ -29,11 +29,11 @@ from pretrain.run.start_phases import LIBRARIES, begin, say_phase
 _ADDRESS = "127.0.0.1"
 _END_SECONDS = 30.0
 _INTERRUPTED = 130
-"""The exit code of a run that a second Ctrl-C ended, as of any command that Ctrl-C ends."""
+"""Exit code of a run that a second Ctrl-C ended: the usual code for Ctrl-C."""
 
 
 def gpu_count() -> int:
-    """NVIDIA GPUs of this machine, found without importing torch."""
+    """Count the NVIDIA GPUs of this machine, without importing torch."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
@@ -41,7 +41,7 @@ def gpu_count() -> int:
 
 
 def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
-    """Train with `processes` processes; the exit code of the run (see pretrain.run.folder.EXIT_CODES)."""
+    """Train with `processes` processes. Returns the exit code of the run (see pretrain.run.folder.EXIT_CODES)."""
     folder = RunFolder(config.run.dir)
     folder.create()
     with folder.lock() as lock:  # refused while another run holds the folder; the processes inherit it
@@ -56,11 +56,13 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             arguments = [str(config_path), *overrides]
             command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
             code = _run(command, rank_environment(processes), lock, stop)
-        with contextlib.suppress(OSError):  # a disk that takes no change
-            folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
+        with contextlib.suppress(OSError):  # the disk cannot be written
+            folder.stop.unlink(missing_ok=True)  # requested again while the run ended
         if stop.at_once and not folder.recorded_status().is_over:
             return _end_at_once(folder, stop.at_once)
-        if code == EXIT_CODES["failed"] and folder.recorded_status().state == "starting":  # a process said why
+        if (
+            code == EXIT_CODES["failed"] and folder.recorded_status().state == "starting"
+        ):  # a process printed the reason
             with contextlib.suppress(OSError):
                 _restore(folder.status, before)
             return code
@@ -68,7 +70,7 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
 
 
 def is_completed(config: Config) -> bool:
-    """Report it if the run has made all its steps and its last checkpoint is intact: there is nothing to start."""
+    """Whether the run made all its steps and its last checkpoint is intact. Prints it, as there is nothing to start."""
     folder, last = RunFolder(config.run.dir), check_resume(config)
     if last is None or last.step != config.train.steps or verify(last.path):
         return False
@@ -83,7 +85,7 @@ def is_completed(config: Config) -> bool:
 
 
 def _begin(folder: RunFolder, total_steps: int) -> None:
-    """Forget what asked an earlier run to stop, and record that this one starts; UserError if neither can be done."""
+    """Delete an earlier stop request, and record the start. Raises UserError if the disk is not writable."""
     with _status_errors(folder):
         folder.stop.unlink(missing_ok=True)
         folder.write_status("starting", _saved_step(folder), total_steps, LIBRARIES, "none")
@@ -91,13 +93,13 @@ def _begin(folder: RunFolder, total_steps: int) -> None:
 
 @contextlib.contextmanager
 def _status_errors(folder: RunFolder) -> Iterator[None]:
-    """Turn an OSError into a UserError that says that the run cannot be recorded."""
+    """Replace an OSError by a UserError: the status of the run cannot be written."""
     try:
         yield
     except OSError as error:
         raise UserError(
-            f"{folder.status} cannot be written ({error.strerror}), so it does not say how the run stands; mend the "
-            "disk, then run the same command again"
+            f"{folder.status} cannot be written ({error.strerror}), so the state of the run is not recorded. Fix the "
+            "disk, then run the same command again."
         ) from None
 
 
@@ -106,7 +108,7 @@ def _saved_step(folder: RunFolder) -> int:
 
 
 def _end_at_once(folder: RunFolder, signal_name: str) -> int:
-    """Record that a signal ended the run's processes before they could save; the exit code."""
+    """Record that a signal ended the run's processes before a checkpoint. Returns the exit code."""
     status, saved = folder.recorded_status(), _saved_step(folder)
     is_starting = status.state == "starting"
     reason = f"ended by {signal_name} {'before training began' if is_starting else 'at once'}"
@@ -125,7 +127,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _restore(path: Path, content: bytes | None) -> None:
-    """Undo what was written to a file since it had this content, or was not there."""
+    """Restore a file to this content; None deletes it."""
     if content is None:
         path.unlink(missing_ok=True)
         return
@@ -134,13 +136,13 @@ def _restore(path: Path, content: bytes | None) -> None:
 
 
 def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
-    """Start a run's processes on other machines by `run` and wait for their end; the exit code of the run.
+    """Start a run's processes on other machines with `run` and wait for them. Returns the exit code of the run.
 
-    Rank 0 takes the lock of the run folder. The run's status.json is believed, not the exit code that `run` returns.
+    Rank 0 takes the lock of the run folder. The result is read from status.json, not from the exit code of `run`.
     """
     folder.create()
     with folder.lock():  # refused while another run holds the folder
-        folder.stop.unlink(missing_ok=True)  # left by an earlier run; from here on it asks this one
+        folder.stop.unlink(missing_ok=True)  # delete the request of an earlier run; later requests are for this run
     before = folder.status_time()
     stop = StopSignals(folder, before)
     code = run(stop)
@@ -148,19 +150,19 @@ def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
         print(f"{folder.path}: its processes were told to end by {stop.at_once}", file=sys.stderr)
         return EXIT_CODES["stopped"]
     if folder.status_time() == before:
-        if code != EXIT_CODES["failed"]:  # otherwise a process said why
+        if code != EXIT_CODES["failed"]:  # otherwise a process printed the reason
             print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
         return EXIT_CODES["failed"]
     status = _final_status(folder)
     if not status.is_over:
         raise UserError(f"{folder.path}: {folder.holder() or 'another process'} is training in this run folder")
-    with contextlib.suppress(OSError):  # a disk that takes no change
-        folder.stop.unlink(missing_ok=True)  # asked for once more as the run ended
+    with contextlib.suppress(OSError):  # the disk cannot be written
+        folder.stop.unlink(missing_ok=True)  # requested again while the run ended
     return _conclude(folder, status, said_why=code == EXIT_CODES["failed"])
 
 
 def _final_status(folder: RunFolder) -> Status:
-    """The status when the ranks have ended, which takes those of a killed launcher a moment."""
+    """The status after the ranks have exited. Ranks of a killed launcher take a moment to exit."""
     deadline = time.monotonic() + _END_SECONDS
     while not (status := folder.read_status()).is_over and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -168,7 +170,7 @@ def _final_status(folder: RunFolder) -> Status:
 
 
 def _conclude(folder: RunFolder, status: Status, said_why: bool = False) -> int:
-    """Say how a run ended; its exit code. `said_why`: its processes have printed why it failed."""
+    """Print how a run ended, and return its exit code. `said_why`: the processes have printed why it failed."""
     if status.state == "failed":
         _record_failure(folder, status, said_why)
     else:
@@ -177,10 +179,10 @@ def _conclude(folder: RunFolder, status: Status, said_why: bool = False) -> int:
 
 
 def _record_failure(folder: RunFolder, status: Status, said_why: bool) -> None:
-    """Have status.json say that a run failed whose processes did not write so.
+    """Record a failed run in status.json, if its processes did not.
 
     Args:
-        said_why: they have printed the reason, which they could not write.
+        said_why: the processes have printed the reason, but could not write it.
     """
     reason = status.reason
     if said_why:
@@ -204,7 +206,7 @@ def _farewell(folder: RunFolder, status: Status) -> str:
 
 
 def _devices(processes: int) -> list[int | str]:
-    """The GPUs that CUDA_VISIBLE_DEVICES grants (the launcher writes it anew for the ranks); on CPU, just numbers."""
+    """The GPUs in CUDA_VISIBLE_DEVICES, which the launcher rewrites for each rank; on CPU, numbers from 0."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not gpu_count() or visible is None:
         return list(range(processes))
@@ -212,26 +214,28 @@ def _devices(processes: int) -> list[int | str]:
 
 
 def free_port() -> int:
-    """A TCP port that was free a moment ago."""
+    """Find a TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind((_ADDRESS, 0))
         return int(probe.getsockname()[1])
 
 
 def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
-    """The environment of this machine's processes: this one's, and what DeepSpeed and PyTorch should find there."""
+    """The environment of the training processes: this process's, with settings for DeepSpeed and PyTorch."""
     environment = dict(os.environ)
     if cpu or not gpu_count():
         environment["DS_ACCELERATOR"] = "cpu"
     environment["PYTHONUNBUFFERED"] = "1"
-    environment.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # of torch about DeepSpeed: nobody can act on it
+    environment.setdefault(
+        "PYTHONWARNINGS", "ignore::FutureWarning"
+    )  # a warning of torch about DeepSpeed that users cannot act on
     environment["TOKENIZERS_PARALLELISM"] = "false"
     return environment
 
 
 def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: StopSignals) -> int:
-    """Run the starter of the processes in a separate session, until all of them have exited; its exit code."""
-    read_end, write_end = os.pipe()  # the standard input of all processes, so that the last end closes it
+    """Run the starter of the processes in a separate session, until all exit. Returns its exit code."""
+    read_end, write_end = os.pipe()  # standard input of all processes: it closes when the last one exits
     child = subprocess.Popen(
         command,
         env=environment | {LOCK_VARIABLE: str(lock.fileno())},
@@ -245,7 +249,7 @@ def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: S
     def kill() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        child.kill()  # which may not have its group yet
+        child.kill()  # it may not have its process group yet
 
     stop.kill, stop.process_ids = kill, lambda: _children(child.pid)
     if stop.at_once:  # before there was a process
@@ -261,7 +265,7 @@ def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: S
 
 
 def _children(parent: int) -> list[int]:
-    """The ids of the processes that a process has started."""
+    """The ids of a process's children."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):

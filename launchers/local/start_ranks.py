@@ -2,7 +2,7 @@
 
 `python -m launchers.local.start_ranks OPTIONS CONFIG [section.key=value ...]`.
 
-This is what `deepspeed.launcher.launch` does on a node, without its import of DeepSpeed, which takes seconds. When one
+It does the work of `deepspeed.launcher.launch` on a node, but does not import DeepSpeed, which takes seconds. When one
 process fails, the others are ended. When this process is killed, Linux kills them.
 """
 
@@ -19,20 +19,20 @@ from data_prep.processes import die_with_parent
 from pretrain.run import LOCK_VARIABLE
 
 _SAVE_SECONDS = 30.0
-"""How long processes that were asked to end may write a checkpoint."""
+"""Seconds for a checkpoint after processes were asked to end."""
 _POLL_SECONDS = 0.05
 
 
 def command_of(
     python: str, devices: Sequence[int | str], node: int, nodes: int, address: str, port: int, arguments: Sequence[str]
 ) -> list[str]:
-    """The command line that starts the processes of one node.
+    """Build the command line that starts the processes of one node.
 
     Args:
-        devices: the GPUs of each node, one for each process; on CPU as many numbers as processes.
-        node, nodes: which node this is, and how many there are.
-        address, port: where rank 0 listens.
-        arguments: the config's path and the overrides.
+        devices: GPUs of each node, one per process; on CPU one number per process.
+        node, nodes: index of this node, and number of nodes.
+        address, port: address of rank 0.
+        arguments: path of the config, and the overrides.
     """
     command = [python, "-m", "launchers.local.start_ranks", f"--devices={','.join(map(str, devices))}"]
     command += [f"--node_rank={node}", f"--nodes={nodes}", f"--master_addr={address}", f"--master_port={port}"]
@@ -40,7 +40,7 @@ def command_of(
 
 
 def main(words: Sequence[str]) -> int:
-    """Start the processes and wait for them; 0 if all ended well, else the first exit code that is not 0."""
+    """Start the processes and wait for them. Returns 0, or the first exit code that is not 0."""
     parser = argparse.ArgumentParser(prog="launchers.local.start_ranks", description=__doc__)
     for name, kind in (
         ("devices", str),
@@ -77,7 +77,7 @@ def main(words: Sequence[str]) -> int:
 def rank_variables(
     local_rank: int, processes: int, node: int, nodes: int, address: str, port: int | str
 ) -> dict[str, str]:
-    """The variables of a process that DeepSpeed and PyTorch read, on one of `nodes` nodes of `processes` each."""
+    """The environment variables of a rank for DeepSpeed and PyTorch, with `nodes` nodes of `processes` each."""
     return {
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
@@ -102,7 +102,7 @@ def _start(environment: dict[str, str], arguments: Sequence[str]) -> "subprocess
 
 
 def _end(ranks: Sequence["subprocess.Popen[bytes]"]) -> None:
-    """Have the processes save and end, and kill those that do not."""
+    """Ask the processes to save and exit. Kill those that do not exit in time."""
     for rank in ranks:
         if rank.poll() is None:
             rank.terminate()

@@ -1,4 +1,4 @@
-"""Signals to a command that waits for training processes: the first asks the run to stop, a second Ctrl-C ends it."""
+"""Signal handling during training: the first signal asks the run to stop, a second Ctrl-C ends it."""
 
 import contextlib
 import signal
@@ -14,23 +14,23 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopSignals:
-    """Reaction to signals while a run's processes train.
+    """Handler of signals while a run's processes train.
 
-    Before the first step there is nothing to save, so any signal ends the run. Later the first signal asks
-    for a checkpoint, Ctrl-C after that kills the run, and other signals change nothing.
+    Before the first step there is nothing to save, so any signal ends the run. Later, the first signal requests a
+    checkpoint. After it, Ctrl-C kills the run, and other signals are ignored.
 
     Args:
-        folder: of the run.
-        before: when its status was last written (RunFolder.status_time) before the run was started.
+        folder: run folder.
+        before: time of its last status (RunFolder.status_time) before the run was started.
     """
 
     def __init__(self, folder: RunFolder, before: int | None):
         self._folder, self._before = folder, before
         self._asked = False
         self.at_once: str | None = None
-        """The signal that ended the run without a checkpoint."""
+        """Signal that ended the run without a checkpoint."""
         self.kill: Callable[[], None] = lambda: None
-        """Kills the run's processes, if there are any."""
+        """Function that kills the run's processes, if there are any."""
         self.process_ids: Callable[[], Sequence[int]] = lambda: ()
 
     def __call__(self, number: int) -> None:
@@ -64,9 +64,9 @@ class StopSignals:
 
 @contextlib.contextmanager
 def on_stop_signals(react: Callable[[int], None]) -> Iterator[None]:
-    """Meanwhile, Ctrl-C, SIGTERM and SIGUSR1 make this process do no more than `react`, also if repeated.
+    """Context in which Ctrl-C, SIGTERM and SIGUSR1 only call `react`, each time.
 
-    What comes later is ignored, so that the exit code is that of the run.
+    Later signals are ignored, so that the exit code is the run's.
     """
     for number in _SIGNALS:
         signal.signal(number, lambda received, _: react(received))
@@ -78,7 +78,7 @@ def on_stop_signals(react: Callable[[int], None]) -> Iterator[None]:
 
 
 def end_on_stop_signals() -> None:
-    """From now on Ctrl-C, SIGTERM and SIGUSR1 end this process, which has started nothing, with a message."""
+    """Make Ctrl-C, SIGTERM and SIGUSR1 end this process with a message, before it has started anything."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _say(f"\nEnded by {_name(number)} before training began.")

@@ -1,4 +1,4 @@
-"""Where a run's logs are, their last lines, and what comes after those."""
+"""Log files of a run: find them, print the last lines, follow new ones."""
 
 import os
 import re
@@ -15,25 +15,25 @@ from data_prep.reading import open_regular, read_bytes
 Form = Callable[[list[bytes]], list[str]]
 
 _MAX_SCRIPT_BYTES = 1 << 20
-_POLL = 0.25  # seconds between two looks
-_SETTLED = 2.0  # without a new line, after which a run that has ended is over
+_POLL = 0.25  # seconds between polls
+_SETTLED = 2.0  # seconds without a new line after which a finished run's log is complete
 _OUTPUT = re.compile(r'^#SBATCH --output="(.*)"$', re.MULTILINE)
 
 
 def logs_of(run: Path) -> list[Path]:
-    """The logs of a run's Slurm jobs, the newest last; where its script sends them, or in RUN/slurm."""
+    """The logs of a run's Slurm jobs, newest last, at the path of its job script or in RUN/slurm."""
     patterns = [str(Path(escape(str(run))) / "slurm" / "*.log"), *_elsewhere(run / "slurm" / "job.sh")]
     found = {Path(name) for pattern in patterns for name in glob(pattern)}
     return sorted((path for path in found if path.is_file()), key=lambda path: (path.stat().st_mtime, str(path)))
 
 
 def last_lines(path: Path, count: int | None, form: Form | None = None) -> list[str]:
-    """The last `count` lines of a file, all if that is None; `form` turns what is read into lines for people."""
+    """The last `count` lines of a file; None means all. `form` formats the lines for display."""
     return (form or _text)(_tail(path, count)[0])
 
 
 def follow(path: Path, run: Path, count: int | None, form: Form | None = None) -> Iterator[str]:
-    """The last lines, and all that come after, until the run is over; a line counts when it is whole."""
+    """The last lines, then new complete lines until the run is over."""
     while not path.exists():
         if _over(run):
             return
@@ -54,7 +54,7 @@ def follow(path: Path, run: Path, count: int | None, form: Form | None = None) -
 
 
 def journal_lines(lines: list[bytes]) -> list[str]:
-    """Lines of the journal in words; those that are damaged are left out."""
+    """Format lines of the journal. Damaged lines are skipped."""
     from pretrain.reporting.progress_line import shown
     from pretrain.run.journal import parse_entry
 
@@ -67,7 +67,7 @@ def journal_lines(lines: list[bytes]) -> list[str]:
 
 
 def _elsewhere(script: Path) -> list[str]:
-    """Patterns of the logs that a job script names; % and what follows it stand for anything there."""
+    """Glob patterns of the logs in a job script; each % pattern of sbatch matches anything."""
     try:
         text = read_bytes(script, _MAX_SCRIPT_BYTES).decode(errors="replace")
     except UserError:
@@ -85,18 +85,18 @@ def _text(lines: list[bytes]) -> list[str]:
 
 
 def _tail(path: Path, count: int | None, whole_alone: bool = False) -> tuple[list[bytes], int]:
-    """The last lines, and the position after them; `whole_alone` leaves out a last line that is still written."""
+    """(last lines, position after them). `whole_alone` leaves out an incomplete last line."""
     with open_regular(path) as file:
         lines = deque(file, count)
         end = file.tell()
     if whole_alone and lines and not lines[-1].endswith(b"\n"):
         end -= len(lines.pop())
-    shown = b"".join(lines).splitlines()  # a carriage return ends a line too
+    shown = b"".join(lines).splitlines()  # a carriage return also ends a line
     return (shown if count is None else shown[max(0, len(shown) - count) :]), end
 
 
 def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
-    """Whole lines from `place` on; a file that has become shorter is read anew."""
+    """Complete lines from position `place`. A file that became shorter is read from its start."""
     with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         place = 0 if size < place else place
@@ -107,7 +107,7 @@ def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
 
 
 def _over(run: Path) -> bool:
-    """Whether nothing more is to come: the run has ended, and no job of it waits or runs."""
+    """Whether the log is complete: the run is over, and none of its jobs is pending or running."""
     from launchers.slurm import jobs_of, own_jobs
     from pretrain.run import RunFolder
 

@@ -1,4 +1,4 @@
-"""Runs as the commands that watch them see them: folder, status, journal and Slurm's queue, put together."""
+"""State of runs for the watching commands, from folder, status, journal and Slurm's queue."""
 
 import json
 import time
@@ -16,13 +16,13 @@ from pretrain.reporting import duration
 if TYPE_CHECKING:
     from pretrain.reporting import RunSummary
 
-PIPE_WIDTH = 1000  # of tables with one line a run: no line is broken
-WAITS = "queued"  # the state of a run that Slurm has not begun, which has no status of its own
+PIPE_WIDTH = 1000  # columns of a table in a pipe, so that no line wraps
+WAITS = "queued"  # state of a run whose job has not started, so that it has no status yet
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run with its jobs in Slurm's queue, and how long its last checkpoint took after Slurm's warning."""
+    """A run with its jobs in Slurm's queue, and the duration of its last checkpoint after a Slurm warning."""
 
     summary: "RunSummary"
     jobs: list[QueuedJob]
@@ -30,7 +30,7 @@ class Seen:
 
     @property
     def state(self) -> str:
-        """As in the summary; "queued" before a job has begun."""
+        """State of the summary, or "queued" before the job has started."""
         status = self.summary.status
         waits = self.jobs and self.jobs[0].waits and (status is None or status.is_over)
         return WAITS if waits else self.summary.state
@@ -48,7 +48,7 @@ class Seen:
         return self.summary.next_action
 
     def facts(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """All fields as JSON values."""
         said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
         jobs = [asdict(job) | {"run": str(self.summary.run)} for job in self.jobs]
         saving = asdict(self.saving) if self.saving else None
@@ -56,23 +56,23 @@ class Seen:
 
 
 def look(run: Path, jobs: list[QueuedJob]) -> Seen:
-    """See a run as it is now. A status that cannot be read is a problem in the summary, not an error."""
+    """Read the current state of a run. An unreadable status is a problem in the summary, not an error."""
     from pretrain.reporting import summarize
 
     return Seen(summarize(run), jobs_of(run, jobs), read_saving(run / "slurm" / "supervisor.json"))
 
 
 def look_at_all(given: list[Path]) -> list[Seen]:
-    """See runs as they are now, each once; a folder that is no run stands for the runs below it.
+    """Read the current state of runs, each once. A folder that is not a run is replaced by the runs below it.
 
     Raises:
-        UserError: if there is one run alone, of which nothing can be read.
+        UserError: if there is a single run and nothing of it can be read.
     """
     from data_prep.reading.folder_kinds import is_run
     from pretrain.reporting import runs_below
 
     paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))
-    # Only runs that were submitted have a job; others need no question to Slurm.
+    # Only submitted runs have a job; Slurm is not called for other runs.
     jobs, _ = own_jobs() if any((run / "slurm").is_dir() for run in paths) else ([], None)
     found = [look(path, jobs) for path in paths]
     if len(found) == 1 and found[0].summary.problem and not found[0].jobs:
@@ -81,12 +81,12 @@ def look_at_all(given: list[Path]) -> list[Seen]:
 
 
 def as_json(values: Any) -> str:
-    """JSON, in which numbers that are not finite are null."""
+    """Format as JSON. Numbers that are not finite become null."""
     return json.dumps(_finite(values), indent=1)
 
 
 def ago(seconds: float) -> str:
-    """An age in a few words: "3 min"."""
+    """Format an age, for example "3 min"."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -99,7 +99,7 @@ def step_cell(seen: Seen) -> str:
 
 
 def place(run: Path) -> str:
-    """A run's folder, from the working folder if it is below that."""
+    """Format a run folder, relative to the working directory if it is below it."""
     return str(run.relative_to(Path.cwd())) if run.is_relative_to(Path.cwd()) else str(run)
 
 

@@ -1,4 +1,4 @@
-"""Stopping a run wherever it is: training, about to begin in a job, or waiting in Slurm's queue."""
+"""Stop a run: a training one, one whose job is starting, or one in Slurm's queue."""
 
 from data_prep.errors import UserError
 from launchers.slurm import cancel_waiting, jobs_of, own_jobs
@@ -7,10 +7,10 @@ from pretrain.run import RunFolder
 
 
 def stop_run(seen: Seen) -> str:
-    """Ask a run to stop, or take its jobs out of the queue; what was done, as a sentence.
+    """Ask a run to stop, or cancel its pending jobs. Returns a message for the user.
 
     Raises:
-        UserError: when neither can be done.
+        UserError: if both fail.
     """
     run = seen.summary.run
     waiting = [job.id for job in seen.jobs if job.waits]
@@ -27,7 +27,7 @@ def stop_run(seen: Seen) -> str:
 
 
 def _take_out(seen: Seen, waiting: list[str]) -> str:
-    """Cancel the jobs as far as they still wait; those that have begun meanwhile are asked."""
+    """Cancel the pending jobs. Jobs that have started in the meantime are asked to stop."""
     problem = cancel_waiting(waiting)
     left, unknown = own_jobs()
     left = jobs_of(seen.summary.run, left)
