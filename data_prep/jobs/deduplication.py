@@ -1,11 +1,11 @@
-"""Leaving out duplicates across all tasks: each task is scanned, then one process resolves what each must drop.
+"""Deduplication across all tasks: scan each task, then resolve in one process which documents each task drops.
 
-OUT/prep/scan/NNNNN.json        written last: the task's hash, and the SHA-256 of the arrays beside it
-OUT/prep/scan/NNNNN.exact.npy   a hash of each document; .near.npy what near duplicates have in common
-OUT/prep/drop/NNNNN.exact.npy   places of the documents to drop, .near.npy likewise
-OUT/prep/drop.json              written last: SHA-256 over the scans that were resolved, and over these arrays
+OUT/prep/scan/NNNNN.json        written last: the task's hash, and the SHA-256 of the scan's arrays
+OUT/prep/scan/NNNNN.exact.npy   a hash of each document; .near.npy: MinHash bands of each document
+OUT/prep/drop/NNNNN.exact.npy   indices of the documents to drop; .near.npy likewise
+OUT/prep/drop.json              written last: SHA-256 of the resolved scans and of the drop arrays
 
-The earliest of equal documents stays, so what was dropped of a task remains so when inputs are added.
+The earliest of equal documents stays. So inputs that are added later do not change the drops of earlier tasks.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ REASONS = {"exact": "duplicate", "near": "near duplicate"}
 
 
 def kinds(plan: PreparationPlan) -> list[str]:
-    """The kinds of duplicates that are left out, in the order in which they are."""
+    """The kinds of duplicates that the plan drops, in the order of their application."""
     return {"none": [], "exact": ["exact"], "near": ["exact", "near"]}[plan.settings.deduplicate]
 
 
 def scan(bench: "Workbench", task: int, report: Report) -> None:
-    """Hash the documents of a task, unless that has been done."""
+    """Hash the documents of a task. Do nothing if a valid scan exists."""
     settings = bench.plan.settings
     _check_deduplicates(bench.plan)
     if not scanned(bench.plan, task, bench.out):
@@ -73,12 +73,12 @@ def _check_deduplicates(plan: PreparationPlan) -> None:
 
 
 def recorded(plan: PreparationPlan, task: int, out: Path) -> bool:
-    """Whether a task has the record of a scan."""
+    """Whether a task has a scan record. The scan's arrays are not read."""
     return _read(_record_path(out, task)).get("hash") == plan.task_hash(task)
 
 
 def scanned(plan: PreparationPlan, task: int, out: Path) -> bool:
-    """Whether the scan of a task is there and sound."""
+    """Whether the scan of a task exists and its arrays have the recorded checksums."""
     if not recorded(plan, task, out):
         return False
     record = _read(_record_path(out, task))
@@ -89,10 +89,10 @@ def scanned(plan: PreparationPlan, task: int, out: Path) -> bool:
 
 
 def resolve(plan: PreparationPlan, out: Path, max_bytes: int = MAX_BYTES) -> int:
-    """From the scans of all tasks to what each must drop, unless that has been done; returns how many documents.
+    """Compute from all scans which documents each task drops; return their number. Reuse a valid earlier result.
 
-    More memory than `max_bytes` means fewer passes over the scans of a corpus of many millions of documents, and the
-    same answer. Raises UserError if a scan is missing.
+    A larger `max_bytes` needs fewer passes over the scans of a large corpus. The result is the same. Raises UserError
+    if a scan is missing.
     """
     _check_deduplicates(plan)
     missing = [task for task in range(len(plan.tasks)) if not scanned(plan, task, out)]
@@ -111,13 +111,13 @@ def resolve(plan: PreparationPlan, out: Path, max_bytes: int = MAX_BYTES) -> int
 
 
 def resolved(plan: PreparationPlan, out: Path) -> bool:
-    """Whether what each task must drop is known and sound, for these very scans."""
+    """Whether valid drop arrays exist for the current scans."""
     record = _read(out / "prep" / "drop.json")
     return record == {"scans": _scans(plan, out), "drops": _drops(plan, out)}
 
 
 class Drop:
-    """The documents that one task must drop. Raises UserError if that is not known."""
+    """The documents that one task must drop. Raises UserError if the drop arrays are missing or damaged."""
 
     def __init__(self, plan: PreparationPlan, task: int, out: Path) -> None:
         self.sha256 = drop_sha256(plan, task, out)
@@ -130,7 +130,7 @@ class Drop:
             ) from error
 
     def apply(self, batch: "list[SourceRow]", left_out: Counter[str]) -> "list[SourceRow]":
-        """The documents of the next batch that stay; the others are counted."""
+        """The documents of the next batch that stay. Adds the dropped ones to `left_out`, by reason."""
         first, self._seen = self._seen, self._seen + len(batch)
         reason = np.zeros(len(batch), dtype=int)
         for number, places in reversed(list(enumerate(self._places.values(), 1))):
@@ -142,7 +142,7 @@ class Drop:
 
 
 def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:
-    """SHA-256 over what a task must drop; None if nothing is to be dropped at all, "" if it is not known."""
+    """SHA-256 of a task's drop arrays; None if the plan keeps duplicates, "" if an array is missing."""
     if not kinds(plan):
         return None
     digest = hashlib.sha256()
@@ -155,13 +155,13 @@ def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:
 
 
 def _scans(plan: PreparationPlan, out: Path) -> str:
-    """SHA-256 over the records of all scans."""
+    """SHA-256 of the records of all scans."""
     records = [_read(_record_path(out, task)) for task in range(len(plan.tasks))]
     return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
 
 
 def _drops(plan: PreparationPlan, out: Path) -> str:
-    """SHA-256 over what all tasks must drop."""
+    """SHA-256 of the drop arrays of all tasks."""
     digests = [drop_sha256(plan, task, out) for task in range(len(plan.tasks))]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 

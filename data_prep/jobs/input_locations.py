@@ -1,4 +1,7 @@
-"""Where and how a preparation runs: what its output does not depend on, and so is no part of the plan."""
+"""Input locations and run options of a preparation (`prep/place.json`).
+
+They may change between runs. The plan, which decides the output, may not.
+"""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,9 +14,10 @@ from data_prep.reading.typed_values import PathText
 
 @dataclass(frozen=True)
 class InputLocations:
-    """`locations` are those of the plan's inputs, in its order; `strict` ends a task at the first unreadable row.
+    """Locations of the plan's inputs, in the plan's order, and run options.
 
-    Remote inputs are kept in the folder `cache`, up to `cache_bytes`.
+    `strict` stops a task at its first unreadable row. `cache` is the cache folder for remote inputs; it holds up to
+    `cache_bytes`.
     """
 
     locations: list[PathText]
@@ -30,11 +34,11 @@ def write_place(place: InputLocations, out: Path) -> None:
 
 
 def read_place(out: Path) -> InputLocations:
-    """What the last `prep run` or `prep plan` said; raises UserError where there is none or it is damaged."""
+    """The locations of the last `prep run` or `prep plan`; raises UserError if the file is missing or damaged."""
     place: InputLocations = read_json(place_path(out), InputLocations, hint="run `maskwright prep plan` again")
     return place
 
 
 def place_path(out: Path) -> Path:
-    """The first file of a preparation: a folder that has it is no stranger's."""
+    """Path of the first file that a preparation writes. It marks OUT as the folder of a preparation."""
     return out / "prep" / "place.json"

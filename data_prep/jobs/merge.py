@@ -1,4 +1,4 @@
-"""The last step of preparing data: the manifest that makes a folder of shards a data set."""
+"""Merge of finished tasks: write the manifest that turns a folder of shards into a data set."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from data_prep.reading import open_regular, parse_json, unusable
 
 
 class NoDocuments(UserError):
-    """A data set would be empty."""
+    """The data set would have no documents."""
 
 
 def write_manifest(
@@ -36,7 +36,7 @@ def write_manifest(
     sources: Sequence[SourceInfo],
     version: int = FORMAT_VERSION,
 ) -> Manifest:
-    """Write manifest.json for finished shards under `folder`/shards, which are of format `version`, and return it."""
+    """Write and return manifest.json for the finished shards in `folder`/shards, which have format `version`."""
     dtype = token_dtype(tokenizer.vocab_size)
     tables = (read_index((folder / "shards" / shard.index_name).read_bytes())[1] for shard in shards)
     manifest = Manifest(
@@ -61,8 +61,8 @@ def write_manifest(
 def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> list[Manifest]:
     """Write the manifest of each split from the verified records of all tasks, in task order.
 
-    Also gathers the tasks' unreadable rows in OUT/quarantine.jsonl, and removes what interrupted writers left behind.
-    Raises NoDocuments if a split has none.
+    Also collects the tasks' unreadable rows in OUT/quarantine.jsonl and removes temporary files of interrupted
+    writers. Raises NoDocuments if a split has no documents.
     """
     for split in plan.splits:
         if not any(record.documents(split) for record in records):
@@ -111,7 +111,7 @@ def _sources(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -
 
 
 def _gather_quarantine(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> None:
-    """One file of all unreadable rows, with the lines counted from the beginning of each input."""
+    """Write all unreadable rows to one file, with line numbers counted from the start of each input."""
     path = out / "quarantine.jsonl"
     if all(record.quarantine_sha256 is None for record in records):
         path.unlink(missing_ok=True)
@@ -134,10 +134,10 @@ def _quarantined(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path
 
 
 def _moved(path: Path, row: bytes, lines: int) -> Unreadable:
-    """A row of a quarantine file, its line counted from `lines` lines earlier on."""
+    """Parse a row of a quarantine file and add `lines` to its line number."""
     try:
-        found: Unreadable = parse_json(row, Unreadable)
-        return replace(found, line=found.line + lines)
+        unreadable: Unreadable = parse_json(row, Unreadable)
+        return replace(unreadable, line=unreadable.line + lines)
     except ValueError:
         raise unusable(path, "it is not a list of unreadable rows", "run the same command again") from None
 

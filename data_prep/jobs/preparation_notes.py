@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from data_prep.jobs.preparation_plan import Input, PreparationPlan
 from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
 
-SHORT_SHARE = 0.25  # of the documents, from which on short ones are worth a warning
+SHORT_SHARE = 0.25  # warn if at least this share of the documents is short
 _SPLITS = {"blank": "split at empty lines", "line": "one document a line", "file": "one document a file"}
 
 
 def notes_of(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[str]:
-    """Why a faster encoder was left out, how text files were split, and whether their documents are short."""
+    """Notes on skipped fast encoders, on the splitting of text files, and on short documents."""
     return [*encoder_notes(records), *_split_notes(plan, records)]
 
 
 def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
-    """Why tasks went without a faster encoder."""
+    """The reasons for which tasks did not use a faster encoder."""
     return sorted({record.note for record in records if record.note})
 
 

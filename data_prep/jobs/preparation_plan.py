@@ -1,7 +1,7 @@
-"""The plan of a preparation: inputs, the tasks they are cut into, and all that decides the output.
+"""The plan of a preparation: inputs, their tasks, tokenizer and settings. The plan decides the output.
 
-A plan only grows: inputs that are added later get tasks with new numbers, so that the shards of the old ones stay as
-they are. A task's hash is what its record must agree with.
+A plan only grows: inputs that are added later get tasks with new numbers, so existing shards do not change. A task's
+record is valid if it has the task's hash.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from data_prep.urls import shown
 MAX_PLAN_BYTES = 1 << 30
 _ANOTHER_OUT = "choose a new --out folder"
 LEAST_TASK_BYTES = 16 << 20
-MOST_CUTS = 1_000_000  # into tasks, which have files and records each
+MOST_CUTS = 1_000_000  # tasks; each has its own files and record
 MOST_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input, by its content; `name` is for people, `source` the user's name for inputs of its kind."""
+    """One input, identified by its content. `name` is for display; `source` is the source name that the user gave."""
 
     name: str
     source: str
@@ -44,7 +44,7 @@ class Input:
 
 @dataclass(frozen=True)
 class InputRange:
-    """A unit of work that one process does alone: the range [first, last) of an input's units, about `bytes` of it."""
+    """One task: the range [first, last) of an input's units, about `bytes` long. One process does it alone."""
 
     input: int
     first: int
@@ -54,9 +54,10 @@ class InputRange:
 
 @dataclass(frozen=True)
 class PreparationSettings:
-    """What decides the output besides inputs and tokenizer; `valid_fraction` of the documents go to OUT/valid.
+    """Settings that decide the output, in addition to inputs and tokenizer.
 
-    `evaluation_sha256` is that of the n-grams that documents must not contain (OUT/prep/evaluation.npy), if any.
+    `valid_fraction` of the documents go to OUT/valid. `evaluation_sha256` is the SHA-256 of OUT/prep/evaluation.npy,
+    the n-grams that documents must not contain, if any.
     """
 
     reading: Options = field(default_factory=Options)
@@ -71,7 +72,7 @@ class PreparationSettings:
 
     @property
     def pairs(self) -> bool:
-        """Whether documents come with the wrong texts that they correct."""
+        """Whether each document comes with the wrong text that it corrects."""
         return self.reading.wrong_field is not None
 
     @property
@@ -82,7 +83,7 @@ class PreparationSettings:
 
 @dataclass(frozen=True)
 class PreparationPlan:
-    """Work for any number of processes; equal plans give byte-identical data sets."""
+    """The work of a preparation, for any number of processes. Equal plans give byte-identical data sets."""
 
     inputs: list[Input]
     tasks: list[InputRange]
@@ -95,12 +96,12 @@ class PreparationPlan:
         return ["train", "valid"] if self.settings.valid_fraction else ["."]
 
     def task_hash(self, task: int) -> str:
-        """SHA-256 of all that decides the task's output, other tasks' documents (deduplication) excepted."""
+        """SHA-256 of everything that decides the task's output, except other tasks' documents (deduplication)."""
         unit = self.tasks[task]
         source = self.inputs[unit.input]
         settings = asdict(self.settings)
         if not self.settings.pairs:
-            del settings["reading"]["wrong_field"]  # so that what was prepared before there was one stays done
+            del settings["reading"]["wrong_field"]  # keeps the hashes of tasks prepared before this field existed
         content = {
             "input": [source.kind, source.bytes, source.digest, unit.first, unit.last],
             "tokenizer": self.tokenizer.sha256,
@@ -109,7 +110,7 @@ class PreparationPlan:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def tasks_of_inputs(self) -> list[range]:
-        """The numbers of each input's tasks, which follow one another."""
+        """The task numbers of each input, which are consecutive."""
         ranges = [range(0)] * len(self.inputs)
         for number, task in enumerate(self.tasks):
             first = ranges[task.input].start if ranges[task.input] else number
@@ -120,10 +121,10 @@ class PreparationPlan:
 def extend(
     plan: PreparationPlan, found: Sequence[SourceInput], examined: Sequence[Examined], task_bytes: int | None = None
 ) -> tuple[PreparationPlan, list[str]]:
-    """The plan with tasks for the inputs that it does not have yet, and the location of each of its inputs.
+    """Add tasks for new inputs to the plan. Returns the plan and the location of each of its inputs.
 
-    `task_bytes` is the size of new tasks, by default such that there are a few hundred. Raises UserError if an input of
-    the plan is not among `found`, or no longer has the same content.
+    `task_bytes` is the size of new tasks; the default gives a few hundred tasks. Raises UserError if an input of the
+    plan is not in `found` or its content has changed.
     """
     sizes = sum(one.bytes for one in examined)
     task_bytes = task_bytes or max(LEAST_TASK_BYTES, min(MOST_TASK_BYTES, sizes // 256))
@@ -148,13 +149,13 @@ def extend(
         if location is None:
             raise UserError(
                 f"The input {old.name} that was prepared before has changed or is not given now; a data set can only "
-                "grow: give all of its inputs as they were, or choose a new --out folder."
+                "grow: give all earlier inputs unchanged, or choose a new --out folder."
             )
     return replace(plan, inputs=inputs, tasks=tasks), [str(location) for location in locations]
 
 
 def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
-    """An input as ranges (first, last, bytes) of its units, in order, each of about `task_bytes`."""
+    """Cut an input into ranges (first, last, bytes) of its units, in order, each of about `task_bytes`."""
     if examined.unit_bytes is None:
         count = max(1, math.ceil(examined.bytes / task_bytes)) if examined.bytes else 0
         ends = [examined.bytes * part // count for part in range(count + 1)] if count else []
@@ -172,7 +173,7 @@ def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
 
 
 def _names(found: Sequence[SourceInput]) -> list[str]:
-    """The locations without the folders that all of them share: the same wherever that folder lies."""
+    """The locations without their common parent folder, so that names do not change if that folder moves."""
     parts = [shown(one.location).split("/") for one in found]
     shared = 0
     while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
@@ -185,17 +186,17 @@ def plan_path(out: Path) -> Path:
 
 
 def evaluation_path(out: Path) -> Path:
-    """Where the n-grams that documents must not contain are kept."""
+    """Path of the n-grams that documents must not contain."""
     return out / "prep" / "evaluation.npy"
 
 
 def new_evaluation_path(out: Path) -> Path:
-    """Where they are until it is known that they are those of the plan."""
+    """Temporary path of new n-grams, until they are compared with the plan."""
     return out / "prep" / "evaluation.npy.new"
 
 
 def read_plan(out: Path) -> PreparationPlan:
-    """The plan of OUT; raises UserError where there is none or it is damaged."""
+    """The plan of OUT; raises UserError if it is missing or damaged."""
     path = plan_path(out)
     try:
         plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=_ANOTHER_OUT)
@@ -210,7 +211,7 @@ def read_plan(out: Path) -> PreparationPlan:
 
 
 def _check(plan: PreparationPlan) -> None:
-    """Raise ValueError unless the parts of a plan fit each other."""
+    """Raise ValueError unless the parts of a plan are consistent."""
     check_tokenizer(plan.tokenizer)
     for task in plan.tasks:
         if task.input >= len(plan.inputs) or task.first > task.last:
@@ -220,9 +221,9 @@ def _check(plan: PreparationPlan) -> None:
 
 
 def check_out(out: Path) -> bool:
-    """Whether OUT is a preparation that was begun; False for a new or empty folder.
+    """Whether OUT holds an earlier preparation; False for a new or empty folder.
 
-    Raises UserError if OUT or a folder above it is a file, or OUT holds other files.
+    Raises UserError if OUT or a folder above it is a file, or if OUT holds other files.
     """
     refuse_file(out)
     if plan_path(out).exists() or place_path(out).exists():
@@ -241,14 +242,14 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_beginning(name: str) -> bool:
-    """Whether a file of OUT/prep may be from a preparation that ended before it had noted its place."""
+    """Whether a file of OUT/prep may be from a preparation that stopped before it wrote place.json."""
     return name in ("lock", "tokenizer", new_evaluation_path(Path()).name) or name.endswith(".tmp")
 
 
 def open_plan(out: Path, tokenizer: TokenizerInfo, settings: PreparationSettings) -> PreparationPlan:
-    """The plan of OUT, or an empty one where there is none.
+    """The plan of OUT, or a new empty plan.
 
-    Raises UserError if OUT was begun with another tokenizer or other settings, naming them.
+    Raises UserError, naming the differences, if OUT was prepared with another tokenizer or other settings.
     """
     if not plan_path(out).exists():
         return PreparationPlan([], [], tokenizer, settings)
@@ -265,22 +266,22 @@ def open_plan(out: Path, tokenizer: TokenizerInfo, settings: PreparationSettings
 
 
 def write_plan(plan: PreparationPlan, out: Path) -> None:
-    """Make the plan OUT's; a plan that is there already must be the beginning of it."""
+    """Write the plan to OUT. An existing plan there must be the beginning of the new one."""
     if not plan_path(out).exists() or read_plan(out) != plan:
         write_json(plan_path(out), asdict(plan))
 
 
 def _options(settings: Any) -> dict[str, Any]:
     """The values of all settings, nested ones included, by name."""
-    found: dict[str, Any] = {}
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        found |= _options(value) if hasattr(value, "__dataclass_fields__") else {one.name: value}
-    return found
+    values: dict[str, Any] = {}
+    for setting in fields(settings):
+        value = getattr(settings, setting.name)
+        values |= _options(value) if hasattr(value, "__dataclass_fields__") else {setting.name: value}
+    return values
 
 
 def _written(name: str, value: Any) -> str:
-    """A setting as an option of the command: --min-characters 20, or `no --id-field`."""
+    """Format a setting as a command-line option: `--min-characters 20`, or `no --id-field`."""
     if name == "evaluation_sha256":
         return f"{'other' if value else 'no'} --decontaminate files"
     option = f"--{name.replace('_', '-')}"

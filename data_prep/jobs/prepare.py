@@ -1,6 +1,6 @@
-"""Preparing a data set, piece by piece: plan, scan and resolve (where duplicates are left out), tasks, merge.
+"""Preparation of a data set in stages: plan, scan and resolve (for deduplication), tasks, merge.
 
-`prepare` does all of it on this machine. Each piece may be interrupted at any moment and called again.
+`prepare` runs all stages on this machine. Each stage can be interrupted at any time and run again.
 """
 
 import contextlib
@@ -42,16 +42,16 @@ from data_prep.tokenizer.hf_tokenizer import copy_files
 from data_prep.urls import is_url
 
 Show = Callable[[str, TaskProgress, int], None]
-"""Gets a stage's name, its totals and the bytes of all its input."""
+"""Progress display; arguments: a stage's name, its totals so far, and the bytes of all its input."""
 
 
 def show_nothing(stage: str, progress: TaskProgress, total_bytes: int) -> None:
-    """For when nobody watches."""
+    """Progress display that shows nothing."""
 
 
 @dataclass(frozen=True)
 class PrepareRequest:
-    """What to prepare from what. `evaluation` are files whose texts no document may contain."""
+    """Inputs, tokenizer, output folder and settings. Documents must not contain texts of the `evaluation` files."""
 
     inputs: Sequence[SourceInput]
     tokenizer: Path
@@ -67,7 +67,7 @@ class PrepareRequest:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a preparation gave: manifests by folder, tasks done now (0: it had been finished), notes for the user."""
+    """Result of a preparation: manifests by folder, number of tasks that this call did, notes for the user."""
 
     manifests: dict[Path, Manifest]
     new_tasks: int
@@ -77,11 +77,11 @@ class Prepared:
 def prepare(request: PrepareRequest, workers: Workers, show: Show = show_nothing) -> Prepared:
     """Turn text into the data set OUT, or OUT/train and OUT/valid with a valid fraction.
 
-    The output does not depend on `workers`. Inputs that are added to a finished data set are processed alone. Raises
-    UserError for bad input, an OUT that belongs to other input, a killed worker, or a full disk.
+    The output does not depend on `workers`. If inputs are added to a finished data set, only those are processed.
+    Raises UserError for bad input, an OUT with other input, a killed worker, or a full disk.
     """
     out = request.out
-    tokenizer = describe(request.tokenizer)  # refused before anything is written
+    tokenizer = describe(request.tokenizer)  # raises before anything is written
     with _explained(out), _locked(out, check_out):
         begun = check_out(out)
         plan, notes = _make_plan(request, tokenizer)
@@ -93,7 +93,7 @@ def prepare(request: PrepareRequest, workers: Workers, show: Show = show_nothing
         try:
             manifests, merged_notes = _merge(plan, records, out)
         except NoDocuments:
-            if not begun:  # all that OUT holds is of this call, and must not stand in the way of the next one
+            if not begun:  # this call wrote everything in OUT; remove it so that the next call can start
                 for name in ("prep", *(["shards", "tokenizer"] if plan.splits == ["."] else plan.splits)):
                     shutil.rmtree(out / name, ignore_errors=True)
             raise
@@ -101,27 +101,27 @@ def prepare(request: PrepareRequest, workers: Workers, show: Show = show_nothing
 
 
 def plan_only(request: PrepareRequest) -> tuple[PreparationPlan, list[str]]:
-    """Make or extend the plan of OUT, and do nothing of it; also returns notes."""
+    """Create or extend the plan of OUT without running its tasks. Returns the plan and notes."""
     tokenizer = describe(request.tokenizer)
     with _explained(request.out), _locked(request.out, check_out):
         return _make_plan(request, tokenizer)
 
 
 def scan_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = show_nothing) -> None:
-    """Scan these tasks for duplicates; what holds of `do_tasks` holds here."""
+    """Scan these tasks for duplicates. Processes and errors as in `do_tasks`."""
     _attempt_all(deduplication.scan, "scan", out, tasks, workers, show)
 
 
 def resolve_tasks(out: Path, max_bytes: int) -> int:
-    """Find what each task must drop, when all are scanned; returns how many documents that is."""
+    """Compute which documents each task drops, after all scans; return the number of dropped documents."""
     with _explained(out), _locked(out, read_plan):
         return deduplication.resolve(read_plan(out), out, max_bytes)
 
 
 def do_tasks(out: Path, tasks: Sequence[int], workers: Workers, show: Show = show_nothing) -> list[TaskRecord]:
-    """Do these tasks of a plan; any number of processes and machines may do tasks of one plan at once.
+    """Run these tasks of a plan. Any number of processes and machines may run tasks of one plan at the same time.
 
-    A task that fails does not keep the others from being done; then raises UserError, saying why the first has failed.
+    A failed task does not stop the others. After all of them, raises UserError with the reason of the first failure.
     """
     return _attempt_all(run_task, "task", out, tasks, workers, show)
 
@@ -137,7 +137,7 @@ def _attempt_all(work: Work, stage: str, out: Path, tasks: Sequence[int], worker
 
 
 def merge_tasks(out: Path, workers: Workers) -> Prepared:
-    """Write the manifests when every task's record verifies; raises UserError naming the tasks whose does not."""
+    """Verify every task's record and write the manifests. Raises UserError naming the unfinished tasks."""
     with _explained(out), _locked(out, read_plan):
         plan = read_plan(out)
         if deduplication.kinds(plan) and not deduplication.resolved(plan, out):
@@ -152,24 +152,24 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
 
 
 def incomplete(out: Path, stage: str) -> list[int]:
-    """The tasks of a stage ("scan" or "task") that have no record of the plan's; their files are not read."""
+    """The tasks of a stage ("scan" or "task") without a record for this plan. Their files are not read."""
     plan = read_plan(out)
     done: Callable[[PreparationPlan, int, Path], object] = deduplication.recorded if stage == "scan" else read_record
     return [task for task in range(len(plan.tasks)) if not done(plan, task, out)]
 
 
 def _make_plan(request: PrepareRequest, tokenizer: TokenizerInfo) -> tuple[PreparationPlan, list[str]]:
-    """The plan of OUT with all inputs of the request, and notes; afterwards OUT has all that a task needs.
+    """Create or extend the plan of OUT with all inputs of the request, and write to OUT all that a task needs.
 
-    Raises UserError if an input cannot be read, or OUT was begun with other settings.
+    Returns the plan and notes. Raises UserError if an input cannot be read or OUT was prepared with other settings.
     """
     out, cache = request.out, Cache(request.cache, request.cache_bytes)
     settings, notes = _with_evaluation(request)
     plan = open_plan(out, tokenizer, settings)
     inputs = _outside(request.inputs, out)
-    examined = [examine(one, cache, settings.reading) for one in inputs]
+    examined = [examine(source, cache, settings.reading) for source in inputs]
     plan, locations = extend(plan, inputs, examined, request.task_bytes)
-    # First: by it OUT is known as a preparation that was begun.
+    # First: this file marks OUT as the folder of a preparation.
     write_place(InputLocations(locations, request.strict, str(request.cache), request.cache_bytes), out)
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
@@ -180,12 +180,12 @@ def _make_plan(request: PrepareRequest, tokenizer: TokenizerInfo) -> tuple[Prepa
         copy_files(request.tokenizer, out / split / "tokenizer")
         (out / split / "shards").mkdir(exist_ok=True)
         fsync_path(out / split)
-    write_plan(plan, out)  # last: who finds a plan finds all that belongs to it
+    write_plan(plan, out)  # last: if a plan exists, so does everything that it needs
     return plan, notes
 
 
 def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
-    """The inputs that are not files of OUT, which may lie in a folder of inputs."""
+    """The inputs that are not files of OUT. OUT may lie in a folder of inputs."""
     folder = os.path.realpath(out)
     outside = [
         one
@@ -198,7 +198,7 @@ def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
 
 
 def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list[str]]:
-    """The settings, with the n-grams of the evaluation files saved in OUT/prep beside those of the plan; and notes."""
+    """Save the n-grams of the evaluation files in OUT/prep. Returns the settings with their SHA-256, and notes."""
     if not request.evaluation:
         return request.settings, []
     texts = (text for file in request.evaluation for text in evaluation_texts(file))
@@ -211,7 +211,7 @@ def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list
 
 
 def _do(plan: PreparationPlan, out: Path, workers: Workers, show: Show) -> tuple[list[TaskRecord], int]:
-    """Do the tasks that are not done yet, the largest first; the records of all, and how many were done now."""
+    """Run the unfinished tasks, largest first. Returns the records of all tasks and the number run now."""
     tasks = range(len(plan.tasks))
     records = workers.run(_verify, tasks, out, _shown(show, "verify", plan, tasks))
     order = _largest_first(plan, [task for task in tasks if records[task] is None])
@@ -240,7 +240,7 @@ def _checked(out: Path, tasks: Sequence[int]) -> PreparationPlan:
 
 
 def _attempt(work: Work, bench: Workbench, task: int, report: Report) -> Any:
-    """The result of a task, or why it failed."""
+    """The result of a task, or the message of its error."""
     try:
         return work(bench, task, report)
     except UserError as error:
@@ -248,19 +248,19 @@ def _attempt(work: Work, bench: Workbench, task: int, report: Report) -> Any:
 
 
 def _verify(bench: Workbench, task: int, report: Report) -> TaskRecord | None:
-    """The record of a task that need not be done again; that of a damaged one is forgotten."""
-    there = read_record(bench.plan, task, bench.out)
-    record = there and verified_record(bench.plan, task, bench.out)
-    if there and not record:  # not that of a task which another process has finished just now
+    """The valid record of a finished task, else None. Deletes the record if a file of the task is damaged."""
+    unverified = read_record(bench.plan, task, bench.out)
+    record = unverified and verified_record(bench.plan, task, bench.out)
+    if unverified and not record:  # keeps a record that another process has only now written
         record_path(bench.out, task).unlink(missing_ok=True)
     return record if suffices(bench, record) else None
 
 
 @contextlib.contextmanager
 def _locked(out: Path, check: Callable[[Path], object]) -> Iterator[None]:
-    """Keeps a second preparation out of the folder; the system releases the lock however this process ends.
+    """Lock the folder against a second preparation. The system releases the lock when this process exits.
 
-    A folder that `check` raises for is left as it is.
+    If `check` raises, the folder does not change.
     """
     check(out)
     make_folder(out / "prep")
@@ -273,7 +273,7 @@ def _locked(out: Path, check: Callable[[Path], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _explained(out: Path) -> Iterator[None]:
-    """A disk that is full, or any other failure of the system, in one sentence."""
+    """Turn a full disk or any other OSError into a UserError."""
     try:
         yield
     except OSError as error:
@@ -281,11 +281,11 @@ def _explained(out: Path) -> Iterator[None]:
 
 
 def finished(plan: PreparationPlan, out: Path) -> dict[Path, Manifest] | None:
-    """The manifests, if they are there and of all inputs of the plan."""
+    """The manifests by folder, if all are valid and have exactly the inputs of the plan; else None."""
     try:
         manifests = {out / split: _sound(out / split) for split in plan.splits}
     except UserError:
-        return None  # the tasks' records will tell which shards to write again
+        return None  # the tasks' records decide which shards to write again
     inputs = [(one.source, one.bytes, one.digest) for one in plan.inputs]
     same = all([(s.source, s.bytes, s.digest) for s in manifest.sources] == inputs for manifest in manifests.values())
     return manifests if same else None
@@ -299,6 +299,6 @@ def _sound(folder: Path) -> Manifest:
 
 
 def _merge(plan: PreparationPlan, records: list[TaskRecord], out: Path) -> tuple[dict[Path, Manifest], list[str]]:
-    """Write the manifests; they, by folder, and notes for the user."""
+    """Write the manifests. Returns them by folder, and notes for the user."""
     manifests = dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))
     return manifests, notes_of(plan, records)

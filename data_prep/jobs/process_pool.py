@@ -1,6 +1,6 @@
-"""Tasks on several processes of this machine, with their progress.
+"""Process pool for tasks on this machine, with progress.
 
-Interrupted, the tasks stop after their batch; what has not stopped after some seconds is killed.
+After an interrupt, tasks stop at the end of their batch. Processes that do not stop within seconds are killed.
 """
 
 import atexit
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from data_prep.jobs.workbench import Workbench
 
 Work = Callable[["Workbench", int, Report], Any]
-"""A function of a module, which does one task and reports the totals of it."""
+"""A module-level function that runs one task and reports its totals."""
 
-_SLOTS = 4  # numbers of a Progress, in the memory shared with the workers
+_SLOTS = 4  # fields of a TaskProgress, in the memory shared with the workers
 _TICK_SECONDS = 0.2
 _STOP_SECONDS = 5
-_EARLY = 4  # processes that are started before there is work
+_EARLY = 4  # processes started before there is work
 
 
 class Workers:
-    """Processes that do tasks; a context manager. One worker is this process itself.
+    """Worker processes for tasks; a context manager. A single worker runs in this process.
 
-    The first of them start at once, so that they are ready when this process has planned their work.
+    The first processes start immediately and import their modules while this process plans the work.
     """
 
     def __init__(self, count: int) -> None:
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
             spawn = multiprocessing.get_context("spawn")
-            # Without a lock, which a killed worker would keep. The last number, if not 0, tells the workers to stop.
+            # No lock: a killed worker would keep it. If the last number is not 0, the workers stop.
             self._counters: Any = spawn.RawArray("q", _SLOTS * count + 1)
             self._others = set(multiprocessing.active_children())
             self._pool = ProcessPoolExecutor(count, spawn, _start, (self._counters, spawn.Value("i", 0)))
@@ -63,10 +63,10 @@ class Workers:
             self._stop(self._pool)
 
     def _stop(self, pool: ProcessPoolExecutor) -> None:
-        """Let the workers stop after their batch, and kill those that take long, for a download perhaps; at a second
-        Ctrl-C all of them. What is unfinished is never taken for finished.
+        """Stop the workers after their batch. Kill slow ones (such as a download), or all at a second Ctrl-C.
 
-        The pool's thread is waited for in any case: Python's exit would write to the pipe that it closes.
+        Unfinished work never counts as finished. Always waits for the pool's thread: Python's exit would write to the
+        pipe that the thread closes.
         """
         self._counters[-1] = True
         running = set(multiprocessing.active_children()) - self._others
@@ -87,10 +87,10 @@ class Workers:
         ended.wait()
 
     def run(self, work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
-        """The results of `work` for these tasks of OUT's plan, which are started in the order given.
+        """Run `work` for these tasks of OUT's plan, started in the given order; return the results.
 
-        `on_progress` gets the totals over the tasks several times a second. Raises UserError for a killed worker, and
-        whatever `work` raises.
+        Calls `on_progress` with the totals of all tasks several times a second. Raises UserError for a killed worker,
+        and any exception of `work`.
         """
         if self._pool is None:
             return _run_here(work, tasks, out, on_progress)
@@ -98,7 +98,7 @@ class Workers:
         try:
             with deaf():
                 futures = [self._pool.submit(_work, work, out, task) for task in tasks]
-            ended: SimpleQueue[Future] = SimpleQueue()  # `wait` looks at all futures each time: too many tasks for it
+            ended: SimpleQueue[Future] = SimpleQueue()  # `wait` checks all futures each time: too slow
             for future in futures:
                 future.add_done_callback(ended.put)
             left = len(futures)
@@ -110,8 +110,8 @@ class Workers:
             return [future.result() for future in futures]
         except BrokenProcessPool as error:
             raise UserError(
-                "A worker process was killed, perhaps for want of memory; what is finished is kept: run the same "
-                "command again, with fewer --workers if it repeats itself."
+                "A worker process was killed, perhaps because memory ran out. Finished work is kept: run the same "
+                "command again, with fewer --workers if this happens again."
             ) from error
 
     def _totals(self) -> list[int]:
@@ -126,7 +126,7 @@ def _run_here(work: Work, tasks: Sequence[int], out: Path, on_progress: Report) 
 
 
 class PoolTotals:
-    """Sums the reports of tasks that follow one another."""
+    """Sum of the progress reports of consecutive tasks."""
 
     def __init__(self, on_progress: Report) -> None:
         self._on_progress = on_progress
@@ -137,7 +137,7 @@ class PoolTotals:
         return self._report
 
     def _report(self, progress: TaskProgress) -> None:
-        # The last report of a task does not know the text of its input.
+        # The last report of a task has no text_bytes.
         self._current = progress if progress.text_bytes else replace(progress, text_bytes=self._current.text_bytes)
         self._on_progress(_sum(self._finished, self._current))
 
@@ -165,8 +165,8 @@ def _start(counters: Any, workers: Any) -> None:
     global _counters, _totals
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     start_worker()
-    atexit.register(os._exit, 0)  # nothing is left to do then, and taking all modules apart takes a tenth of a second
-    gc.set_threshold(100_000)  # rows make no cycles: looking for some often took 3% of the time
+    atexit.register(os._exit, 0)  # skips the teardown of modules, which takes 0.1 s
+    gc.set_threshold(100_000)  # rows make no cycles; frequent collection took 3% of the time
     with workers.get_lock():
         first = workers.value * _SLOTS
         workers.value += 1
@@ -183,13 +183,13 @@ def _start(counters: Any, workers: Any) -> None:
 def _import() -> None:
     import data_prep.jobs.task_worker  # noqa: F401
 
-    gc.freeze()  # what is imported stays
+    gc.freeze()  # imported modules are never collected
 
 
 def _work(work: Work, out: Path, task: int) -> Any:
     from data_prep.jobs.preparation_plan import plan_path
 
-    plan = plan_path(out).stat()  # a new plan is a new file; to read a long one for each task takes time
+    plan = plan_path(out).stat()  # a new plan is a new file; reading a long plan for each task is slow
     key = (out, plan.st_ino, plan.st_mtime_ns)
     if key not in _benches:
         _benches.clear()

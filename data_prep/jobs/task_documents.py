@@ -1,4 +1,4 @@
-"""The documents of one task: read, cleaned, and what is left out counted and named."""
+"""Documents of one task: read and clean them; count dropped documents by reason and list unreadable rows."""
 
 import contextlib
 from collections import Counter, deque
@@ -17,12 +17,12 @@ from data_prep.jobs.input_locations import InputLocations
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.sources import RowReader, SourceInput, SourceRow
 
-BATCH_CHARACTERS = 1 << 22  # reading and encoding in turns: each is slow at first, so a megabyte took 9% longer
+BATCH_CHARACTERS = 1 << 22  # smaller batches are slower: with 1 MB, a task took 9% longer
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A row that cannot be read: its file, its line from the beginning of the task, and why."""
+    """A row that cannot be read: its file, its line counted from the start of the task, and the reason."""
 
     file: str
     line: int
@@ -30,7 +30,7 @@ class Unreadable:
 
 
 class Quarantine(contextlib.ExitStack):
-    """A file of JSON lines, one for each unreadable row, that exists only if there is one."""
+    """A JSON Lines file of unreadable rows. It exists only if there are any."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -48,9 +48,9 @@ class Quarantine(contextlib.ExitStack):
 
 @dataclass
 class TaskDocuments:
-    """Batches of a task's documents, in order. `left_out` counts the others by reason while iterating.
+    """Batches of a task's documents, in order. Iteration counts dropped documents in `left_out`, by reason.
 
-    Every stage that reads a task gets the same documents, so that a place in their sequence names one of them.
+    Every stage that reads a task gets the same documents in the same order, so an index identifies a document.
     """
 
     plan: PreparationPlan
@@ -66,8 +66,8 @@ class TaskDocuments:
         self.rows = self._open(unit.first, unit.last)
 
     def _open(self, first: int, last: int) -> RowReader:
-        found = SourceInput(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
-        return RowReader(found, first, last, self.plan.settings.reading, self.place.open_cache())
+        source = SourceInput(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
+        return RowReader(source, first, last, self.plan.settings.reading, self.place.open_cache())
 
     def __iter__(self) -> Iterator[list[SourceRow]]:
         for batch in self._batches():
@@ -112,7 +112,7 @@ class TaskDocuments:
             before = self._open(0, self.plan.tasks[self.task].first)
             deque(before, maxlen=0)
             raise UserError(
-                f"{self.input.name} line {before.lines + line}: {reason}; mend it, or prepare without --strict."
+                f"{self.input.name} line {before.lines + line}: {reason}; fix it, or prepare without --strict."
             )
         self.left_out["unreadable"] += 1
         if self.quarantine is not None:

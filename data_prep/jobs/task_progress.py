@@ -1,4 +1,4 @@
-"""How far tasks have come."""
+"""Progress of tasks: running totals and the callback that receives them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TaskProgress:
-    """Running totals: bytes read of the input, bytes of text in them, documents and tokens written."""
+    """Running totals: input bytes read, text bytes in them, documents and tokens written."""
 
     file_bytes: int = 0
     text_bytes: int = 0
@@ -15,4 +15,4 @@ class TaskProgress:
 
 
 Report = Callable[[TaskProgress], None]
-"""Gets the totals of one task, or of several; an exception that it raises stops the work."""
+"""Callback that receives the totals of one or more tasks. If it raises, the work stops."""

@@ -1,4 +1,4 @@
-"""One idempotent task: a range of an input to shards of its own, then a record of what was written."""
+"""One idempotent task: turn a range of an input into shards, then write a record of them."""
 
 import contextlib
 from dataclasses import asdict, dataclass, replace
@@ -28,11 +28,12 @@ SHORT_TOKENS = 20
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """OUT/prep/tasks/NNNNN.json. `shards` and `text_bytes` are by split; `lines` are those of the task's range.
+    """The record of a finished task, OUT/prep/tasks/NNNNN.json.
 
-    `drop_sha256` is that of the list of duplicates that was applied; `note` says why a faster encoder was left out;
-    `short_documents` are those of less than SHORT_TOKENS, of which some records of earlier versions do not tell;
-    `ids_sha256`, which those may have, is not used.
+    `shards` and `text_bytes` are by split. `lines` counts the lines of the task's range. `drop_sha256` identifies the
+    list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents` counts documents
+    of fewer than SHORT_TOKENS tokens. Records of earlier versions may lack `short_documents` and have `ids_sha256`,
+    which is not used.
     """
 
     hash: str
@@ -61,7 +62,7 @@ def record_path(out: Path, task: int) -> Path:
 
 
 def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | None:
-    """The record of a finished task if it is of this plan's task and duplicates; its files are not read."""
+    """The record of a task if it matches the plan and the dropped duplicates, else None. Its files are not read."""
     try:
         record: TaskRecord = read_json(record_path(out, task), TaskRecord)
     except UserError:
@@ -76,7 +77,7 @@ def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | Non
 
 
 def verified_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | None:
-    """As read_record, if every file that the record lists has the bytes it lists."""
+    """The record as by `read_record`, if every file that it lists has the recorded SHA-256; else None."""
     record = read_record(plan, task, out)
     if record is None:
         return None
@@ -94,15 +95,15 @@ def verified_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord |
 
 
 def suffices(bench: Workbench, record: TaskRecord | None) -> bool:
-    """Whether a task with this verified record need not be done again: if strict, it has no unreadable rows."""
+    """Whether a task with this verified record is finished. A strict preparation allows no unreadable rows."""
     return record is not None and not (bench.place.strict and record.first_unreadable)
 
 
 def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
-    """Do a task, unless a verified record that suffices is there already.
+    """Run a task and return its record. A task that is finished already is not run again.
 
-    `report` is called after each batch; an exception that it raises stops the task. Raises UserError if an input or the
-    tokenizer is not the plan's, or for an unreadable row in a strict preparation.
+    Calls `report` after each batch; if it raises, the task stops. Raises UserError if an input or the tokenizer differs
+    from the plan, and for an unreadable row in a strict preparation.
     """
     record = verified_record(bench.plan, task, bench.out)
     if record is None or not suffices(bench, record):
@@ -185,7 +186,7 @@ class _Task:
             writers[split].add(*_chosen(chosen, ids, lengths, words, names, targets))
 
     def _usable(self, batch: list[SourceRow], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Documents with a token and without a pad, cls, sep or mask id, bool [n_documents]; the others are counted."""
+        """Mask of documents with tokens and without pad, cls, sep or mask ids, bool [n_documents]. Counts the rest."""
         keep = lengths > 0
         self.documents.left_out["empty"] += int((~keep).sum())
         bad = np.flatnonzero(self.bench.forbidden[ids])
@@ -198,7 +199,7 @@ class _Task:
         return keep
 
     def _split(self, batch: list[SourceRow]) -> dict[str, np.ndarray]:
-        """By a hash of the text, so that copies of a document never fall on both sides."""
+        """Split by a hash of the text, so that copies of a document are always in the same split."""
         if not self.plan.settings.valid_fraction:
             return {".": np.ones(len(batch), dtype=bool)}
         hashes = np.array([xxhash.xxh3_64_intdigest(row.text.encode()) for row in batch], dtype=np.uint64)
@@ -218,7 +219,7 @@ def _chosen(
     names: list[Any] | None,
     targets: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[Any] | None, np.ndarray | None]:
-    """The chosen documents out of a batch: token ids, lengths, word starts, names, targets."""
+    """Select documents of a batch: token ids, lengths, word starts, names, targets."""
     if chosen.all():
         return ids, lengths, words, names, targets
     tokens = np.repeat(chosen, lengths)

@@ -1,4 +1,4 @@
-"""What a process needs for the tasks of a preparation, opened once."""
+"""Shared inputs of a process's tasks: plan, locations, tokenizer, encoders and evaluation n-grams, loaded once."""
 
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from data_prep.urls import shown
 
 
 class Workbench:
-    """What a process needs for the tasks of OUT, opened once: plan, place, tokenizer, n-grams to keep out."""
+    """Plan, locations, tokenizer, encoders and evaluation n-grams of OUT. A process loads each of them once."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -44,7 +44,7 @@ class Workbench:
 
     @cached_property
     def begins_word(self) -> np.ndarray | None:
-        """Whether each id begins a word, bool [vocab_size]; None where the vocabulary does not tell."""
+        """Whether each id begins a word, bool [vocab_size]; None if the vocabulary alone does not determine it."""
         info = self.plan.tokenizer
         if info.continuation_prefix is None:
             return None
@@ -61,20 +61,20 @@ class Workbench:
 
     @cached_property
     def forbidden(self) -> np.ndarray:
-        """The ids that no document may have, bool [vocab_size]."""
+        """Mask of the ids that no document may contain, bool [vocab_size]."""
         info = self.plan.tokenizer
         forbidden = np.zeros(info.vocab_size, dtype=bool)
         forbidden[[id for name, id in info.special_ids.items() if name != "unk"]] = True
         return forbidden
 
     def documents(self, task: int, quarantine: Quarantine | None = None) -> TaskDocuments:
-        """The documents of a task; raises UserError if its input is not as it was when it was planned."""
+        """The documents of a task; raises UserError if its input has changed since it was planned."""
         unit = self.plan.tasks[task]
         planned = self.plan.inputs[unit.input]
-        found = SourceInput(planned.source, self.place.locations[unit.input], planned.kind)
-        if planned.kind != "hub" and self._digest(found) != planned.digest:
-            raise UserError(f"{shown(found.location)} has changed since it was planned; run the same command again.")
+        source = SourceInput(planned.source, self.place.locations[unit.input], planned.kind)
+        if planned.kind != "hub" and self._digest(source) != planned.digest:
+            raise UserError(f"{shown(source.location)} has changed since it was planned; run the same command again.")
         return TaskDocuments(self.plan, task, self.place, self.evaluation, quarantine)
 
-    def _digest(self, found: SourceInput) -> str:
-        return examine(found, self.place.open_cache(), self.plan.settings.reading).digest
+    def _digest(self, source: SourceInput) -> str:
+        return examine(source, self.place.open_cache(), self.plan.settings.reading).digest
