@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
     import sys, time
     from pathlib import Path
-    from data_prep import pool
+    from data_prep.jobs import process_pool as pool
     def work(bench, task, report):
         Path(sys.argv[1], f"{task}.begun").touch()
         time.sleep(float(sys.argv[2]))
