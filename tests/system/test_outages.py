@@ -137,7 +137,8 @@ def test_an_outage_in_the_middle(
     wait_for_step(run_dir, 2050)
     tracker.close(60, "FINISHED")
     assert said(caplog, AWAY) == said(caplog, "MLflow is back") == 1
-    assert said(caplog, "(HTTP 50") == (mode in ("500", "full disk"))
+    if mode in ("500", "full disk"):
+        assert said(caplog, "(HTTP 50") == 1
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)
     assert ask(server.uri, "runs/get", run_id=run_id(run_dir))["run"]["info"]["status"] == "FINISHED"
     assert sync(run_dir, proxy.uri) == 0

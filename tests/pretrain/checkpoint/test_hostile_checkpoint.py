@@ -74,4 +74,4 @@ def test_a_bare_pickle_runs_nothing(tmp_path):
 def test_nothing_is_unpickled_otherwise():
     sources = list(Path(__file__).parents[3].glob("pretrain/**/*.py"))
     assert [path.name for path in sources if "weights_only=False" in path.read_text()] == []
-    assert [path.name for path in sources if "torch.load(" in path.read_text()] == ["layout.py"]
+    assert [path.name for path in sources if "torch.load(" in path.read_text()] == ["resharding.py"]
