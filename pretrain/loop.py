@@ -30,7 +30,7 @@ from pretrain.engine import Engine, StepSums
 from pretrain.engine.step_sums import PREDICTIONS, pack_on_device, unpack_step
 from pretrain.guards import Faults, ResumeState, StreamPoint, check_replicas
 from pretrain.guards.step_judge import Judge, StepResult
-from pretrain.model.build import flops_of
+from pretrain.model.build_model import flops_of
 from pretrain.model.flops import peak_tflops
 from pretrain.model.model_description import Description
 from pretrain.optim.lr_schedule import lr_factor

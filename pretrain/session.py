@@ -30,7 +30,7 @@ from pretrain.guards.watchdog import Watchdog
 from pretrain.kernels import operations
 from pretrain.loop import Loop, RunParts
 from pretrain.model import Encoder, Model, build, describe, digest_of
-from pretrain.model.build import choose_ways
+from pretrain.model.build_model import choose_ways
 from pretrain.model.head import LossOptions
 from pretrain.model.model_description import Description
 from pretrain.model.pretrained_init import initial_state

@@ -19,10 +19,10 @@ import psutil
 
 from data_prep.reading import parse_json
 from launchers.doctor.check_list import machine_checks
+from launchers.doctor.check_runner import run_checks
 from launchers.doctor.finding import Finding
 from launchers.doctor.gpu_checks import list_gpus, torch_cuda
 from launchers.doctor.package_checks import NAMED, installed_version
-from launchers.doctor.run_checks import run_checks
 from launchers.local import gpu_count
 from pretrain.distributed import usable_cores
 

@@ -1,4 +1,4 @@
-"""Checksum of a batch on the device: same value as pretrain.data.batch_checksum, without waiting for the device."""
+"""Checksum of a batch on the device: same value as pretrain.data.host_checksum, without waiting for the device."""
 
 import functools
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain.data.batch_checksum import factors
+from pretrain.data.host_checksum import factors
 from pretrain.masking import IGNORED
 
 

@@ -12,7 +12,7 @@ from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.config.config_files import merged, model_in
 from pretrain.config.error_text import nearest, shown, value_refusal
-from pretrain.engine.gradient_buckets import bucket_size, flat_gradients
+from pretrain.engine.gradient_buckets import bucket_size, uses_flat_gradients
 
 # What Maskwright derives from its own sections, and from which.
 _OURS = {
@@ -97,7 +97,7 @@ def refusal(error: Exception) -> UserError:
 
 
 def _ours(config: Config, parameters: int, device: str) -> dict[str, Any]:
-    buckets = not flat_gradients(config)
+    buckets = not uses_flat_gradients(config)
     zero: dict[str, Any] = {
         "stage": config.zero.stage,
         "contiguous_gradients": buckets,
@@ -167,7 +167,7 @@ def _check_meaning(config: Config) -> None:
         if precision in config.deepspeed and config.train.precision != precision:
             raise UserError(f"deepspeed.{precision} is for train.precision {precision}; remove it")
     for key in _OF_GRADIENT_BUCKETS:
-        if flat_gradients(config) and _has(config.deepspeed, key):
+        if uses_flat_gradients(config) and _has(config.deepspeed, key):
             raise UserError(
                 f"deepspeed.{key} has no effect with zero.stage 1, where gradients are reduced all at once; remove it"
             )

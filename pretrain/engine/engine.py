@@ -26,7 +26,7 @@ from pretrain.checkpoint.part_writer import Parts, Sink
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.distributed import rendezvous, tcp_store, together
-from pretrain.engine.deepspeed_config import deepspeed_config, flat_gradients, refusal
+from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, named_gradients, own_weights, replicated_weights
 from pretrain.engine.flat_gradients import FlatGradients
 from pretrain.engine.gradient_clipping import Clipping
@@ -124,7 +124,7 @@ class Engine:
         self.device, self.pulse = self._engine.device, pulse or Pulse()
         self.own_time = OwnTime(self.device)
         self._flat: FlatGradients | None = None
-        if flat_gradients(config):
+        if uses_flat_gradients(config):
             self._flat = FlatGradients(self._engine.optimizer)
             self._engine.enable_backward_allreduce = False
         self._clipping: Clipping | None = None

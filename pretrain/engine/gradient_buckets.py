@@ -6,7 +6,7 @@ _LARGEST_BUCKET = 500_000_000  # elements, as in DeepSpeed
 _LEAST_OVERLAPPED = 25_000_000  # smaller buckets cost more to start than their overlap with the backward pass gains
 
 
-def flat_gradients(config: Config) -> bool:
+def uses_flat_gradients(config: Config) -> bool:
     """Whether gradients go through pretrain.engine.flat_gradients."""
     return config.zero.stage == 1 and config.zero.offload == "none"
 

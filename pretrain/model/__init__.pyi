@@ -1,6 +1,6 @@
 from .activation_memory import Sizes as Sizes
-from .build import Model as Model
-from .build import build as build
+from .build_model import Model as Model
+from .build_model import build as build
 from .encoder import Encoder as Encoder
 from .encoder_shape import EncoderShape as EncoderShape
 from .model_description import describe as describe

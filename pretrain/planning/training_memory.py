@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pretrain.config import Config
-from pretrain.engine import bucket_size, flat_gradients
+from pretrain.engine import bucket_size, uses_flat_gradients
 from pretrain.model import Sizes
 from pretrain.model.activation_memory import Activations
 
@@ -85,7 +85,7 @@ def last_gradients(sizes: Sizes, config: Config) -> int:
     there where they are not handed on at once; at stage 0 they are counted as gradients already.
     """
     tables = max(sizes.by_kind.get("embedding", (0,)))
-    whole = sizes.total if flat_gradients(config) else tables if config.zero.stage else 0
+    whole = sizes.total if uses_flat_gradients(config) else tables if config.zero.stage else 0
     return (whole + 2 * tables) * element_size(config.train.precision)
 
 
@@ -137,7 +137,7 @@ def _weights(config: Config, sizes: Sizes, part: int) -> list[Item]:
 
 
 def _gradients(config: Config, sizes: Sizes, part: int, device: str, processes: int) -> list[Item]:
-    if flat_gradients(config):
+    if uses_flat_gradients(config):
         whole = _padded(sizes, processes) * _FP32
         sums = 0 if processes == 1 else part * _FP32 + (whole if device == "cpu" else 0)
         return [Item("gradients", whole + sums)]

@@ -26,7 +26,7 @@ class Replayed:
     step, metrics: as the journal has them.
     position, names: where the global batch begins in the stream of each data set, and what they are called.
     first_row: number of the first of `rows` in the global batch.
-    checksum: of the whole global batch, see pretrain.data.batch_checksum.
+    checksum: of the whole global batch, see pretrain.data.host_checksum.
     checksum_matches: whether the journal has the same.
     replaced: tokens that stood in for damaged ones, when it was trained on and now.
     tokenizer: the folder with the run's tokenizer.

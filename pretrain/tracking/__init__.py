@@ -14,8 +14,8 @@ from pretrain.config.mlflow_address import OFFLINE
 from pretrain.tracking.forwarder_thread import Tracker
 from pretrain.tracking.journal_forwarder import sync
 from pretrain.tracking.journal_points import Point
+from pretrain.tracking.result_sender import TrackedResults, send_results
 from pretrain.tracking.run_record import RECORD_NAME, RunRecord, load_record
-from pretrain.tracking.send_results import TrackedResults, send_results
 from pretrain.tracking.tracking_target import Target, command_target, resolve_target, run_page, run_target
 
 __all__ = [

@@ -15,8 +15,8 @@ from data_prep.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from data_prep.format.token_frequencies import unigram_entropy
 from data_prep.inspection import document, summary
-from data_prep.inspection import summary as inspect
-from data_prep.inspection.summary import Lengths
+from data_prep.inspection import summarize as inspect
+from data_prep.inspection.summarize import Lengths
 from data_prep.jobs.merge import write_manifest
 from launchers.app import app
 from pretrain.data.row_filling import packed_fill

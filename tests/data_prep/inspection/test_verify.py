@@ -13,7 +13,7 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from data_prep.format.shard_format import index_name
 from data_prep.inspection import verify
-from data_prep.inspection import verify as verify_module
+from data_prep.inspection import verify_data_set as verify_module
 from data_prep.jobs.merge import write_manifest
 from data_prep.processes import ordered_map
 from tests.support.datasets import make_dataset, tar_member, tokenizer_info

@@ -13,7 +13,7 @@ from data_prep.tokenizer.hf_tokenizer import train
 from pretrain.export.hugging_face_export import write_model
 from pretrain.export.transformers_folder import save_model
 from pretrain.model import EncoderShape, build
-from pretrain.model.build import exported
+from pretrain.model.build_model import exported
 
 TEXTS = ["a sailor sailed the seas"] * 9
 

@@ -72,7 +72,7 @@ def test_the_command_imports_no_torch():
     code = """if True:
         import sys
         from launchers.cli import main
-        import launchers.doctor.run_checks as runner
+        import launchers.doctor.check_runner as runner
         from launchers.doctor.finding import Finding
         find = runner._findings
         def watched(check):

@@ -4,7 +4,7 @@ import pytest
 
 from pretrain.config import Config
 from pretrain.model import Encoder, build, describe
-from pretrain.model.build import choose_ways
+from pretrain.model.build_model import choose_ways
 from pretrain.model.model_description import in_full
 from tests.support.datasets import tokenizer_info
 
