@@ -8,12 +8,23 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """This rank's share of the gradients of the global batch, or, where they are offloaded, their norms; no padding.
+def reduced_gradients(engine: Any) -> list[Tensor]:
+    """This rank's share of the gradients of the global batch, or, where they are offloaded, their norms.
 
-    Of a step's last backward pass, whatever the ZeRO stage, each with the name of the parameter that it is of, or is a
-    part of. Together, the ranks' shares are all gradients.
+    After the last backward pass of a step, for each ZeRO stage. Together, the ranks' shares are all gradients.
     """
+    optimizer, stage = engine.optimizer, engine.zero_optimization_stage()
+    if stage == 0:
+        gradients = [parameter.grad for parameter in engine.module.parameters()]
+    elif getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
+        gradients = [norm.float() for norm in optimizer.norm_for_param_grads.values()]
+    else:
+        gradients = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
+    return [gradient for gradient in gradients if gradient is not None and gradient.numel()]
+
+
+def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
+    """`reduced_gradients` without padding, each with the name of the parameter that it belongs to."""
     optimizer, stage, names = engine.optimizer, engine.zero_optimization_stage(), engine.param_names
     if stage == 0:
         yield from ((name, p.grad) for name, p in engine.module.named_parameters() if p.grad is not None)

@@ -27,7 +27,7 @@ from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
 from pretrain.distributed import rendezvous, tcp_store, together
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
-from pretrain.engine.deepspeed_state import all_finite, named_gradients, own_weights, replicated_weights
+from pretrain.engine.deepspeed_state import all_finite, own_weights, reduced_gradients, replicated_weights
 from pretrain.engine.flat_gradients import FlatGradients
 from pretrain.engine.gradient_clipping import Clipping
 from pretrain.engine.gradient_norms import GroupNorms
@@ -184,8 +184,7 @@ class Engine:
             self.pulse.enter("backward")
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.pulse.enter("step")
-        gradients = [gradient for _, gradient in named_gradients(self._engine) if gradient.numel()]
-        sums[2] = ~all_finite(gradients, self.device)
+        sums[2] = ~all_finite(reduced_gradients(self._engine), self.device)
         if group_norms:
             sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)
