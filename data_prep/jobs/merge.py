@@ -68,7 +68,7 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> li
         if not any(record.documents(split) for record in records):
             raise NoDocuments(_nothing(plan, records, split))
     written = [out, out / "prep", *(out / split / "tokenizer" for split in plan.splits)]
-    written += [out / "prep" / name for name in ("tasks", "scan", "drop", "quarantine", "tokenizer")]
+    written += [out / "prep" / name for name in ("tasks", "scan", "drop", "ids", "quarantine", "tokenizer")]
     written += [out / split / name for split in plan.splits for name in ("", "shards")]
     for temporary in (path for folder in set(written) for path in folder.glob(".*.tmp")):
         if is_abandoned(temporary):

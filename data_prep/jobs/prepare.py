@@ -18,6 +18,7 @@ from data_prep.errors import UserError, interrupted
 from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file
 from data_prep.format import Dataset, Manifest, TokenizerInfo
 from data_prep.jobs import deduplication
+from data_prep.jobs.document_ids import id_note
 from data_prep.jobs.input_locations import InputLocations, write_place
 from data_prep.jobs.merge import NoDocuments, merge
 from data_prep.jobs.preparation_notes import notes_of
@@ -301,4 +302,5 @@ def _sound(folder: Path) -> Manifest:
 def _merge(plan: PreparationPlan, records: list[TaskRecord], out: Path) -> tuple[dict[Path, Manifest], list[str]]:
     """Write the manifests. Returns them by folder, and notes for the user."""
     manifests = dict(zip([out / split for split in plan.splits], merge(plan, records, out), strict=True))
-    return manifests, notes_of(plan, records)
+    repeated = id_note(plan, [record.task for record in records if record.ids_sha256], out)
+    return manifests, notes_of(plan, records) + ([repeated] if repeated else [])

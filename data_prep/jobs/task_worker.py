@@ -1,6 +1,8 @@
 """One idempotent task: turn a range of an input into shards, then write a record of them."""
 
 import contextlib
+import itertools
+from array import array
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from data_prep.format import ShardInfo
 from data_prep.format.shard_format import is_shard_name, token_dtype
 from data_prep.format.shard_writer import ShardWriter
 from data_prep.jobs import deduplication
+from data_prep.jobs.document_ids import hash_of, ids_path, save_hashes
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import Quarantine, Unreadable, quarantine_path
 from data_prep.jobs.task_progress import Report, TaskProgress
@@ -32,8 +35,8 @@ class TaskRecord:
 
     `shards` and `text_bytes` are by split. `lines` counts the lines of the task's range. `drop_sha256` identifies the
     list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents` counts documents
-    of fewer than SHORT_TOKENS tokens. Records of earlier versions may lack `short_documents` and have `ids_sha256`,
-    which is not used.
+    of fewer than SHORT_TOKENS tokens. `ids_sha256` identifies the file of hashed ids, if the documents have ids. Records
+    of earlier versions may lack the last two.
     """
 
     hash: str
@@ -88,6 +91,8 @@ def verified_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord |
             written[out / split / "shards" / shard.index_name] = shard.index_sha256
     if record.quarantine_sha256 is not None:
         written[quarantine_path(out, task)] = record.quarantine_sha256
+    if record.ids_sha256 is not None:
+        written[ids_path(out, task)] = record.ids_sha256
     try:
         return record if all(sha256_file(path) == digest for path, digest in written.items()) else None
     except OSError:
@@ -130,6 +135,7 @@ class _Task:
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
         self.kept = self.tokens = self.short = 0
         self.has_ids = self.plan.settings.reading.id_field is not None
+        self.id_hashes = array("Q")
 
     def run(self, report: Report) -> TaskRecord:
         encoder: TextEncoder | None = None
@@ -158,6 +164,7 @@ class _Task:
             encoder=encoder.name if encoder else "none",
             note=note,
             short_documents=self.short,
+            ids_sha256=save_hashes(self.bench.out, self.task, self.id_hashes) if self.has_ids else None,
         )
 
     def _writer(self, split: str) -> ShardWriter:
@@ -177,6 +184,8 @@ class _Task:
             keep &= changed
         sizes = np.array([_utf8_bytes(row.text) for row in batch])
         names = [row.id for row in batch] if self.has_ids else None
+        if names is not None:
+            self.id_hashes.extend(hash_of(name) for name in itertools.compress(names, keep))
         for split, chosen in self._split(batch).items():
             chosen = chosen & keep
             self.text_bytes[split] += int(sizes[chosen].sum())

@@ -3,7 +3,6 @@
 import difflib
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable
 from glob import glob, has_magic
 from pathlib import Path
@@ -12,16 +11,10 @@ from typing import Any
 import orjson
 
 from data_prep.errors import UserError, working_directory
+from data_prep.sources.convert import KNOWN, how_to_convert
 from data_prep.sources.input_types import HUB, SUFFIXES, SourceInput, kind_of
 from data_prep.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 
-_TABLES = {
-    ".csv": "pandas.read_csv(sys.argv[1])",
-    ".tsv": 'pandas.read_csv(sys.argv[1], sep="\\t")',
-    ".json": "pandas.read_json(sys.argv[1])",
-}
-_KNOWN = "Inputs end in .jsonl or .txt (also with .gz or .zst), .parquet or .arrow."
-_LONGEST = 40  # characters of a path that a command repeats
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
 
 
@@ -107,23 +100,8 @@ def _unknown_type(location: str) -> str:
     name = shown(location)
     suffix = os.path.splitext(file_name(location))[1]
     return f"{os.path.basename(name) or name}: {suffix or 'a name without an ending'} is not supported. " + (
-        _KNOWN if is_url(location) else _how_to_convert(location)
+        KNOWN if is_url(location) else how_to_convert(location)
     )
-
-
-def _how_to_convert(path: str) -> str:
-    """Advice for a file whose type is not supported: a command for tables and for endings in capital letters."""
-    if path.startswith(os.getcwd() + os.sep):
-        path = os.path.relpath(path)
-    where, path = ("", path) if len(path) <= _LONGEST else ("in its folder: ", os.path.basename(path))
-    stem, suffix = os.path.splitext(path)
-    if path.lower().endswith(SUFFIXES):
-        return f"Rename it: {where}{shlex.join(('mv', path, stem + suffix.lower()))}"
-    if table := _TABLES.get(suffix.lower()):
-        lines = "If each line is an object, rename it to .jsonl. Else convert it" if suffix == ".json" else "Convert it"
-        code = f"import pandas, sys; {table}.to_parquet(sys.argv[2])"
-        return f"{lines}: {where}{shlex.join(('python', '-c', code, path, f'{stem}.parquet'))}"
-    return f"{_KNOWN} Convert it to one of them, or rename it to .txt if it is plain text"
 
 
 def _remote(url: str, remote: Remote) -> list[str]:

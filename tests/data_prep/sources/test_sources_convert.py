@@ -10,13 +10,26 @@ import pytest
 
 from data_prep.errors import UserError
 from data_prep.sources import find_inputs
+from data_prep.sources.convert import how_to_convert
 
 
-def test_an_ending_in_capital_letters(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("A.TXT").touch()
-    with pytest.raises(UserError, match=r"Rename it: mv A\.TXT A\.txt"):
-        find_inputs(["A.TXT"])
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("page.html", "pandoc page.html -t plain --wrap=none -o page.txt"),
+        ("a b.docx", "pandoc 'a b.docx' -t plain --wrap=none -o 'a b.txt'"),
+        ("book.pdf", "pip install pymupdf && pymupdf gettext -mode simple book.pdf"),
+        ("a.txt.xz", "xz -dc a.txt.xz | gzip > a.txt.gz"),
+        ("a.jsonl.bz2", "bzip2 -dc a.jsonl.bz2 | gzip > a.jsonl.gz"),
+        ("a.tar.gz", "tar -xf a.tar.gz"),
+        ("a.ndjson", "mv a.ndjson a.jsonl"),
+        ("A.TXT", "mv A.TXT A.txt"),
+        ("notes.md", "mv notes.md notes.txt"),
+        ("README", "mv README README.txt"),
+    ],
+)
+def test_commands(name, command):
+    assert how_to_convert(name).endswith(f": {command}")
 
 
 @pytest.mark.parametrize(
