@@ -10,6 +10,8 @@ def main() -> None:
     Exit code: 0 done, 1 failed, 2 invalid command line, 130 after Ctrl-C. Some commands, such as `train`, define more.
     """
     try:
+        if "--version" in sys.argv[1:]:  # after any command, as `--help`
+            sys.argv[1:] = ["--version"]
         _main()
     except KeyboardInterrupt:  # also during the imports
         sys.exit(130)

@@ -8,12 +8,11 @@ import webdataset as wds
 from torch.utils.data import DataLoader
 
 from data_prep.format.shard_format import SHARD_BYTES
-from data_prep.jobs import PreparationSettings
-from data_prep.jobs import Workers
+from data_prep.jobs import PreparationSettings, Workers
 from data_prep.jobs.prepare import merge_tasks
+from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
 from data_prep.tokenizer.hf_tokenizer import train
-from data_prep.jobs.task_worker import record_path
 from tests.support.datasets import make_dataset
 from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, texts
@@ -109,7 +108,7 @@ def test_the_advice_on_a_single_shard_gives_several(tmp_path, tokenizer, capsys)
 def test_a_single_input_that_cannot_be_cut(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text(LONG)
     told = prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", 1,
-                         PreparationSettings(reading=Options(separator="file"), shard_bytes=SHARD_BYTES)).notes  # fmt: skip
+                         PreparationSettings(Options(separator="file"), shard_bytes=SHARD_BYTES)).notes  # fmt: skip
     assert "split the input into several files" in told[-1]
 
 

@@ -27,14 +27,11 @@ every_command = pytest.mark.parametrize("words", ALL, ids=" ".join)
 
 
 @every_command
-def test_help_is_everywhere(words, capsys):
+def test_help_and_version_are_everywhere(words, capsys):
     short, long = command(capsys, *words, "-h"), command(capsys, *words, "--help")
     assert short == long
     assert (short.code, short.err) == (0, "")
-
-
-def test_version(capsys):
-    assert command(capsys, "--version") == (0, f"maskwright {version('maskwright')}\n", "")
+    assert command(capsys, *words, "--version") == (0, f"maskwright {version('maskwright')}\n", "")
 
 
 @every_command
