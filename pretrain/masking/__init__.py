@@ -1,6 +1,6 @@
-"""Draw masks: which tokens, what replaces them, and at what rate.
+"""Masking: select the tokens to predict, replace them, and schedule the mask rate.
 
-Each mask is keyed by seed and position (Philox), so that every step draws new ones and any step can be repeated.
+Each mask is keyed by seed and position (Philox), so every step draws new masks and any step can be repeated.
 `gpu_masking` is the Triton kernel that draws the same masks on a GPU.
 """
 

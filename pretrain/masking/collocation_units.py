@@ -1,7 +1,7 @@
-"""PMI masking: the collocations of a list are masked as a whole, and so are the words between them.
+"""PMI masking: units are the collocations of a list and the single words between them.
 
 Levine et al., "PMI-Masking: Principled masking of correlated spans", ICLR 2021, arXiv:2010.01825. Where collocations
-overlap, the one that begins first is taken, and of those that begin together the longest; the paper takes any.
+overlap, the first one wins, and the longest of those that begin together; the paper chooses any.
 """
 
 import functools
@@ -18,14 +18,14 @@ from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import Key
 
 listed = functools.lru_cache(4)(read_collocations)
-"""The list in a file, read once in a process: what a run goes by does not change under it."""
+"""Read a list once per process, so that it cannot change during a run."""
 
 
 def collocations_of(path: Path, vocabulary: Vocabulary) -> "CollocationUnits":
-    """The strategy of a list.
+    """The masking strategy of a collocation list.
 
     Raises:
-        UserError: if there is no such list, or it is of another tokenizer's ids. DamagedData: if it is not sound.
+        UserError: if the list is missing or was made with another tokenizer. DamagedData: if it is damaged.
     """
     found = listed(path)
     if found.tokenizer_sha256 != vocabulary.tokenizer_sha256 or found.tokens.max() >= vocabulary.size:
@@ -37,7 +37,7 @@ def collocations_of(path: Path, vocabulary: Vocabulary) -> "CollocationUnits":
 
 
 class CollocationUnits:
-    """Each collocation, and each word that is in none."""
+    """Units: each collocation, and each word outside collocations."""
 
     def __init__(self, found: Collocations, vocabulary: Vocabulary):
         self.longest = longest_of(int(found.n_words.max()))
@@ -51,8 +51,8 @@ class CollocationUnits:
         first = after - found.n_words
         whole, pairs = hashes(starts[first], ends[after - 1]), hashes(starts[first], ends[first + 1])
         self._hashes = {int(n): np.sort(whole[found.n_words == n]) for n in np.unique(found.n_words)}
-        # Tables by the upper bits of a hash, which leave little to search for. Bit n - 1 is set if these may be the
-        # first two words, or all, of n words that are listed.
+        # Filter tables, indexed by the upper bits of a hash, avoid most searches. Bit n - 1 is set if the words may be
+        # the first two, or all, of a listed n-gram.
         bits = (8 * len(whole)).bit_length()
         self._shift = np.uint64(64 - bits)
         self._pairs, self._whole = np.zeros(1 << bits, np.uint8), np.zeros(1 << bits, np.uint8)
@@ -64,7 +64,7 @@ class CollocationUnits:
         words, count = text.words, len(text.words)
         if not count:
             return text.begins_word
-        ends = np.append(words[1:], text.tokens.size)  # specials before the next word weigh nothing
+        ends = np.append(words[1:], text.tokens.size)  # special tokens before the next word do not matter
         hashes = Hashes((self._weights[text.tokens] + text.begins_word).reshape(-1))
         lengths = self._pairs[hashes(words[:-1], ends[1:]) >> self._shift]
         hopeful = np.flatnonzero(lengths)
@@ -83,11 +83,11 @@ class CollocationUnits:
 
 
 def _reached(following: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """The numbers that are reached from 0 by going from each to its `following` [W], which is larger."""
+    """Mark the numbers reached from 0 by steps from each number to its larger `following` [W]."""
     furthest = np.maximum.accumulate(following)
-    reached = np.append(True, furthest[:-1] == np.arange(1, len(following)))  # nothing before leads past these
+    reached = np.append(True, furthest[:-1] == np.arange(1, len(following)))  # no earlier number leads past these
     now = np.flatnonzero(reached)
-    while len(now):  # once for each collocation of the longest stretch of overlapping ones
+    while len(now):  # one pass per collocation of the longest overlapping stretch
         now = following[now]
         now = now[now < len(following)]
         now = now[~reached[now]]

@@ -1,17 +1,17 @@
-"""Masking on the device that trains: one Triton kernel draws, selects, replaces, labels and compacts.
+"""Masking on the training device: one Triton kernel draws, selects, replaces, labels and compacts.
 
-Its results are those of MaskedTokens (masked_tokens.py), bit for bit. How rows are cut into units stays with the host
-(MaskedTokens.units), which has the text; where units are tokens, as in BERT, the kernel needs nothing but tokens.
-One program masks one row; no shape and no launch depends on data, and nothing waits for the device.
+Its results equal those of MaskedTokens (masked_tokens.py) bit for bit. The host cuts rows into units
+(MaskedTokens.units); where units are single tokens, as in BERT, the kernel needs only the tokens. One program masks one
+row. No shape and no launch depends on data, and nothing waits for the device.
 
-Where a path differs in form from the oracle, it computes the same:
+The kernel computes the same as the reference in another form:
 
-- Draws. Column c of a row is a 16-bit piece of counter c // 8 (pretrain.masking.draws), so a program runs Philox once
-  for each eight columns, and hands the pieces out.
-- Order. The key of a unit is that of its first token; a running maximum of (column, draw) brings it to all of them.
-- Selection. The oracle sorts units and takes those before which fewer tokens stand than are wanted. That number grows
-  with the key, so the same units are those up to the largest key before which fewer stand: it is found bit by bit.
-- The unit across the circle's beginning counts neither way, and is decided by itself.
+- Draws. Column c of a row is a 16-bit piece of counter c // 8 (pretrain.masking.draws). So a program runs Philox once
+  per eight columns and distributes the pieces.
+- Order. The key of a unit is the key of its first token. A running maximum of (column, draw) copies it to the others.
+- Selection. The reference sorts the units and takes a unit if fewer tokens than requested precede it. That number grows
+  with the key, so the selected units are those up to a largest key, which is found bit by bit.
+- The unit across the circle's beginning is not part of this count; it is decided separately.
 """
 
 from typing import NamedTuple
@@ -25,11 +25,11 @@ from torch import Tensor
 from pretrain.masking.masked_tokens import FATE_BEGINS, UNIT_BEGINS, MaskedTokens
 from pretrain.masking.rows import IGNORED
 
-LONGEST_ROW = 1 << 14  # twice as long, and a program needs 256 KiB of shared memory, which no GPU gives it
+LONGEST_ROW = 1 << 14  # twice as long needs 256 KiB of shared memory per program, more than any GPU has
 _TOKENS_OF_A_WARP = 256
 _MOST_WARPS = 32
 
-# The kernel reads no globals but these.
+# The only globals that the kernel reads.
 _UNIT_BEGINS = tl.constexpr(UNIT_BEGINS)
 _FATE_BEGINS = tl.constexpr(FATE_BEGINS)
 _IGNORED = tl.constexpr(IGNORED)
@@ -46,26 +46,26 @@ class DeviceMasked(NamedTuple):
 class DeviceMasking:
     """MaskedTokens for tensors on a device.
 
-    A call launches one kernel on the current stream. The first with a new shape compiles it, which takes seconds and
-    must come before a CUDA graph is captured. Under TRITON_INTERPRET=1 all of it runs on a CPU. Rows of up to 8,192
-    slots fit on GPUs with 99 KiB of shared memory a program; those of 16,384 need 128 KiB.
+    A call launches one kernel on the current stream. The first call with a new shape compiles the kernel; this takes
+    seconds and must precede the capture of a CUDA graph. Under TRITON_INTERPRET=1 it runs on a CPU. Rows of up to 8,192
+    slots fit on GPUs with 99 KiB of shared memory per program; rows of 16,384 need 128 KiB.
 
     Args:
-        objective: what is masked, and how.
-        device: where the tensors are: the current CUDA device.
+        objective: the masking to compute.
+        device: the device of the tensors: the current CUDA device.
     """
 
     def __init__(self, objective: MaskedTokens, device: torch.device):
         vocabulary = objective.vocabulary
         self._objective = objective
-        # One table says both whether an id is ordinary and which of those it is.
+        # One table holds whether an id is ordinary and its rank among ordinary ids.
         ranks = np.where(vocabulary.is_ordinary, vocabulary.rank, -1).astype(np.int32)
         self._ranks = torch.from_numpy(ranks).to(device)
         self._ordinary_ids = torch.from_numpy(vocabulary.ordinary_ids.astype(np.int32)).to(device)
         self._key = objective.key[0] | objective.key[1] << 32
 
     def empty(self, n_rows: int, seq_len: int) -> DeviceMasked:
-        """Memory for the result of a call, uninitialised."""
+        """Allocate uninitialised memory for the result of a call."""
         slots = self._objective.slots(seq_len)
         tokens, positions, labels = (
             torch.empty(size, dtype=torch.int64, device=self._ranks.device)
@@ -80,21 +80,21 @@ class DeviceMasking:
 
         Args:
             tokens: [R, S] int64, every id within the vocabulary.
-            units: [R, S] uint8, Units.bits of MaskedTokens.units; None where that is None.
+            units: [R, S] uint8, Units.bits of MaskedTokens.units, or None if it returns None.
             places: [R, 3] int64, see pretrain.masking.rows.Rows.
             rate: [1] int64, pretrain.masking.selection.fixed of the rate, at most the objective's. It is a tensor so
-                that a captured CUDA graph masks at another rate when the tensor changes; `fill_` does not wait.
-            out: where to write, as `empty` gives it; new memory by default.
+                that a captured CUDA graph can use another rate: change it with `fill_`, which does not wait.
+            out: output tensors from `empty`; new memory by default.
 
         Raises:
-            ValueError: for tensors of another shape or type, or not contiguous, and for rows that are too long.
+            ValueError: if a tensor has another shape or type or is not contiguous, or if rows are too long.
         """
         n_rows, seq_len = tokens.shape
         _check("tokens", tokens, (n_rows, seq_len), torch.int64)
         _check("places", places, (n_rows, 3), torch.int64)
         _check("rate", rate, (1,), torch.int64)
         if (units is None) != self._objective.by_token:
-            raise ValueError("units are for every objective but one of single tokens, which takes None")
+            raise ValueError("units must be None if each token is a unit, and a tensor otherwise")
         if units is not None:
             _check("units", units, (n_rows, seq_len), torch.uint8)
         if seq_len > LONGEST_ROW:
@@ -126,7 +126,7 @@ class DeviceMasking:
 
 
 def launch_sizes(seq_len: int, slots: int) -> dict[str, int]:
-    """The kernel's constants for rows of so many slots with so many places for predictions."""
+    """The kernel's constants for rows of `seq_len` slots with `slots` places for predictions."""
     block = max(triton.next_power_of_2(seq_len), 32)
     return {
         "SEQ_LEN": seq_len,
@@ -144,14 +144,14 @@ def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype
         raise ValueError(f"{name} must be contiguous {dtype} {list(shape)}, but is {found}")
 
 
-# No number is specialised on its value: another seed or share compiles nothing, and none becomes a constant.
+# Numbers are not specialised on their values, so another seed or share does not recompile the kernel.
 @triton.jit(do_not_specialize=["key", "to_mask", "to_random", "mask_id", "n_others"])
 def _mask_row(
     tokens,  # [R, SEQ_LEN] int64
     units,  # [R, SEQ_LEN] uint8, or None
     places,  # [R, 3] int64
     rate,  # [1] int64
-    ranks,  # [size of the vocabulary] int32: the place among ordinary_ids, -1 for special ids
+    ranks,  # [size of the vocabulary] int32: index into ordinary_ids, -1 for special ids
     ordinary_ids,  # [n_others + 1] int32
     seen,  # out: [R, SEQ_LEN] int64
     positions,  # out: [R, SLOTS] int64
@@ -163,9 +163,9 @@ def _mask_row(
     n_others: tl.int32,
     SEQ_LEN: tl.constexpr,
     SLOTS: tl.constexpr,
-    BLOCK: tl.constexpr,  # a power of two, SEQ_LEN at least
-    COUNTERS: tl.constexpr,  # a power of two: counters that hold the draws after those of the SEQ_LEN slots
-    PLACES: tl.constexpr,  # a power of two, SLOTS at least
+    BLOCK: tl.constexpr,  # a power of two, at least SEQ_LEN
+    COUNTERS: tl.constexpr,  # a power of two: counters of the draws after the SEQ_LEN slot draws
+    PLACES: tl.constexpr,  # a power of two, at least SLOTS
 ):
     """Mask the row of this program."""
     row = tl.program_id(0).to(tl.int64)
@@ -194,25 +194,27 @@ def _mask_row(
         selected = _first((draw << 16) | (column.to(tl.uint32) ^ flip), ordinary, count)
     else:
         bits = tl.load(units + row * SEQ_LEN + column, mask=inside, other=0)
-        # Units and fates begin anew after special tokens, so what follows is right for all tokens that are ordinary.
+        # Units and fates restart after special tokens, so the result below is correct for all ordinary tokens.
         opens = _last((bits & _UNIT_BEGINS) != 0, (column.to(tl.uint32) << 16) | draw)
         start = opens >> 16  # the slot of the unit's first token
         lag = column - _last((bits & _FATE_BEGINS) != 0, column.to(tl.uint32)).to(tl.int32)
         turn = _half(_at(words, turns // 2), turns % 2) | (
             _half(_at(words, turns // 2 + turns % 2), 1 - turns % 2) << 16
         )
-        beginning = tl.umulhi(turn, n_ordinary.to(tl.uint32)).to(tl.int32)  # the circle's: number of a token
+        beginning = tl.umulhi(turn, n_ordinary.to(tl.uint32)).to(tl.int32)  # token number at the circle's beginning
         begins = ordinary & (tl.cumsum(ordinary.to(tl.int32), 0) - 1 == beginning)
         across = tl.sum(tl.where(begins, start, 0))  # the start of the unit across it
         offset = tl.sum(tl.where(begins, column - start.to(tl.int32), 0))
         rest = tl.sum((ordinary & (start == across)).to(tl.int32)) - offset
-        before = tl.where(offset == 0, 0, n_ordinary - offset)  # tokens between the beginning and the unit's start
+        before = tl.where(
+            offset == 0, 0, n_ordinary - offset
+        )  # tokens between the circle's beginning and the unit's start
         others = _first(((opens & 0xFFFF) << 16) | (start ^ flip), ordinary & (start != across), count - rest)
         selected = others | (ordinary & (start == across) & (before < count))
 
-    number = tl.cumsum(selected.to(tl.int32), 0) - 1  # a selected token is its row's prediction of this number
+    number = tl.cumsum(selected.to(tl.int32), 0) - 1  # index of a selected token among the row's predictions
     n_selected = tl.sum(selected.to(tl.int32))
-    # Only a rate above the objective's selects more than there are places: no memory is harmed then, either.
+    # Only a rate above the objective's can select more tokens than places; this guard keeps memory safe then.
     selected = selected & (number < SLOTS)
 
     mine = tl.where(selected, number, 0)
@@ -225,7 +227,7 @@ def _mask_row(
     after = tl.where(is_random, random, tl.where(selected & (fate < to_mask), mask_id.to(tl.int64), token))
     tl.store(seen + row * SEQ_LEN + column, after, mask=inside)
 
-    # Used and unused places are different addresses: these stores need no order.
+    # Used and unused places have different addresses, so the order of these stores does not matter.
     tl.store(positions + row * SLOTS + number, row * SEQ_LEN + column, mask=selected)
     tl.store(labels + row * SLOTS + number, token, mask=selected)
     place = tl.arange(0, PLACES)
@@ -236,14 +238,14 @@ def _mask_row(
 
 @triton.jit
 def _words(key, counters, c1, c2, c3):
-    """The four words of each counter [C], one after the other: uint32 [4 * C]."""
+    """The four words of each counter [C], concatenated: uint32 [4 * C]."""
     w0, w1, w2, w3 = tl.philox(key, counters, c1, c2, c3, n_rounds=10)
     return tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
 
 
 @triton.jit
 def _number(words, columns):
-    """The 16-bit numbers of columns [B], of which each word has two: uint32 [B]."""
+    """The 16-bit numbers of columns [B]; each word holds two: uint32 [B]."""
     return _half(tl.gather(words, columns >> 1, 0), (columns & 1).to(tl.uint32))
 
 
@@ -261,7 +263,7 @@ def _at(values, place: tl.constexpr):
 
 @triton.jit
 def _last(begins, values):
-    """Of values uint32 [B] that increase, the last at or before each place where `begins` is true; 0 before them."""
+    """The latest value with `begins` true at or before each place, 0 if none; values uint32 [B] increase."""
     return tl.associative_scan(tl.where(begins, values, 0), 0, _larger)
 
 
@@ -272,8 +274,8 @@ def _larger(a, b):
 
 @triton.jit
 def _first(keys, candidates, goal):
-    """The candidates before whose key, uint32 [B], fewer than `goal` candidates have theirs: bool [B]."""
-    last = tl.full((), 0, tl.uint32)  # the largest number for which that holds, from its highest bit on
+    """Select each candidate with fewer than `goal` candidates of smaller key, uint32 [B]: bool [B]."""
+    last = tl.full((), 0, tl.uint32)  # the largest key with this property, built from its highest bit down
     bit = tl.full((), 1 << 31, tl.uint32)
     for _ in range(32):
         before = tl.sum((candidates & (keys < (last | bit))).to(tl.int32))

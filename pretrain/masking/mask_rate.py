@@ -6,14 +6,14 @@ from pretrain.config import MaskingConfig
 
 
 def mask_rate(masking: MaskingConfig, step: int, total_steps: int) -> float:
-    """The share of a row's ordinary tokens that are predicted at a step.
+    """The share of a row's ordinary tokens to predict at a step.
 
     Args:
         step: 0 for the first optimizer step.
         total_steps: train.steps.
 
-    From `start` at the first step to `end` at the last, along a line or half a cosine. Falling rates train faster than
-    constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
+    The rate changes from `start` at the first step to `end` at the last, linearly or along half a cosine. Falling rates
+    train faster than constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
     """
     rate = masking.rate
     if isinstance(rate, float):
@@ -25,5 +25,5 @@ def mask_rate(masking: MaskingConfig, step: int, total_steps: int) -> float:
 
 
 def largest_mask_rate(masking: MaskingConfig) -> float:
-    """The most that `mask_rate` is at any step: arrays have room for it."""
+    """The maximum of `mask_rate` over all steps; it sizes the arrays."""
     return masking.rate if isinstance(masking.rate, float) else max(masking.rate.start, masking.rate.end)

@@ -1,6 +1,6 @@
-"""Masked language modelling: which tokens of a row are predicted, and what the model sees in their place.
+"""Masked language modelling objective: select tokens of a row, replace them, and label them.
 
-A mask is a function of (seed, source and epoch, window, row, slot, rate) and the settings alone.
+A mask is a pure function of (seed, source and epoch, window, row, slot, rate) and the settings.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ UNIT_BEGINS, FATE_BEGINS = 1, 2
 
 @dataclass(frozen=True)
 class Units:
-    """How rows fall into what is selected as a whole, and into what shares a fate: where each begins, bool [R, S]."""
+    """Begins, bool [R, S], of selection units and of fate groups, whose tokens are replaced in the same way."""
 
     begins: NDArray[np.bool_]
     fates: NDArray[np.bool_]
 
     @property
     def bits(self) -> NDArray[np.uint8]:
-        """Both in one, [R, S]: UNIT_BEGINS and FATE_BEGINS."""
+        """Both as bits, [R, S]: UNIT_BEGINS and FATE_BEGINS."""
         return self.begins * np.uint8(UNIT_BEGINS) | self.fates * np.uint8(FATE_BEGINS)
 
 
@@ -38,9 +38,9 @@ class MaskedTokens:
 
     Args:
         vocabulary: the tokenizer's ids.
-        strategies: how rows are cut into units, each with its weight: every row draws one of them.
-        rate: the largest share of a row's ordinary tokens that is predicted on average: arrays have room for it.
-        replacement: what the model sees instead.
+        strategies: ways to cut rows into units, with their weights; every row draws one of them.
+        rate: the largest average share of a row's ordinary tokens to predict; it sizes the arrays.
+        replacement: the replacement rule of predicted tokens.
         seed: keys every draw.
         purpose: draws of two purposes ("train", "valid") are independent.
     """
@@ -72,7 +72,7 @@ class MaskedTokens:
         return 0 if self.by_token else WORD_START
 
     def slots(self, seq_len: int) -> int:
-        """What is selected of a full row, [CLS] and [SEP] being all its specials, and room for a longer last unit."""
+        """Places for the selection of a full row with one [CLS] and one [SEP], plus room for a longer last unit."""
         longest = max(strategy.longest for strategy in self._strategies)
         return min(int(count(self._rate, seq_len - 2)) + longest - 1, seq_len - 2)
 
@@ -82,7 +82,7 @@ class MaskedTokens:
         counts = count(rate, np.count_nonzero(ordinary, axis=1))
         units = self.units(rows, ordinary)
         seq_len, slots = tokens.shape[1], self.slots(tokens.shape[1])
-        # One call for all draws of a row: for each slot one, for each prediction three, and two for the row itself.
+        # One call makes all draws of a row: one per slot, three per prediction, and two for the row.
         draws = of_columns(self.key, rows.places, seq_len + 3 * slots + 2)
         order, fates, turns = draws[:, :seq_len], draws[:, seq_len:-2], wide(draws[:, -2:])[:, 0]
         if units is None:
@@ -98,7 +98,7 @@ class MaskedTokens:
         return Masked(seen, positions.reshape(-1), np.where(used, original, IGNORED).reshape(-1))
 
     def units(self, rows: Rows, ordinary: NDArray[np.bool_]) -> Units | None:
-        """Where units begin, of which a strategy drawn for each row decides; None where each token is one."""
+        """The units of rows, from a strategy drawn for each row; None if each token is a unit."""
         if self.by_token:
             return None
         text = RowText(rows.tokens, rows.places, ordinary, (rows.marks & WORD_START) != 0)
@@ -119,7 +119,7 @@ class MaskedTokens:
 
 
 class DeferredMasks:
-    """The objective `masked` where the device masks (gpu_masking.py): the host only cuts rows into units."""
+    """The objective `masked` for masking on the device (gpu_masking.py): the host only cuts rows into units."""
 
     def __init__(self, masked: MaskedTokens):
         self.masked = masked
@@ -144,9 +144,9 @@ def _cut_by(strategy: Strategy, text: RowText, key: tuple[int, int]) -> NDArray[
 
 
 def _lag(fates: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many predictions [R, K] before each is the first that shares its fate.
+    """Distance [R, K] from each prediction back to the first one of its fate group.
 
-    What shares a fate [R, S] is selected as a whole, so its first token is among the predictions.
+    A fate group [R, S] is selected as a whole, so its first token is among the predictions.
     """
     number = np.arange(positions.shape[1])
     return number - np.maximum.accumulate(np.where(fates.reshape(-1)[positions], number, 0), axis=1)

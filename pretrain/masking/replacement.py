@@ -1,7 +1,6 @@
-"""What the model sees in the place of a token that it predicts: the oracle of every faster path.
+"""Replacement of predicted tokens in the model's input. This is the reference for every faster implementation.
 
-The 80/10/10 rule is BERT's (Devlin et al., 2019), without its usual slips: a random replacement is neither a special
-token nor the original one.
+The 80/10/10 rule is BERT's (Devlin et al., 2019). A random replacement is never a special token or the original one.
 """
 
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from pretrain.masking.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Replacement:
-    """What becomes of predicted tokens: shares of [MASK] and of random ids; the rest is seen as it is.
+    """Shares of predicted tokens replaced by [MASK] and by random ids; the rest stays unchanged.
 
-    per: what shares a fate: the tokens of a unit, of a word, or none. Random ids are drawn for each token by itself.
+    per: the group that draws its replacement kind together: a unit, a word, or a single token. Random ids are drawn per
+        token.
     """
 
     mask: float = 0.8
@@ -27,7 +27,7 @@ class Replacement:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Of draws of 16 bits, those below the first mean [MASK], and those from there to below the second random."""
+        """Bounds for 16-bit draws: below the first means [MASK], below the second a random id."""
         return round(self.mask * 2**16), round((self.mask + self.random) * 2**16)
 
 
@@ -39,12 +39,12 @@ def replace(
     replacement: Replacement,
     draws: NDArray[np.uint16],
 ) -> NDArray[np.int64]:
-    """What is seen in the place of predicted tokens: [R, K].
+    """The replacements of predicted tokens: [R, K].
 
     Args:
         original, used: [R, K] the predicted tokens of each row in order, and whether a place holds one.
-        lag: [R, K] how many predictions before a token is the first of those whose fate it shares; None for none.
-        draws: [R, 3 * K] 16-bit numbers: a fate for each prediction, then two halves of a random id for each.
+        lag: [R, K] distance from a prediction back to the first of its fate group; None if each draws alone.
+        draws: [R, 3 * K] 16-bit numbers: the replacement kind of each prediction, then two halves of its random id.
     """
     n_places = original.shape[1]
     fate = draws[:, :n_places]
@@ -59,6 +59,6 @@ def replace(
 
 
 def _other(original: NDArray[np.int64], pick: NDArray[np.int64], vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """An ordinary id other than the original, each as likely as any: [M], by 32-bit numbers [M]."""
+    """A uniform ordinary id other than the original: [M], from 32-bit numbers [M]."""
     number = scaled(pick, len(vocabulary.ordinary_ids) - 1)
     return vocabulary.ordinary_ids[number + (number >= vocabulary.rank[original])]

@@ -1,4 +1,4 @@
-"""What masking is given, and what it gives back."""
+"""Input and output types of masking: rows, masked rows, and the `Objective` protocol."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 IGNORED = -100  # the label of a slot without a prediction, as in torch.nn.functional.cross_entropy
 
-# Bits of a mark, which tells of a token what its id does not.
-WORD_START = 1  # it begins a word
-TARGET = 2  # it is to be predicted (cloze repair)
+# Bits of a mark, the flags of a token.
+WORD_START = 1  # the token begins a word
+TARGET = 2  # the token is to be predicted (cloze repair)
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Rows:
     """Whole rows of R x S slots, before masking.
 
     tokens [R, S] int64: ids, specials and padding included.
-    places [R, 3] int64: (source and epoch, window, row), which identify a row of the stream; all draws are keyed by it.
-    marks [R, S] uint8: bits of WORD_START and TARGET, as far as the objective needs them.
+    places [R, 3] int64: (source and epoch, window, row), the identity of a row in the stream; it keys all draws.
+    marks [R, S] uint8: bits WORD_START and TARGET, if the objective needs them.
     """
 
     tokens: NDArray[np.int64]
@@ -29,9 +29,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class ToMask:
-    """What the device needs to mask rows by itself (pretrain.masking.gpu_masking).
+    """Input of masking on the device (pretrain.masking.gpu_masking).
 
-    units [R, S] uint8: pretrain.masking.masked_tokens.Units.bits; None where each token is a unit.
+    units [R, S] uint8: pretrain.masking.masked_tokens.Units.bits; None if each token is a unit.
     places [R, 3] int64: see Rows.
     rate: pretrain.masking.selection.fixed of the rate.
     """
@@ -45,11 +45,11 @@ class ToMask:
 class Masked:
     """A stream of N = R * S slots with room for K = R * slots predictions.
 
-    tokens [N] int64: what the model sees.
-    positions [K] int64: the slots of the stream whose states predict, as many places for each row, row after row, in
-        increasing order within a row; places that are not used come last, and point at their row's first slot.
-    labels [K] int64: the ids that are predicted there; IGNORED in places that are not used.
-    later: where the device is to mask: tokens are then as they were, and there are no positions and labels.
+    tokens [N] int64: the model's input.
+    positions [K] int64: the slots of the stream whose states predict: `slots` places per row, row after row, in
+        increasing order within a row. Unused places come last and point at their row's first slot.
+    labels [K] int64: the ids to predict; IGNORED in unused places.
+    later: input of masking on the device; tokens are then unmasked, and there are no positions and labels.
     """
 
     tokens: NDArray[np.int64]
@@ -59,32 +59,32 @@ class Masked:
 
 
 class Objective(Protocol):
-    """What is predicted in a row: a pure function of the row and the rate."""
+    """A training objective: labels of a row as a pure function of the row and the rate."""
 
     @property
     def marks(self) -> int:
-        """Bits of the marks that it needs."""
+        """Mark bits that the objective needs."""
         ...
 
     def slots(self, seq_len: int) -> int:
-        """The places for predictions that a row of `seq_len` slots has."""
+        """Number of places for predictions in a row of `seq_len` slots."""
         ...
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
-        """Mask rows; `rate` is the share of their ordinary tokens that is predicted."""
+        """Mask rows; `rate` is the share of ordinary tokens to predict."""
         ...
 
 
 def compact(predicted: NDArray[np.bool_], slots: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The tokens that are predicted, in arrays of constant shape, in increasing order.
+    """Compact predicted tokens into arrays of constant shape, in increasing order.
 
     Args:
-        predicted: [R, S] `slots` a row at most.
-        slots: K, places a row.
+        predicted: [R, S] at most `slots` per row.
+        slots: K, places per row.
 
     Returns:
-        positions [R, K] int64: their slots in the stream; the row's first slot in places that are not used.
-        used [R, K] bool: whether a place is; in each row the first ones are.
+        positions [R, K] int64: slots in the stream; unused places hold the row's first slot.
+        used [R, K] bool: whether a place is used; in each row the used places come first.
     """
     n_rows, seq_len = predicted.shape
     used = np.arange(slots) < np.count_nonzero(predicted, axis=1)[:, None]

@@ -1,7 +1,7 @@
-"""What is masked as a whole: how each strategy cuts a row into units.
+"""Masking strategies: each one cuts a row into units that are selected as a whole.
 
-Units are runs of ordinary tokens; a special token, and so the end of a document, ends the unit before it. A unit begins
-where a word begins, except where a word has more tokens than a unit may have: then it is cut.
+Units are runs of ordinary tokens. A special token ends the unit before it, so a document's end does too. A unit begins
+at a word start. Only a word with more tokens than a unit may have is cut.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from pretrain.masking.draws import of_columns, of_rows, scaled
 from pretrain.philox import Key
 
-_LONG_WORD = 8  # tokens of a word that is never cut
+_LONG_WORD = 8  # longest word in tokens that is never cut
 
 
 @dataclass(frozen=True)
 class RowText:
-    """Rows as strategies see them.
+    """Rows, as input of a strategy.
 
     tokens [R, S] int64; places [R, 3] int64: see pretrain.masking.rows.Rows.
     ordinary [R, S] bool: tokens that may be selected.
@@ -43,48 +43,48 @@ class RowText:
 
     @cached_property
     def begins_word(self) -> NDArray[np.bool_]:
-        """[R, S] ordinary tokens that begin a word, or what is left of one after a special token."""
+        """[R, S] ordinary tokens that begin a word, or the rest of one after a special token."""
         return self.ordinary & (self.word_starts | self.begins_run)
 
     @cached_property
     def words(self) -> NDArray[np.int64]:
-        """The slots of the stream at which words begin, [W]."""
+        """The slots of the stream where words begin, [W]."""
         return np.flatnonzero(self.begins_word)
 
     @cached_property
     def runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The number in `words` of the first word of each run, and how many it has: two of [D]."""
+        """Index in `words` of the first word of each run, and words of the run: two arrays [D]."""
         first = np.flatnonzero(self.begins_run.reshape(-1)[self.words])
         return first, np.diff(first, append=len(self.words))
 
     @cached_property
     def first_words(self) -> NDArray[np.int64]:
-        """For each word, the number in `words` of the first of its run: [W]."""
+        """For each word, the index in `words` of the first word of its run: [W]."""
         return np.repeat(*self.runs)
 
     def begins_at(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> NDArray[np.bool_]:
-        """[R, S] the first tokens of the chosen words: bool [W], or their numbers."""
+        """[R, S] the first tokens of the chosen words (bool [W], or indices)."""
         begins = np.zeros(self.tokens.size, dtype=np.bool_)
         begins[self.words[chosen]] = True
         return begins.reshape(self.tokens.shape)
 
 
 class Strategy(Protocol):
-    """A way to cut rows into units, as a pure function of the rows and the keys."""
+    """Rule that cuts rows into units: a pure function of the rows and the keys."""
 
     @property
     def longest(self) -> int:
-        """The most tokens that a unit has."""
+        """The largest number of tokens in a unit."""
         ...
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
-        """[R, S] where units begin, before those longer than `longest` are cut."""
+        """[R, S] where units begin, before units longer than `longest` are cut."""
         ...
 
 
 @dataclass(frozen=True)
 class TokenUnits:
-    """Each token by itself (Devlin et al., "BERT", 2019)."""
+    """Units are single tokens (Devlin et al., "BERT", 2019)."""
 
     longest: int = 1
 
@@ -94,7 +94,7 @@ class TokenUnits:
 
 @dataclass(frozen=True)
 class WholeWords:
-    """Each word (Devlin et al., github.com/google-research/bert, May 2019)."""
+    """Units are words (Devlin et al., github.com/google-research/bert, May 2019)."""
 
     longest: int = _LONG_WORD
 
@@ -104,7 +104,7 @@ class WholeWords:
 
 @dataclass(frozen=True)
 class NGrams:
-    """Each n consecutive words, counted from a random word on; shorter at the ends of documents."""
+    """Units are n consecutive words, counted from a random word; shorter at the ends of documents."""
 
     n: int
 
@@ -122,11 +122,11 @@ class NGrams:
 
 @dataclass(frozen=True)
 class Spans:
-    """Consecutive words, their number drawn from a geometric distribution, cut off above and scaled to 1.
+    """Units are spans of words with lengths from a truncated geometric distribution.
 
-    Joshi et al., "SpanBERT", TACL 2020: p = 0.2 and at most 10 words, 3.8 on average. There, spans are drawn one after
-    the other until enough tokens are selected, which overlaps; here the text is cut into spans, end to end, and some
-    are selected. Shorter at the ends of documents.
+    Joshi et al., "SpanBERT", TACL 2020: p = 0.2 and at most 10 words, 3.8 on average. SpanBERT draws spans until enough
+    tokens are selected, and spans may overlap. Here the whole text is cut into consecutive spans, and some of them are
+    selected. Spans are shorter at the ends of documents.
     """
 
     p: float
@@ -138,7 +138,7 @@ class Spans:
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         draws = of_columns(key, text.places, text.tokens.shape[1]).reshape(-1)[text.words]
-        # Span j of a run takes the length drawn for word j: so the next span begins after the sum of those up to j.
+        # Span j of a run has the length drawn for word j, so the next span begins after the sum of the lengths up to j.
         before = np.concatenate([[0], np.cumsum(self._lengths[draws], dtype=np.int64)])
         first, n_words = text.runs
         following = before[1:] + np.repeat(first - before[first], n_words)
@@ -147,14 +147,14 @@ class Spans:
 
     @cached_property
     def _lengths(self) -> NDArray[np.uint8]:
-        """[2**16] the length that each draw means."""
+        """[2**16] the length for each 16-bit draw."""
         beyond = (1 - self.p) ** np.arange(1, self.max_words)
         bounds = np.round((1 - beyond) / (1 - (1 - self.p) ** self.max_words) * 2**16)
         return (1 + np.searchsorted(bounds, np.arange(2**16), side="right")).astype(np.uint8)
 
 
 def cut(begins: NDArray[np.bool_], ordinary: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:
-    """Where units begin [R, S] when those longer than `longest` are cut into pieces of that length and a rest."""
+    """Cut units longer than `longest` into pieces of that length and a rest. Returns where units begin [R, S]."""
     starts = np.flatnonzero(begins | ~ordinary)
     lengths = np.diff(starts, append=begins.size)
     long = np.flatnonzero(lengths > longest)
@@ -168,12 +168,12 @@ def cut(begins: NDArray[np.bool_], ordinary: NDArray[np.bool_], longest: int) ->
 
 
 def longest_of(words: int) -> int:
-    """The most tokens of a unit of so many words: one word may be long, and the others have one token each."""
+    """Largest number of tokens in a unit of `words` words: one long word, the others with one token each."""
     return words - 1 + _LONG_WORD
 
 
 def concatenated_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """starts[0], starts[0] + 1, ... (lengths[0] of them), starts[1], ...: int64 [sum of lengths], each at least 1."""
+    """Concatenate the ranges starts[i] .. starts[i] + lengths[i] - 1: int64 [sum of lengths]; lengths >= 1."""
     steps = np.ones(int(lengths.sum()), dtype=np.int64)
     if len(steps):
         steps[0] = starts[0]

@@ -1,4 +1,4 @@
-"""What masking must know of a vocabulary: its special ids, and the ordinary ids a replacement is drawn from."""
+"""Vocabulary for masking: the special ids, and the ordinary ids for random replacements."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from data_prep.format import TokenizerInfo
 class Vocabulary:
     """size counts every id, added tokens included; special_ids are never selected and never drawn.
 
-    tokenizer_sha256: of the tokenizer whose ids these are, as a data set's manifest has it.
+    tokenizer_sha256: digest of the tokenizer, as in a data set's manifest.
     """
 
     size: int
@@ -27,10 +27,10 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: TokenizerInfo) -> "Vocabulary":
-        """The vocabulary a data set was made with.
+        """The vocabulary of a data set.
 
         Raises:
-            UserError: if it lacks a special token that masking or packing needs, or ordinary tokens.
+            UserError: if a special token for masking or packing is missing, or there are too few ordinary tokens.
         """
         named = {name: tokenizer.special_ids.get(name, -1) for name in ("pad", "cls", "sep", "mask")}
         if missing := [name for name, id in named.items() if id < 0]:
@@ -47,7 +47,7 @@ class Vocabulary:
 
     @cached_property
     def is_ordinary(self) -> NDArray[np.bool_]:
-        """[size] True where an id may be selected for prediction, or drawn as a replacement."""
+        """[size] True if an id may be selected for prediction or drawn as a replacement."""
         table = np.ones(self.size, dtype=np.bool_)
         table[[*self.special_ids, self.pad, self.cls, self.sep, self.mask]] = False
         return table
@@ -59,5 +59,5 @@ class Vocabulary:
 
     @cached_property
     def rank(self) -> NDArray[np.int64]:
-        """[size] the place of each ordinary id among `ordinary_ids`."""
+        """[size] the index of each ordinary id in `ordinary_ids`."""
         return np.cumsum(self.is_ordinary) - 1

@@ -1,4 +1,4 @@
-"""What a row predicts: masked tokens, the next token, or the repair of a wrong token."""
+"""Training objectives: predict masked tokens, the next token, or the repair of a wrong token."""
 
 import lazy_loader
 

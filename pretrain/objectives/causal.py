@@ -1,4 +1,4 @@
-"""Causal language modelling: each token is predicted from those before it. The control that MLM is compared with."""
+"""Causal language modelling: each token is predicted from the tokens before it. A control for comparison with MLM."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ from pretrain.masking.rows import compact
 
 
 class CausalTokens:
-    """The causal objective: every ordinary token is predicted by the state of the slot before it, and none is masked.
+    """Causal objective: the state of the previous slot predicts each ordinary token; no token is masked.
 
     A document's first token is predicted from its [CLS], so no prediction crosses documents. Attention must be causal
-    (EncoderShape.causal), or a prediction would see its answer.
+    (EncoderShape.causal); otherwise a prediction could see its label.
     """
 
     def __init__(self, vocabulary: Vocabulary):
@@ -21,13 +21,13 @@ class CausalTokens:
         return 0
 
     def slots(self, seq_len: int) -> int:
-        """The ordinary tokens of a full row of one document."""
+        """The number of ordinary tokens in a full row of one document."""
         return seq_len - 2
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
-        """`rate` is not used: all ordinary tokens are predicted."""
+        """Label all ordinary tokens; `rate` is not used."""
         tokens = rows.tokens.reshape(-1)
         predicted, used = compact(self.vocabulary.is_ordinary[rows.tokens], self.slots(rows.tokens.shape[1]))
         labels = np.where(used, tokens[predicted], IGNORED)
-        # A row begins with [CLS] or padding, so the slot before an ordinary token is one of the same document.
+        # A row begins with [CLS] or padding, so the slot before an ordinary token is in the same document.
         return Masked(tokens, (predicted - used).reshape(-1), labels.reshape(-1))

@@ -1,4 +1,4 @@
-"""What a configuration has the model predict."""
+"""Factory of the objective, mask rate and masking strategy of a configuration."""
 
 from pretrain.config import Config, MaskingConfig, StrategyName
 from pretrain.masking import MaskedTokens, Objective, Replacement, Vocabulary
@@ -10,10 +10,10 @@ from pretrain.objectives.repair import RepairObjective
 
 
 def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
-    """The objective that a configuration describes; see MaskedTokens for seed and purpose.
+    """Create the objective of a configuration; see MaskedTokens for seed and purpose.
 
     Raises:
-        UserError: if a file that it needs is missing, damaged, or of another tokenizer.
+        UserError: if a required file is missing, damaged, or made with another tokenizer.
     """
     if config.causal:
         return CausalTokens(vocabulary)
@@ -27,14 +27,14 @@ def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str
 
 
 def rate_at(config: Config, steps_done: int) -> float:
-    """The share of a row's ordinary tokens that is predicted by the step that follows `steps_done` steps."""
+    """The share of a row's ordinary tokens to predict in the step after `steps_done` steps."""
     if config.causal:
         return 1.0
     return mask_rate(config.masking, steps_done, config.train.steps)
 
 
 def strategy_of(masking: MaskingConfig, name: StrategyName, vocabulary: Vocabulary) -> Strategy:
-    """A strategy, with its settings."""
+    """Create a masking strategy with its settings."""
     if name == "whole_word":
         return WholeWords()
     if name == "span":

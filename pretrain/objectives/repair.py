@@ -1,7 +1,7 @@
-"""Cloze repair: what is wrong in a text is masked, and the right tokens are predicted in its place.
+"""Cloze repair objective: mask the wrong tokens of a text and predict the right ones.
 
-The data set says which tokens those are. All of them are seen as [MASK], and nothing else
-is; none is seen as it is or as another token, for a model that repairs is never shown the right one.
+The data set marks these tokens. All of them, and no others, become [MASK]. None stays unchanged or becomes a random
+token, because the right token is not in the input when the model repairs a text.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ class RepairObjective:
 
     Args:
         vocabulary: the tokenizer's ids.
-        rate: the largest share of a full row's ordinary tokens that is predicted: arrays have room for it.
+        rate: the largest share of a full row's ordinary tokens to predict; it sizes the arrays.
         seed: keys every draw.
         purpose: draws of two purposes ("train", "valid") are independent.
     """
@@ -30,13 +30,13 @@ class RepairObjective:
         self.key = derive_key(seed, f"{purpose}-repairs")
 
     def slots(self, seq_len: int) -> int:
-        """The share of a full row, [CLS] and [SEP] being all its specials."""
+        """Places for predictions in a full row with one [CLS] and one [SEP]."""
         return _places(self._rate, seq_len)
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
-        """Mask all targets, and predict them; of a row's targets beyond its places, a uniformly random part.
+        """Mask and predict all targets; with more targets than places, predict a uniformly random part.
 
-        Targets that are special tokens, as unknown ones are, are masked and not predicted.
+        Targets that are special tokens, such as [UNK], are masked but not predicted.
         """
         tokens, seq_len = rows.tokens, rows.tokens.shape[1]
         targets = (rows.marks & TARGET) != 0
