@@ -1,7 +1,7 @@
-"""What a layer does between its matrix products: in plain torch, or in one Triton kernel each.
+"""Layer operations between matrix products: norms, activations, rotary positions, embeddings and cross-entropy.
 
-`operations` chooses once, when a model is built. PLAIN runs anywhere and is the oracle of the kernels, which run on a
-GPU, or under TRITON_INTERPRET=1 on a CPU.
+`operations` chooses the implementation once, when a model is built. PLAIN uses plain torch, runs anywhere and is the
+reference of the kernels. The Triton kernels run on a GPU, or on a CPU under TRITON_INTERPRET=1.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The activations of MLPs: bias and GELU of BERT's, GeGLU of ModernBERT's; both exact, in fp32 arithmetic.
+"""Triton kernels of MLP activations: bias and GELU for BERT, GeGLU for ModernBERT; both exact, in fp32 arithmetic.
 
-Backward, the gradient is written over what the forward pass has kept: nothing else is held of it. Its version is then
-counted up, so that torch refuses to go backward a second time.
+The backward pass overwrites the saved input with the gradient, so it needs no further memory. It then increments the
+tensor's version, so that torch refuses a second backward pass.
 """
 
 from typing import Any

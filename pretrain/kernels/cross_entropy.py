@@ -1,7 +1,7 @@
-"""Softmax, loss, right choices and gradient of rows of logits in one kernel, in place.
+"""Triton kernel for rows of logits: softmax, loss, correct choices and gradient, in place.
 
-A program has one row, goes through it once for the sum of its exponentials (Milakov & Gimelshein, "Online normalizer
-calculation for softmax", 2018), and once more to turn it into its gradient. Arithmetic is fp32.
+One program computes one row. It reads the row once for the sum of its exponentials (Milakov & Gimelshein, "Online
+normalizer calculation for softmax", 2018), and a second time to replace it by its gradient. Arithmetic is fp32.
 """
 
 import torch
@@ -19,7 +19,7 @@ _IGNORED = tl.constexpr(IGNORED)
 
 def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, z_loss: float, learns: bool) -> Tensor:
     """See pretrain.kernels.plain.cross_entropy; `logits` must be contiguous."""
-    assert logits.is_contiguous()  # or their gradient would be written elsewhere
+    assert logits.is_contiguous()  # otherwise the gradient would be written to a copy
     results = torch.empty(len(logits), 3, dtype=torch.float32, device=logits.device)
     columns = logits.shape[1]
     block = min(triton.next_power_of_2(columns), _BLOCK)
@@ -61,7 +61,7 @@ def _row(
     largest = float("-inf")
     total = 0.0
     over_ids = 0.0
-    before_label = 0  # logits that would be chosen rather than the label's: of equal ones the first is
+    before_label = 0  # logits that arg-max prefers to the label's; of equal ones it chooses the first
     for first in range(0, COLUMNS, BLOCK):
         column = first + tl.arange(0, BLOCK)
         value = tl.load(logits + column, mask=column < COLUMNS, other=float("-inf")).to(tl.float32)

@@ -1,4 +1,4 @@
-"""Embeddings looked up, summed and normed in one kernel; backward through the norm in that of pretrain.kernels.norm."""
+"""Triton kernel for embeddings: look up, sum and norm. Backward uses the kernel of pretrain.kernels.norm."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ def _forward(
         position = tl.load(positions + row, mask=row < n_rows, other=0)
         value += tl.load(table + position * COLUMNS + column, mask=inside, other=0.0).to(tl.float32)
         value += tl.load(kind + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
-    value = value.to(word.dtype)  # as the backward pass will see it
+    value = value.to(word.dtype)  # the rounding that the backward pass reads
     at = row.to(tl.int64) * COLUMNS + column
     tl.store(total + at, value, mask=inside)
     store_normed(value, row, column, inside, weight, bias, normed, centers, scales, n_rows, eps, COLUMNS)

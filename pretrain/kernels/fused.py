@@ -1,4 +1,4 @@
-"""The operations of pretrain.kernels.plain as Triton kernels."""
+"""Triton implementation of the operations of pretrain.kernels.plain."""
 
 from pretrain.kernels.activation import geglu, linear_gelu
 from pretrain.kernels.cross_entropy import cross_entropy

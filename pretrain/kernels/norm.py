@@ -1,8 +1,8 @@
-"""Residual sum and LayerNorm in one kernel forward, one backward.
+"""Triton kernels for residual sum and LayerNorm: one kernel forward, one backward.
 
-Statistics are fp32. The sum is rounded to the precision of its terms before they are taken, as in plain torch, so that
-the backward pass, which reads it again, sees the same numbers. Gradients of weight and bias are summed by each program
-over its rows and then, in a fixed order, over programs: the same bits every time.
+Statistics are fp32. As in plain torch, the sum is rounded to the precision of its terms before the statistics are
+computed, so the backward pass reads the same numbers. Each program sums the gradients of weight and bias over its rows.
+The programs' sums are then added in a fixed order, so the result is bit-for-bit reproducible.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pretrain.kernels.tiles import whole_rows
 
-_PROGRAMS = 512  # of the backward pass at most: some for each multiprocessor; the bits must not depend on their number
+_PROGRAMS = 512  # upper bound in the backward pass: several per multiprocessor; fixed, because it affects the bits
 
 
 def add_norm(
@@ -57,10 +57,11 @@ class _AddNorm(torch.autograd.Function):
 def norm_gradients(
     kept: tuple[Tensor, Tensor, Tensor, Tensor], of_normed: Tensor | None, of_total: Tensor | None, has_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of what was normed, `total` [N, D], of weight and of bias [D], from those of the norm and of `total`.
+    """Gradients of the norm's input `total` [N, D], of weight and of bias [D].
 
     Args:
         kept: total, weight, and the center and scale of each row [N].
+        of_normed, of_total: gradients of the norm's output and of `total` [N, D].
     """
     total, weight, center, scale = kept
     n_rows, columns = total.shape
@@ -108,7 +109,7 @@ def _forward(
 
 @triton.jit
 def store_normed(value, row, column, inside, weight, bias, normed, centers, scales, n_rows, eps, COLUMNS: tl.constexpr):
-    """Norm rows that a program holds, and store them with what the backward pass needs of them."""
+    """Norm the rows of a program, and store them with the statistics for the backward pass."""
     at = row.to(tl.int64) * COLUMNS + column
     value = value.to(tl.float32)
     center = tl.sum(value, 1, keep_dims=True) / COLUMNS

@@ -1,4 +1,4 @@
-"""The operations of a layer in plain torch, and what each of them gives.
+"""Layer operations in plain torch, with the documentation of each operation.
 
 Shapes: N slots, D hidden, I width of an MLP, H heads of E dimensions, K rows of V logits.
 """
@@ -17,7 +17,7 @@ from pretrain.masking import IGNORED
 def add_norm(
     x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """LayerNorm (Ba et al., 2016) of x + residual, [N, D], or of x alone; and the sum itself."""
+    """LayerNorm (Ba et al., 2016) of x + residual, [N, D], or of x alone. Returns (norm, sum)."""
     total = x if residual is None else x + residual
     return F.layer_norm(total, weight.shape, weight, bias, eps), total
 
@@ -49,16 +49,16 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def geglu(halves: Tensor) -> Tensor:
     """GELU, exact, of the first half of [N, 2I], times the second half (Shazeer, 2020): [N, I].
 
-    The kernel writes the gradient of `halves` over them: they can go backward but once.
+    The kernel overwrites `halves` with their gradient, so only one backward pass is possible.
     """
     value, gate = halves.chunk(2, dim=-1)
     return F.gelu(value) * gate
 
 
 def rotate_qkv(qkv: Tensor, heads: int, by: Rotation) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value [N, H, E] of qkv [N, 3 * H * E], the first two turned by their positions.
+    """Query, key and value [N, H, E] of qkv [N, 3 * H * E], the first two rotated by their positions.
 
-    The kernel turns them where they are: `qkv` must not be used any more.
+    The kernel rotates them in place: do not use `qkv` afterwards.
     """
     q, k, v = qkv.unflatten(1, (3, heads, -1)).unbind(1)
     return rotate(q, by), rotate(k, by), v
@@ -67,7 +67,7 @@ def rotate_qkv(qkv: Tensor, heads: int, by: Rotation) -> tuple[Tensor, Tensor, T
 def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, z_loss: float, learns: bool) -> Tensor:
     """The sums of pretrain.model.head.VocabularyLoss over rows of logits [K, V]: fp32 [3].
 
-    Where the model learns, `logits` become the gradient of the first of them; rows with the label IGNORED, zero.
+    If `learns`, `logits` are replaced by the gradient of the first sum; rows with the label IGNORED become zero.
     """
     used = (labels != IGNORED).unsqueeze(1)
     label = labels.clamp(min=0).unsqueeze(1)
@@ -91,7 +91,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, 
 
 
 class Operations(NamedTuple):
-    """One way to do all of them; see the functions of this module."""
+    """One implementation of all operations; see the functions of this module."""
 
     embed_norm: Callable[..., Tensor]
     add_norm: Callable[[Tensor, Tensor | None, Tensor, Tensor | None, float], tuple[Tensor, Tensor]]

@@ -1,6 +1,6 @@
-"""Rotary positions of queries and keys, turned where they lie in the merged matrix.
+"""Triton kernel of rotary positions: rotates queries and keys in place in the merged matrix.
 
-The backward pass turns the other way, and merges the three gradients in the same kernel.
+The backward pass rotates in the other direction and merges the three gradients in the same kernel.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ def rotate_qkv(qkv: Tensor, heads: int, by: Rotation) -> tuple[Tensor, Tensor, T
 class _RotateQKV(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
-        assert qkv.is_contiguous()  # or it would be written elsewhere
+        assert qkv.is_contiguous()  # otherwise a copy would be written
         q, k, _ = qkv.chunk(3, dim=1)
         _launch(q, k, None, qkv, cos, sin, back=False)
         ctx.save_for_backward(cos, sin)
@@ -39,7 +39,7 @@ class _RotateQKV(torch.autograd.Function):
 
 
 def _launch(q: Tensor, k: Tensor, v: Tensor | None, out: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
-    """q, k, v [N, H * E], their rows equally far apart, to out [N, 3 * H * E]; v is there already if None."""
+    """Write q, k, v [N, H * E], with equal row strides, to out [N, 3 * H * E]; v is None if it is already in out."""
     n_rows, columns = q.shape
     sizes = whole_rows(columns // 2)
     grid = (triton.cdiv(n_rows, sizes["ROWS"]),)
@@ -53,14 +53,14 @@ def _rotate(
     q,  # [n_rows, 2 * PAIRS], the rows `stride` apart
     k,  # the same
     v,  # the same, or None
-    out,  # out: [n_rows, 3, 2 * PAIRS]; may be where q and k are
+    out,  # out: [n_rows, 3, 2 * PAIRS]; may share memory with q and k
     cosines,  # [n_rows, HALF]
     sines,  # [n_rows, HALF]
     n_rows,
     stride,
     BACK: tl.constexpr,
-    PAIRS: tl.constexpr,  # of all heads together
-    HALF: tl.constexpr,  # of a head's dimensions: what lies between the two of a pair
+    PAIRS: tl.constexpr,  # pairs of all heads together
+    HALF: tl.constexpr,  # half of a head's dimensions: the distance within a pair
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):

@@ -1,8 +1,8 @@
-"""How kernels cut matrices into tiles: rows and columns that a program holds at a time."""
+"""Tile sizes of kernels: rows and columns that a program holds at a time."""
 
 import triton
 
-_ELEMENTS = 2048  # of a tile, where a row is not longer
+_ELEMENTS = 2048  # elements of a tile, unless one row has more
 _OF_A_WARP = 512
 _MOST_WARPS = 16
 
@@ -13,7 +13,7 @@ def whole_rows(columns: int) -> dict[str, int]:
 
 
 def parts_of_rows(columns: int) -> dict[str, int]:
-    """Constants of a kernel whose programs hold a part of the columns, which are a second axis of its grid."""
+    """Constants of a kernel whose programs hold a part of the columns; the parts are a second grid axis."""
     return _tile(min(triton.next_power_of_2(columns), 512))
 
 

@@ -1,4 +1,4 @@
-"""Optimizers that know which parts of which parameters they hold: see pretrain.optim.sharded_optimizer."""
+"""Optimizers for parameters that ZeRO cuts into pieces; pretrain.optim.sharded_optimizer is their base."""
 
 from torch import nn
 
@@ -30,5 +30,5 @@ OPTIMIZERS: dict[str, type[ShardedOptimizer]] = {
 
 
 def build_optimizer(model: nn.Module, config: OptimConfig) -> ShardedOptimizer:
-    """The optimizer of a run, for whole parameters until `place` says otherwise."""
+    """Create the optimizer of a run. It expects whole parameters until `place` sets their pieces."""
     return OPTIMIZERS[config.name](described(model), config)

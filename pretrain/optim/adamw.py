@@ -8,7 +8,7 @@ from pretrain.optim.sharded_optimizer import ShardedOptimizer
 
 
 class AdamW(ShardedOptimizer):
-    """In PyTorch's fused form on CPU and GPU."""
+    """AdamW with PyTorch's fused kernels on CPU and GPU."""
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
         self.adam(group, tensors, tensors, group["lr"], group["weight_decay"])

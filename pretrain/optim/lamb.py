@@ -9,9 +9,10 @@ from pretrain.optim.sharded_optimizer import ShardedOptimizer
 
 
 class Lamb(ShardedOptimizer):
-    """Adam's direction and the weight decay, together as long as lr times the weights of the parameter are.
+    """Adam's direction plus weight decay, scaled per parameter to lr times the norm of its weights.
 
-    As in the authors' code, norms and biases follow Adam alone; and where weights or direction are zero, so does all.
+    As in the authors' code, norms and biases use plain Adam, and so does a parameter whose weights or direction are
+    zero.
     """
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:

@@ -12,11 +12,15 @@ def lr_factor(schedule: ScheduleConfig, step: int, total_steps: int) -> float:
         step: 0 for the first optimizer step.
         total_steps: train.steps.
 
-    All kinds warm up along a line to 1. Then `constant` stays there; `linear` and `cosine` (Loshchilov and Hutter,
-    SGDR, 2017) fall to `min_ratio` at the end; `wsd` (warmup, stable, decay; Hu et al., MiniCPM, 2024) stays at 1 and
-    falls in its last steps alone: along a line, half a cosine, or 1 minus the root of what has passed (Hägele et al.,
-    "Scaling laws and compute-optimal training beyond fixed training durations", 2024). The end is one step beyond the
-    last, which so has a positive rate.
+    All kinds warm up linearly to 1. Then:
+
+    - `constant` stays at 1;
+    - `linear` and `cosine` (Loshchilov and Hutter, SGDR, 2017) fall to `min_ratio` at the end;
+    - `wsd` (warmup, stable, decay; Hu et al., MiniCPM, 2024) stays at 1 and falls only in its last steps: linearly,
+      along half a cosine, or as 1 minus the square root of the elapsed part (Hägele et al., "Scaling laws and
+      compute-optimal training beyond fixed training durations", 2024).
+
+    The end is one step after the last step, so the last step has a positive rate.
     """
     if step < schedule.warmup_steps:
         return (step + 1) / (schedule.warmup_steps + 1)
@@ -29,7 +33,7 @@ def lr_factor(schedule: ScheduleConfig, step: int, total_steps: int) -> float:
 
 
 def _decay_steps(schedule: ScheduleConfig, total_steps: int) -> int:
-    """How many of the last steps the rate falls in; the warm-up comes first."""
+    """Number of final steps with a falling rate; the warm-up has precedence."""
     after_warmup = total_steps - schedule.warmup_steps
     if schedule.kind == "constant":
         return 0
@@ -40,7 +44,7 @@ def _decay_steps(schedule: ScheduleConfig, total_steps: int) -> int:
 
 
 def _falling(shape: str, left: float) -> float:
-    """From 1 where all of the decay is left to 0 where nothing is."""
+    """The decay factor: 1 at the start (`left` = 1), 0 at the end (`left` = 0)."""
     if shape == "cosine":
         return (1 - math.cos(math.pi * left)) / 2
     return 1 - math.sqrt(1 - left) if shape == "1-sqrt" else left

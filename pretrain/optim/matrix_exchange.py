@@ -1,4 +1,4 @@
-"""Whole matrices from their pieces on several ranks, dealt out over the ranks, and back."""
+"""Exchange of matrix pieces: assemble whole matrices, distribute them over the ranks, and return the results."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ Place = tuple[int, Piece]  # a piece, and the number of the tensor that holds it
 
 
 class Exchange:
-    """Who works on which matrix, and what has to travel for that: the pieces of matrices that are cut, no others.
+    """Assignment of matrices to ranks, and the pieces to send for it. Only pieces of cut matrices are sent.
 
-    A matrix that is whole on a rank (on every rank without ZeRO) is worked on there. Cut ones are dealt out so that
-    all ranks have about as much to do.
+    A matrix that is whole on a rank (on every rank without ZeRO) is computed there. Cut matrices are distributed so
+    that all ranks have about the same work.
 
     Args:
         shares: of the tensors of a step, in their order.
         shapes: [rows, columns] of each parameter.
-        blocks: matrices that each parameter consists of.
+        blocks: number of matrices in each parameter.
     """
 
     def __init__(self, shares: Sequence[Share], shapes: Mapping[str, torch.Size], blocks: Mapping[str, int]):
@@ -60,9 +60,9 @@ class Exchange:
             self._come[holder].append(place[1])
 
     def collect(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The matrices [rows, columns] that this rank works on, by parameter; a collective if any are cut.
+        """The matrices [rows, columns] assigned to this rank, by parameter; a collective if any are cut.
 
-        Those that lie in one of `tensors` are views of it.
+        Matrices that are whole in one of `tensors` are views of it.
         """
         whole = {name: view(tensors[number], piece) for name, (number, piece) in self._whole.items()}
         if self.anything_cut:
@@ -76,7 +76,7 @@ class Exchange:
         return {name: matrix.view(self._shapes[name]) for name, matrix in whole.items()}
 
     def hand_back(self, matrices: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> None:
-        """Put what has become of the matrices in the tensors that they were collected from; a collective likewise."""
+        """Write the changed matrices back to their tensors; a collective if any are cut."""
         if not self.anything_cut:
             return
         parts = {name: matrices[name].view(-1) for name in self._mine}
@@ -87,11 +87,11 @@ class Exchange:
 
 
 def deal(costs: Mapping[str, int], load: Sequence[int]) -> dict[str, int]:
-    """A rank for each job, so that all have about as much to do: the dearest first, to whoever has least.
+    """Assign each job to a rank with balanced work: the most expensive first, to the rank with the least work.
 
     Args:
-        costs: of the jobs.
-        load: what each rank has to do before.
+        costs: cost of each job.
+        load: previous work of each rank.
     """
     total, found = list(load), {}
     for name in sorted(costs, key=lambda name: (-costs[name], name)):
@@ -101,7 +101,7 @@ def deal(costs: Mapping[str, int], load: Sequence[int]) -> dict[str, int]:
 
 
 def _cost(shape: torch.Size, blocks: int) -> int:
-    """Multiplications of a Newton-Schulz step, but for a factor."""
+    """Multiplications of a Newton-Schulz step, up to a constant factor."""
     rows, columns = shape[0] // blocks, shape[1]
     return blocks * rows * columns * min(rows, columns)
 
@@ -111,7 +111,7 @@ def _part(parts: Mapping[str, Tensor], piece: Piece) -> Tensor:
 
 
 def _send(leaving: list[list[Tensor]], arriving: list[list[Tensor]], example: Tensor) -> None:
-    """Send to each rank the tensors [n] that are for it, and fill those that await what it sends; a collective."""
+    """Send `leaving` [n] to each rank, and receive `arriving` from each rank; a collective."""
     device = group_device(example)
     sent = torch.cat([example.new_empty(0), *(part for parts in leaving for part in parts)]).to(device)
     counts = [sum(part.numel() for part in parts) for parts in arriving]

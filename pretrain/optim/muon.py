@@ -13,24 +13,24 @@ from pretrain.optim.matrix_exchange import Exchange
 from pretrain.optim.parameter_groups import Described
 from pretrain.optim.sharded_optimizer import ShardedOptimizer
 
-_A, _B, _C = 3.4445, -4.7750, 2.0315  # Jordan's: the steepest at zero of those that stay near one
-_BATCH = 1 << 26  # elements that are orthogonalised at once
+_A, _B, _C = 3.4445, -4.7750, 2.0315  # Jordan's: the steepest at zero that keep values near one
+_BATCH = 1 << 26  # elements per batch of orthogonalisation
 
 
 class Muon(ShardedOptimizer):
-    """Steps along the nearest (semi-)orthogonal matrix to Nesterov's momentum of a matrix.
+    """Steps along the (semi-)orthogonal matrix nearest to a matrix's Nesterov momentum.
 
-    They are scaled by 0.2 * sqrt(max(rows, columns)), so that their RMS is that of AdamW's and the same learning rate
-    and weight decay serve both (Liu et al., "Muon is scalable for LLM training", 2025). Matrices that lie in one
-    parameter, query, key and value, or gate and up, are each a matrix of their own. Where the model's weights have 16
-    bits, matrices are orthogonalised in bf16, which is as good (Jordan) and faster; else in fp32.
+    Steps are scaled by 0.2 * sqrt(max(rows, columns)). So their RMS equals AdamW's, and both use the same learning rate
+    and weight decay (Liu et al., "Muon is scalable for LLM training", 2025). Matrices merged in one parameter (query,
+    key and value; gate and up) are treated separately. With 16-bit model weights, matrices are orthogonalised in bf16,
+    which is as good (Jordan) and faster; otherwise in fp32.
     """
 
     def __init__(self, parameters: list[Described], config: OptimConfig):
-        assert config.muon is not None  # which the configuration has seen to
+        assert config.muon is not None  # checked by the configuration
         self._muon = config.muon
         self._blocks = {p.name: p.blocks for p in parameters}
-        self._weight = parameters[0].parameter  # of the model: DeepSpeed casts all alike after this
+        self._weight = parameters[0].parameter  # the model's: DeepSpeed later casts all weights to one dtype
         self._exchanges: dict[tuple[Tensor, ...], Exchange] = {}
         super().__init__(parameters, config)
 
@@ -61,7 +61,7 @@ class Muon(ShardedOptimizer):
 
 
 def orthogonalize_(matrices: Sequence[Tensor], steps: int, dtype: torch.dtype) -> None:
-    """Replace each fp32 matrix [rows, columns] by its nearest orthogonal one, nearly, and scale it as Muon does."""
+    """Replace each fp32 matrix [rows, columns] by about its nearest orthogonal matrix, with Muon's scale."""
     alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
     for matrix in matrices:
         alike[matrix.shape].append(matrix)

@@ -1,4 +1,4 @@
-"""Which parts of which parameters the ranks' tensors hold, and sums over whole parameters from such parts."""
+"""Parameter pieces: their places in the ranks' tensors, and sums over whole parameters computed from pieces."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -9,12 +9,12 @@ from torch import Tensor
 
 from pretrain.distributed import all_gather_json
 
-_RUN = 1 << 18  # elements that fp32 sums at once: over millions, a CPU loses three digits
+_RUN = 1 << 18  # elements per fp32 partial sum: over millions, a CPU loses three digits
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Elements [start, start + numel) of the flattened parameter `name`, from `offset` on in a flat tensor."""
+    """Elements [start, start + numel) of the flattened parameter `name`, starting at `offset` in a flat tensor."""
 
     name: str
     start: int
@@ -24,9 +24,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Share:
-    """The pieces of parameters in each rank's tensor at one place of the optimizer.
+    """The parameter pieces in each rank's tensor, for one tensor of the optimizer.
 
-    A parameter may be whole on every rank (no ZeRO), whole on one, or cut into a piece for each of several.
+    A parameter is whole on every rank (no ZeRO), whole on one rank, or cut into pieces on several ranks.
     """
 
     by_rank: list[list[Piece]]
@@ -34,19 +34,19 @@ class Share:
 
     @property
     def own(self) -> list[Piece]:
-        """Those in this rank's tensor."""
+        """The pieces in this rank's tensor."""
         return self.by_rank[self.rank]
 
 
 def shares_of(pieces: Sequence[list[Piece]]) -> list[Share]:
-    """The shares of tensors of which this rank's pieces are known; a collective. Empty pieces are left out."""
+    """Gather the shares of all ranks from this rank's pieces; a collective. Empty pieces are omitted."""
     own = [[astuple(piece) for piece in held if piece.numel] for held in pieces]
     ranks = [[[Piece(*fields) for fields in held] for held in those] for those in all_gather_json(own)]
     return [Share([held[number] for held in ranks], dist.get_rank()) for number in range(len(own))]
 
 
 def view(tensor: Tensor, piece: Piece) -> Tensor:
-    """A piece of a parameter [numel] in the tensor that holds it."""
+    """View of a parameter piece [numel] in its tensor."""
     return tensor.view(-1).narrow(0, piece.offset, piece.numel)
 
 
@@ -86,9 +86,9 @@ class Segments:
             torch._foreach_mul_(self.views(tensors), list(factors.unbind()))
 
     def square_sums(self, *tensors: Sequence[Tensor]) -> Tensor:
-        """Of each of some lists of tensors the sum of squares over each parameter, fp32 [lists, pieces].
+        """For each list of tensors, the sum of squares over each whole parameter: fp32 [lists, pieces].
 
-        A collective, of a number for each parameter that is cut, if there are such.
+        A collective if parameters are cut; it sends one number per cut parameter.
         """
         sums = torch.stack([self._local(self.views(each)) for each in tensors])
         if self._n_split:
@@ -103,7 +103,9 @@ class Segments:
             return self.numels  # [0]
         norms = torch._foreach_norm([run for each in views for run in each.split(_RUN)])
         squares = torch.stack(norms).square()
-        return torch.segment_reduce(squares, "sum", lengths=self._runs, unsafe=True)  # unsafe: checks would wait
+        return torch.segment_reduce(
+            squares, "sum", lengths=self._runs, unsafe=True
+        )  # unsafe: skips checks that wait for the device
 
 
 def summed(values: Tensor) -> Tensor:
@@ -114,6 +116,5 @@ def summed(values: Tensor) -> Tensor:
 
 
 def group_device(values: Tensor) -> torch.device:
-    """Where the process group takes tensors from: those of an offloaded optimizer lie on the CPU, and NCCL takes none
-    from there."""
+    """Device of tensors for the process group. NCCL cannot send the CPU tensors of an offloaded optimizer."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else values.device

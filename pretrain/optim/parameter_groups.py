@@ -1,4 +1,4 @@
-"""What each parameter of a model is, and the groups that an optimizer treats alike."""
+"""Kinds of a model's parameters, and the optimizer's parameter groups."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,8 +20,8 @@ class Described:
     Attributes:
         kind: "matrix" of a hidden linear layer, "filter" of a convolution, "embedding" (tables, and the vocabulary
             matrix of the output), or "vector" (norms, biases).
-        shape: as a whole, also where ZeRO takes the parameter apart.
-        blocks: matrices that it consists of, one below the other: query, key and value, or gate and up.
+        shape: of the whole parameter, also when ZeRO cuts it.
+        blocks: number of stacked matrices in it: query, key and value, or gate and up.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Described:
 
 
 def described(model: nn.Module) -> list[Described]:
-    """The parameters of a model, tied ones once, in its own order."""
+    """The parameters of a model in model order; tied ones appear once."""
     output, merged = _output_weight(model), _merged(model)
     found = []
     for name, parameter in model.named_parameters():
@@ -44,15 +44,15 @@ def described(model: nn.Module) -> list[Described]:
 
 
 def optimizer_order(model: nn.Module) -> list[str]:
-    """Names of the parameters as `parameter_groups` has them, one group after the other."""
+    """Names of the parameters in the order of `parameter_groups`, group by group."""
     return [p.name for kind in _KINDS for p in described(model) if p.kind == kind]
 
 
 def parameter_groups(parameters: list[Described], config: OptimConfig) -> list[dict[str, Any]]:
-    """Parameters by kind, as `torch.optim` takes them: matrices and filters with weight decay, norms and biases
-    without, embeddings with if `decay_embeddings`.
+    """Parameter groups by kind, in the format of `torch.optim`.
 
-    The model alone decides which parameters make a group, and their order: a checkpoint fits every configuration.
+    Matrices and filters have weight decay, norms and biases do not, embeddings do if `decay_embeddings`. Groups and
+    their order depend only on the model, so a checkpoint fits every configuration.
     """
     decays = {"matrix": True, "filter": True, "embedding": config.decay_embeddings, "vector": False}
     groups = [
@@ -67,7 +67,7 @@ def parameter_groups(parameters: list[Described], config: OptimConfig) -> list[d
 
 
 def _kind(module: nn.Module, own: str, parameter: nn.Parameter) -> Kind:
-    """By the module first: a linear layer on top of embeddings is a matrix, whatever its name."""
+    """The kind of a parameter. The module decides first: a linear layer on embeddings is a matrix."""
     if parameter.ndim < 2 or "bias" in own:
         return "vector"
     if isinstance(module, nn.Embedding) or "embed" in own:
@@ -76,7 +76,7 @@ def _kind(module: nn.Module, own: str, parameter: nn.Parameter) -> Kind:
 
 
 def _output_weight(model: nn.Module) -> nn.Parameter | None:
-    """The vocabulary matrix of the output, where a model of transformers has one that is not tied."""
+    """The untied output vocabulary matrix of a model of transformers, if there is one."""
     if isinstance(model, Encoder):
         return None
     inner: Any = model.model  # a PaddedModel's
@@ -84,7 +84,7 @@ def _output_weight(model: nn.Module) -> nn.Parameter | None:
 
 
 def _merged(model: nn.Module) -> dict[str, int]:
-    """Linear layers, by the last part of their names, whose matrix stands for several; the same in every layer."""
+    """Number of matrices merged in a linear layer, by the last part of its name; the same in every layer."""
     if isinstance(model, Encoder):
         return {"qkv": 3, "mlp_in": 2} if model.shape.rotary else {"qkv": 3}
-    return {"Wqkv": 3, "Wi": 2}  # ModernBERT, as transformers has it
+    return {"Wqkv": 3, "Wi": 2}  # ModernBERT in transformers

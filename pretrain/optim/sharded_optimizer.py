@@ -1,9 +1,9 @@
-"""What all optimizers share: state for tensors that hold pieces of parameters, skipped steps, averaged weights.
+"""Base class of all optimizers: state for tensors that hold parameter pieces, skipped steps, averaged weights.
 
-ZeRO gives an optimizer flat fp32 tensors that hold parameters cut anywhere, and calls it once for each group of them.
-The optimizers here learn from `place` which pieces these are, so that norms and matrices are those of whole parameters,
-the same on any number of ranks. Whatever writes to weights or state is one of PyTorch's fused kernels, which do nothing
-where `found_inf` is 1: a step is skipped on the device, bit for bit, and the host does not wait to know it.
+ZeRO passes flat fp32 tensors that hold parameters cut anywhere, and calls the optimizer once per group of them. `place`
+sets which pieces these are, so norms and matrices refer to whole parameters and are the same on any number of ranks.
+Only PyTorch's fused kernels write weights and state. They do nothing if `found_inf` is 1: a step is skipped on the
+device, bit for bit, and the host does not wait.
 """
 
 import inspect
@@ -20,14 +20,14 @@ from pretrain.config import OptimConfig
 from pretrain.optim.parameter_fragments import Piece, Segments, Share, shares_of
 from pretrain.optim.parameter_groups import Described, parameter_groups
 
-AVERAGE: Final = "ema"  # the averaged weights in a tensor's state
+AVERAGE: Final = "ema"  # key of the averaged weights in a tensor's state
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """An optimizer over whole parameters, or over what `place` says.
+    """An optimizer over whole parameters, or over the pieces set with `place`.
 
     Attributes:
-        found_inf: None, or fp32 [] where the tensors lie: 1.0 to leave weights and state, step counts too, as they are.
+        found_inf: None, or fp32 [] on the tensors' device; 1.0 keeps weights, state and step counts unchanged.
     """
 
     found_inf: Tensor | None = None
@@ -45,18 +45,18 @@ class ShardedOptimizer(torch.optim.Optimizer):
             p.parameter: Share([[Piece(p.name, 0, p.parameter.numel(), 0)]]) for p in parameters
         }
         self._segments: dict[tuple[Tensor, ...], Segments] = {}
-        # By `fused`, PyTorch knows that step counts lie on the device, also when it loads them.
+        # `fused` makes PyTorch keep step counts on the device, also when it loads them.
         defaults = {"lr": config.lr, "betas": config.betas, "eps": config.eps, "fused": True}
         super().__init__(parameter_groups(parameters, config), defaults)
 
     def place(self, tensors: Sequence[tuple[Tensor, list[Piece]]]) -> None:
-        """Say which pieces of parameters the tensors hold that are stepped on from now on; a collective."""
+        """Set the tensors to update and the parameter pieces that they hold; a collective."""
         shares = shares_of([pieces for _, pieces in tensors])
         self._shares = {tensor: share for (tensor, _), share in zip(tensors, shares, strict=True)}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update the tensors that have gradients, and begin the state of all; a collective where parameters are cut."""
+        """Update tensors that have gradients, and create missing state; a collective if parameters are cut."""
         assert closure is None, "gradients come from DeepSpeed"
         for group in self.param_groups:
             self._prepare(group)
@@ -68,14 +68,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @abstractmethod
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
-        """Update tensors of a group by their gradients."""
+        """Update tensors of a group with their gradients."""
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """Names of the state beside averaged weights: "step", and tensors like the weights, zero at first."""
+        """Names of the state except averaged weights: "step", and zero-initialised tensors like the weights."""
         return "step", "exp_avg", "exp_avg_sq"
 
     def _prepare(self, group: dict[str, Any]) -> None:
-        """Begin what is missing, and drop what another optimizer, or a setting that has changed, has left behind."""
+        """Create missing state; remove state of another optimizer or of an earlier setting."""
         wanted = (*self.state_names(group), *([AVERAGE] if self._ema is not None else []))
         for tensor in group["params"]:
             state = self.state[tensor]
@@ -101,7 +101,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return self._segments[key]
 
     def adam(self, group: dict[str, Any], tensors: list[Tensor], to: list[Tensor], lr: float, decay: float) -> None:
-        """AdamW (Loshchilov and Hutter, 2019) by the gradients of `tensors`, on `to`."""
+        """Apply AdamW (Loshchilov and Hutter, 2019) with the gradients of `tensors` to `to`."""
         adamw(
             to,
             gradients(tensors),
@@ -138,7 +138,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return directions
 
     def _average(self, tensors: list[Tensor], decay: float) -> None:
-        """Polyak averaging: average - (1 - decay) * (average - w), which is what this kernel computes of -w."""
+        """Polyak averaging: average - (1 - decay) * (average - w), which this kernel computes from -w."""
         averages = self._state(tensors, AVERAGE)
         self._sgd(averages, tensors, lr=1 - decay, weight_decay=1.0, maximize=True)
 
@@ -170,5 +170,5 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
 
 def gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Those of tensors that have one."""
+    """The gradients of the tensors that have one."""
     return [tensor.grad for tensor in tensors if tensor.grad is not None]

@@ -9,9 +9,9 @@ from pretrain.optim.sharded_optimizer import ShardedOptimizer, gradients
 
 
 class StableAdamW(ShardedOptimizer):
-    """AdamW whose learning rate for a parameter is divided by the RMS of g / sqrt(v), where that exceeds 1.
+    """AdamW that divides a parameter's learning rate by the RMS of g / sqrt(v) if this exceeds 1.
 
-    v is the second moment after the step, corrected for its bias: a gradient that it has not seen coming does less.
+    v is the bias-corrected second moment after the step. So an unexpectedly large gradient has less effect.
     """
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
