@@ -279,7 +279,7 @@ def test_the_command(ships, tmp_path):
     assert about["sample"] == {"blocks": ships.n_blocks, "tokens": 17 * 60, "words": 15 * 60}
     with pytest.raises(UserError, match="exists"):
         run("prep", "collocations", ships.path, "--out", first)
-    with pytest.raises(UserError, match="[Nn]o folder"):
+    with pytest.raises(UserError, match=r"[Nn]o folder"):
         run("prep", "collocations", ships.path, "--out", tmp_path / "no" / "c.parquet")
     with pytest.raises(UserError, match=r"no collocations of 1000 occurrences.*lower --min-count"):
         run("prep", "collocations", ships.path, "--out", tmp_path / "c.parquet", "--min-count", 1000)
