@@ -1,7 +1,6 @@
 """The encoder: attention, layers, prediction head, initial weights.
 
-`families` maps weights to transformers' models and back. It also has formulas for the model's FLOPs and the
-memory of its activations.
+`families` maps weights to transformers' models and back. The room also has formulas for FLOPs and activation memory.
 """
 
 import lazy_loader

@@ -1,7 +1,7 @@
-"""Attention to near tokens alone, without computing the pairs that are far apart (Beltagy et al., "Longformer", 2020).
+"""Local attention by blocks: skips pairs of distant tokens (Beltagy et al., "Longformer", 2020).
 
-Shapes: N slots of the stream, H heads of E dimensions; queries in blocks of B slots, each of which sees keys in W = B +
-2 * reach slots, those of the block and those within reach of it.
+Shapes: N slots of the stream, H heads of E dimensions; queries in blocks of B slots. A block sees keys in
+W = B + 2 * reach slots: its own and those within reach.
 """
 
 import torch
