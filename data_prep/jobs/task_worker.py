@@ -35,8 +35,8 @@ class TaskRecord:
 
     `shards` and `text_bytes` are by split. `lines` counts the lines of the task's range. `drop_sha256` identifies the
     list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents` counts documents
-    of fewer than SHORT_TOKENS tokens. `ids_sha256` identifies the file of hashed ids, if the documents have ids. Records
-    of earlier versions may lack the last two.
+    of fewer than SHORT_TOKENS tokens. `ids_sha256` identifies the file of hashed ids, if documents have ids. Records of
+    earlier versions may lack the last two.
     """
 
     hash: str

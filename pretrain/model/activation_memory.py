@@ -34,7 +34,7 @@ class Sizes:
 
     @property
     def groups(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The kinds that there are."""
+        """The kinds that have parameters."""
         return [(kind, numels) for kind, numels in self.by_kind.items() if numels]
 
     @property
@@ -70,7 +70,7 @@ class Activations:
 
     Attributes:
         kept: between the forward and the backward pass, with the gradient of the vocabulary matrix.
-        head: for the logits and their loss, beside what is kept of the layers.
+        head: for the logits and their loss, in addition to the layers.
         layer: of one layer's backward pass, and of its forward pass where that is repeated.
     """
 
@@ -80,7 +80,7 @@ class Activations:
 
     @property
     def peak(self) -> int:
-        """The most at once."""
+        """The peak."""
         return self.kept + max(self.head, self.layer)
 
 
@@ -98,7 +98,7 @@ def parameter_sizes(shape: EncoderShape) -> Sizes:
 
 
 def activations(shape: EncoderShape, of: Streams) -> Activations:
-    """What the passes of a micro-batch take."""
+    """Memory of the passes of a micro-batch."""
     layers = [_layer(shape, of, number) for number in range(shape.layers)]
     inputs = of.slots * shape.hidden * of.element
     head_kept, head = _head(shape, of)
@@ -140,7 +140,7 @@ def _rotations(shape: EncoderShape, of: Streams) -> int:
 
 
 def _head(shape: EncoderShape, of: Streams) -> tuple[int, int]:
-    """(kept, beside it while the loss is taken).
+    """(bytes kept, further bytes while the loss is computed).
 
     Kept are the inputs of its two norms, the linear layer and the GELU, and the gradients that the loss has made. The
     loss takes fp32 copies of the logits twice, in plain torch on a GPU.
@@ -150,5 +150,5 @@ def _head(shape: EncoderShape, of: Streams) -> tuple[int, int]:
     logits = rows * v * (b if of.fused else b + 8 if b < 4 else 8)
     gradients = (k * d + v * d) * b + 4 * v
     kept = (3 + shape.rotary) * k * d * b + (1 + shape.rotary) * _STATISTICS * k + gradients
-    again = v * d * b if k > rows else 0  # the gradient of a part, on its way to that of all
+    again = v * d * b if k > rows else 0  # the gradient of a part, before it is added to the total
     return kept, max(0, logits + again - (v * d * b + 4 * v))

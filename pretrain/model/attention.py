@@ -21,7 +21,7 @@ Backend = Literal["varlen", "sdpa"]
 Reach = int | None
 
 _WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
-_LONG_ROW = 1024  # slots of a row whose mask costs more than single documents do, whatever they are
+_LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def attention(
 
 
 def _one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], mask: Tensor | None, dropout: float) -> Tensor:
-    """Attention of each document by itself; `mask` [S, S] bool is that of the longest possible one."""
+    """Attention of each document separately; `mask` [S, S] bool fits the longest possible document."""
     by_document = zip(*(x.transpose(0, 1).unsqueeze(0).split(lengths, dim=2) for x in (q, k, v)), strict=True)
     parts = []
     for q_one, k_one, v_one in by_document:

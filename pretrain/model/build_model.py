@@ -1,6 +1,6 @@
-"""Models by their description, JSON values that a checkpoint stores: native encoders, and others of transformers.
+"""Build models from descriptions, JSON values stored in checkpoints: native encoders and models of transformers.
 
-transformers takes seconds to import, so only what needs it does that: native training does not.
+transformers takes seconds to import, so only code that needs it imports it. Native training does not.
 """
 
 import functools
@@ -30,7 +30,7 @@ Model = Union["Encoder", "PaddedModel"]
 def build(
     description: Description, seed: int, options: LossOptions | None = None, operations: Operations = PLAIN
 ) -> Model:
-    """The model, its weights drawn anew.
+    """Build the model with new random weights.
 
     Args:
         options: what is added to its loss.
@@ -46,7 +46,7 @@ def build(
 
 
 def choose_ways(model: Model, config: Config) -> None:
-    """What changes how a native encoder computes, not what."""
+    """Set options that change how a native encoder computes, but not its results."""
     if isinstance(model, Encoder) and config.train.activation_checkpointing:
         model.checkpoint_layers()
     if isinstance(model, Encoder) and config.train.compile:

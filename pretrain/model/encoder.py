@@ -1,4 +1,4 @@
-"""The native encoder for token streams, with the vocabulary met at masked positions only.
+"""The native encoder for token streams. It projects to the vocabulary only at masked positions.
 
 Shapes: N slots of the stream, R rows of S slots (N = R * S), D hidden, K predictions, V vocabulary padded to a multiple
 of 64.

@@ -1,4 +1,4 @@
-"""The sizes and the form of an encoder: all that decides its parameters and what it computes."""
+"""Encoder shape: the settings that decide its parameters and its computation."""
 
 from dataclasses import dataclass
 
@@ -57,7 +57,7 @@ class EncoderShape:
 
     @property
     def type_rows(self) -> int:
-        """Rows of the table of segment types, of which the first is used."""
+        """Rows of the table of segment types; only the first is used."""
         return {"bert": 2, "roberta": 1, "modernbert": 0}[self.arch]
 
     def reach(self, layer: int) -> int | None:

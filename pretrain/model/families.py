@@ -1,4 +1,4 @@
-"""Weights of the native encoder to Hugging Face models and back, nothing lost on the way."""
+"""Conversion of weights and configurations between the native encoder and Hugging Face models, without loss."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -195,7 +195,7 @@ MODELS: dict[str, dict[bool, Any]] = {
     "roberta": {False: RobertaForMaskedLM, True: RobertaForCausalLM},
     "modernbert": {False: ModernBertForMaskedLM, True: ModernBertDecoderForCausalLM},
 }
-# What a configuration may not say otherwise, if the native encoder is to compute the same.
+# Required values of a configuration, so that the native encoder computes the same.
 _DECISIVE = (
     "hidden_act",
     "hidden_activation",
@@ -222,7 +222,7 @@ def _check_same(config: PretrainedConfig, ours: PretrainedConfig) -> None:
 
 
 def _names(state: State, shape: EncoderShape) -> Iterator[tuple[str, str | tuple[str, ...]]]:
-    """Each native name with that of transformers, or with those of the three parts that it holds."""
+    """Pairs of native name and transformers name, or the names of the three parts of a merged matrix."""
     for native in state:
         module, _, kind = native.rpartition(".")
         if native.startswith("layers."):

@@ -17,7 +17,7 @@ PEAK_TFLOPS = {"H100 PCIe": 756, "H100": 989, "H200": 989, "GH200": 989, "B200":
 
 
 def step_flops(shape: EncoderShape, lengths: NDArray[np.int64], predictions: int) -> float:
-    """Operations of a step, forward and backward.
+    """Floating-point operations of a step, forward and backward.
 
     Args:
         lengths: [D] tokens of each document, specials included, padding left out.

@@ -13,13 +13,13 @@ from torch import Tensor
 from pretrain.kernels import PLAIN, Operations
 from pretrain.masking import IGNORED
 
-_LOGIT_BYTES = 1 << 30  # the most that logits take at once; rows beyond that wait for their turn
+_LOGIT_BYTES = 1 << 30  # memory limit for logits; further rows are computed in later parts
 _BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache
 
 
 @dataclass(frozen=True)
 class LossOptions:
-    """What is added to plain cross-entropy.
+    """Additions to plain cross-entropy.
 
     smoothing s: the target is (1 - s) of the label and s of the uniform distribution over ids (Szegedy et al., 2016).
     z_loss z: adds z * log(Z)**2 for each row, Z being the sum of the exponentials (Chowdhery et al., "PaLM", 2022).
@@ -47,7 +47,7 @@ class VocabularyLoss(torch.autograd.Function):
     to minimise, the cross-entropy in nats, and how many arg-max choices are right. Only the first has a gradient. Rows
     with the label IGNORED give nothing. `n_ids` is V without padding.
 
-    Of the K x V logits there is one copy, which turns into their gradient in place.
+    There is one copy of the K x V logits; the gradient replaces it in place.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The description of a model's form in a checkpoint, as JSON values. It does not import torch, which takes seconds."""
+"""Model description in a checkpoint, as JSON values. Does not import torch, which takes seconds."""
 
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,7 @@
-"""Any other masked language model of transformers, through padded batches: slower than the native encoder, complete.
+"""Other masked language models of transformers, through padded batches: slower than the native encoder.
 
-Each document of a stream becomes a row of its own, padded to the longest; so documents do not see each other, and
-positions begin anew with each.
+Each document of a stream becomes a separate row, padded to the longest. So documents do not see each other, and each
+document's positions start at the beginning.
 """
 
 import functools

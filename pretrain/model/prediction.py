@@ -1,4 +1,4 @@
-"""What a model gives back for a stream: sums to learn by, or its choices, for people."""
+"""Output types of a model: sums for training, or the likeliest tokens for readers."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Prediction(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What a model would put into each of K places.
+    """The likeliest tokens at each of K places.
 
     ids [K, T] int64: the likeliest ones, in order. probabilities [K, T] fp32: theirs.
     of_label [K] fp32: the probability of the right one; without meaning where a place is not used.

@@ -1,4 +1,4 @@
-"""Weights to begin a run with: those of a Hugging Face model, instead of random ones."""
+"""Initial weights from a Hugging Face model, instead of random ones."""
 
 import reprlib
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from pretrain.model.encoder import Encoder
 from pretrain.model.encoder_shape import EncoderShape
 from pretrain.model.weights_file import weights_file
 
-# What must be alike, as transformers calls it, and where it is set here.
+# Sizes that must be equal: the name in transformers, and the key here.
 _SIZES = {
     "layers": ("num_hidden_layers", "model.size.layers"),
     "hidden": ("hidden_size", "model.size.hidden"),
@@ -27,7 +27,7 @@ _SIZES = {
     "intermediate": ("intermediate_size", "model.size.intermediate"),
 }
 _COMPUTED = ("norm_eps", "first_position", "global_every")
-# What the same weights may be trained on with, by where it is set.
+# Settings that may change for the same weights, by key.
 _FREE = {
     "window": "model.local_attention",
     "rope_theta": "model.global_rope_theta",
@@ -39,7 +39,7 @@ def check_folder(folder: Path, shape: EncoderShape, tokenizer: Path | None = Non
     """The own shape of a Hugging Face model that a run can begin with; its weights are not read.
 
     Args:
-        shape: that of the run. tokenizer: as for initial_state.
+        shape: shape of the run. tokenizer: as for initial_state.
 
     Raises:
         UserError: as initial_state.
@@ -64,7 +64,7 @@ def initial_state(
 
     Args:
         tokenizer: folder of the data's tokenizer, to compare the vocabulary with where the model has one.
-        say: is told what the model will compute otherwise than it did: its rotary base, its window.
+        say: prints each setting that differs from the model's: rotary base, window.
 
     Raises:
         UserError: if the folder holds no such model, or one of another shape or vocabulary.
@@ -153,7 +153,7 @@ def _checked_shape(folder: Path, values: dict[str, Any], shape: EncoderShape) ->
 
 
 def _check_vocabulary(folder: Path, tokenizer: Path) -> None:
-    """A vocabulary of the same size may be another, under which the weights mean nothing."""
+    """Compare vocabularies: another one of the same size would make the weights meaningless."""
     try:
         theirs, ours = (_vocabulary(path) for path in (folder, tokenizer))
     except Exception as error:  # the tokenizers library raises nothing narrower

@@ -1,4 +1,4 @@
-"""Initial weights, as in each family."""
+"""Random initial weights of each model family."""
 
 import math
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pretrain.model.encoder_shape import EncoderShape
 
-_CUTOFF = 2.0  # standard deviations beyond which ModernBERT draws anew
+_CUTOFF = 2.0  # standard deviations; ModernBERT draws again beyond them
 _INTO_RESIDUAL = ("attention_out.weight", "mlp_out.weight")
 
 

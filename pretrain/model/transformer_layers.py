@@ -11,7 +11,7 @@ from pretrain.model.encoder_shape import EncoderShape
 
 
 class _Norm(nn.Module):
-    """A module of its own, as LinearGelu is: ZeRO-3 gathers weights for the forward pass of what has them."""
+    """A separate module, like LinearGelu: ZeRO-3 gathers a module's own weights for its forward pass."""
 
     def __init__(self, shape: EncoderShape, operations: Operations, bias: bool = True):
         super().__init__()
@@ -109,5 +109,5 @@ class PreNormLayer(nn.Module):
 
 
 def dropped(x: Tensor, share: float) -> Tensor:
-    """Activations of which a share is zero, the others being so much larger; the same without a share."""
+    """Dropout: zero a share of the activations and scale up the others; no change if the share is 0."""
     return F.dropout(x, share) if share else x

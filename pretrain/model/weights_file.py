@@ -1,4 +1,4 @@
-"""The file of weights that a run begins with (model.init), and its digest."""
+"""The initial weights file of a run (model.init), and its digest."""
 
 from pathlib import Path
 
