@@ -1,4 +1,4 @@
-"""Where a run starts: at step 0, or after a checkpoint that is intact and was made under the same settings."""
+"""Find the start of a run: step 0, or an intact checkpoint with the same settings."""
 
 import sys
 from dataclasses import replace
@@ -21,7 +21,7 @@ from pretrain.guards import ResumeState, check_fits, identity_then, state_proble
 from pretrain.model import describe
 from pretrain.run import RunFolder
 
-# What decides which rows there are: a position says nothing once one of these has changed.
+# The settings that decide the rows. A stored position is invalid if one of them has changed.
 _ROW_SETTINGS = {
     "data.train (fingerprint)",
     "data.seq_len",
@@ -35,7 +35,7 @@ _ROW_SETTINGS = {
 
 
 def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[str, Any]:
-    """What a checkpoint stores beside weights and optimizer, as JSON values."""
+    """The state that a checkpoint stores apart from weights and optimizer, as JSON values."""
     totals = [dataset.manifest.totals for dataset in data.datasets]
     return {
         "position": state.position.to_json(),
@@ -50,10 +50,10 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
 
 
 def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.Checkpoint | None:
-    """The checkpoint to go on from, or None to start at step 0; a collective.
+    """The checkpoint to resume from, or None to start at step 0; a collective.
 
     Raises:
-        UserError: if run.resume asks for what is not there, or the checkpoint does not fit the configuration.
+        UserError: if the checkpoint of run.resume does not exist, or does not fit the configuration.
     """
     resume = config.run.resume
     if resume == "never":
@@ -66,7 +66,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
     if found is None and resume == "required":
         raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
     if named and (found is None or found.state["config"]["run"]["resume"] != resume):
-        # The first time; once this run has checkpoints that go back to the one named, it goes on from those.
+        # Only at the first start: later, the run has its own checkpoints and resumes from them.
         found = _named(config, folder, Path(resume))
     if found:
         together(lambda: check_fits(config, found, data))
@@ -75,7 +75,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
 
 
 def start_state(start: checkpoint.Checkpoint, config: Config, data: Sources) -> ResumeState:
-    """How far a run has come; its stream goes on where it stood, or at the next epoch if its rows are others now."""
+    """The resume state. The stream resumes at its position, or at the next epoch if its rows have changed."""
     state = ResumeState.of(start)
     changed = differences(identity_then(start), identity_of(config, data, start.step, state.init))
     if not _ROW_SETTINGS & changed.keys():
@@ -93,7 +93,7 @@ def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoi
             f"{path} belongs to another run, and this one would build on weights of whoever made it; "
             "pass run.trust_checkpoint=true if you trust them"
         )
-    path = path.resolve()  # it may be named by a link
+    path = path.resolve()  # resolves a symbolic link
     problem = verify_together(path) or state_problem(checkpoint.read(path))
     if problem:
         raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
@@ -116,7 +116,7 @@ def _refuse_existing(config: Config, folder: RunFolder) -> None:
 
 
 def _fetch(config: Config, folder: RunFolder) -> None:
-    """A run whose folder was lost goes on from the copies of its checkpoints."""
+    """Fetch the newest remote copy if the run folder has no checkpoint."""
     if config.checkpoint.remote and not checkpoint.committed(folder.checkpoints):
         fetch_newest(config.checkpoint.remote, folder.checkpoints, _say)
 

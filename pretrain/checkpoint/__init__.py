@@ -1,10 +1,10 @@
-"""Checkpoints that are either committed and verifiable, or not there at all.
+"""Checkpoints: save, verify, choose, retain and copy. A checkpoint is either complete and verifiable, or absent.
 
-Every rank writes its part below `step-N.tmp`, makes it durable and hashes it; rank 0 checks that nothing is missing,
-writes `manifest.json` last, and renames the folder. A kill at any moment leaves the previous checkpoint as it was.
+Every rank writes, flushes and hashes its part below `step-N.tmp`. Rank 0 checks that no file is missing, writes
+`manifest.json` last, and renames the folder. A kill at any time leaves the previous checkpoint unchanged.
 
-What is here needs no process group and no torch; `saver` makes checkpoints, `choose` finds the one to go on from,
-`remote` keeps copies elsewhere.
+The exported names need neither torch nor a process group. `saver` writes checkpoints, `choose_checkpoint` finds the
+one to resume from, `remote_copies` keeps copies behind a URL.
 """
 
 from pretrain.checkpoint.manifest import Checkpoint, Files, hash_file, read, verify, write_manifest

@@ -1,4 +1,4 @@
-"""The checkpoint to go on from: the newest that all ranks find intact."""
+"""Choose the checkpoint to resume from: the newest one that all ranks find intact."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +14,14 @@ from pretrain.distributed import all_gather_json, broadcast_json
 def newest_verified(
     folder: Path, report: Callable[[str], None], check: Callable[[Checkpoint], str | None] = lambda found: None
 ) -> Checkpoint | None:
-    """The newest checkpoint that every rank finds intact; a collective. None if there is no checkpoint at all.
+    """The newest checkpoint that every rank finds intact, or None if there is no checkpoint; a collective.
 
     Args:
-        check: says what is wrong with the state of one whose files are intact, or None.
-        report: is told, on rank 0, of each damaged checkpoint that was passed over.
+        check: returns the problem with the state of a checkpoint whose files are intact, or None.
+        report: called on rank 0 with a message for each damaged checkpoint that is skipped.
 
     Raises:
-        UserError: if there are checkpoints, and all are damaged.
+        UserError: if all checkpoints are damaged.
     """
     problems: list[str] = []
     for _, path in committed_on_rank_zero(folder):
@@ -45,6 +45,6 @@ def committed_on_rank_zero(folder: Path) -> list[tuple[int, Path]]:
 
 
 def verify_together(path: Path) -> str | None:
-    """`verify` with the files dealt out over the ranks; a collective, with one answer for all."""
+    """`verify`, with the files distributed over the ranks; a collective that returns the same problem on all ranks."""
     found = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))
     return next((problem for problem in found if problem), None)

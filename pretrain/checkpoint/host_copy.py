@@ -1,4 +1,4 @@
-"""Copies of a training state in host memory, which stay as they are while training goes on."""
+"""Copies of a training state in host memory. They stay unchanged while training continues."""
 
 import copy
 from typing import Any
@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 class HostCopies:
-    """Copies states; their memory is used again for the next ones, so that only the first copy allocates it.
+    """Copies states, and reuses the memory: only the first copy allocates.
 
-    Memory is copied by storage: tensors that share memory share it in the copy too, and what torch.save writes of the
-    copy is what it would have written of the state.
+    Memory is copied by storage, so tensors that share memory also share it in the copy. torch.save writes the same
+    bytes for the copy as for the state.
     """
 
     def __init__(self) -> None:
@@ -19,25 +19,25 @@ class HostCopies:
         self._used = 0
 
     def restart(self) -> None:
-        """What was copied before is needed no more."""
+        """Release the memory of earlier copies for reuse."""
         self._used = 0
 
     def copy(self, state: Any) -> Any:
-        """`state` with all tensors in its dicts, lists and tuples on the CPU; what else it holds is copied deeply."""
+        """Copy `state`: tensors in its dicts, lists and tuples to the CPU, other values with copy.deepcopy."""
         copied = self._walk(state, {}, {})
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return copied
 
     def _walk(self, value: Any, storages: dict[int, Tensor], seen: dict[int, Any]) -> Any:
-        """`seen` has, by id, the copies of what was met before: what is one object stays one (as for copy.deepcopy)."""
+        """`seen` maps ids to finished copies: an object that occurs twice is copied once, as in copy.deepcopy."""
         if id(value) in seen:
             return seen[id(value)]
         if torch.is_tensor(value):
             found: Any = self._tensor(value, storages)
             found.__dict__.update(copy.deepcopy(value.__dict__, seen))  # DeepSpeed numbers tensors by attributes
         elif isinstance(value, dict):
-            found = copy.copy(value)  # with the attributes that a state_dict has
+            found = copy.copy(value)  # keeps the attributes of a state_dict
             found.update({key: self._walk(inner, storages, seen) for key, inner in value.items()})
         elif type(value) in (list, tuple):
             found = type(value)(self._walk(inner, storages, seen) for inner in value)

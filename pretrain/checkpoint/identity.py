@@ -1,4 +1,4 @@
-"""What decides the results of a run, by name: compared when it is taken up again, and when a step is replayed."""
+"""Identity of a run: the settings that decide its results. Resume and replay compare it."""
 
 import json
 from typing import Any
@@ -17,12 +17,12 @@ _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
 
 def identity_of(config: Config, data: Sources, steps_done: int, init: str | None = None) -> dict[str, Any]:
-    """What decides the results of the first `steps_done` steps, by name, as JSON values: it may not change any more.
+    """The settings that decide the results of the first `steps_done` steps, as JSON values. They may not change.
 
-    `init` is the digest of the weights that the run began with, None if they were random.
+    `init` is the digest of the initial weights, or None if they were random.
 
-    Left out are the stages of the curriculum that have not begun, and what may change: train.steps and the schedule's
-    length with it, the micro-batch, and everything about checkpoints, evaluation and tracking.
+    Settings that may change are left out: later stages of the curriculum, train.steps and the length of the schedule,
+    the micro-batch, and all settings of checkpoints, evaluation and tracking.
 
     Raises:
         UserError: if a list of collocations that masking needs is missing. DamagedData: if it is not sound.
@@ -52,7 +52,7 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     }
     found |= _sections(config)
     if len(config.masking.weights) > 1:
-        found["masking.strategy (order)"] = [*config.masking.weights]  # by which rows draw one
+        found["masking.strategy (order)"] = [*config.masking.weights]  # rows draw a strategy by its place in this order
     if config.masking.collocations:
         found["masking.collocations (content)"] = listed(config.masking.collocations).digest
     found["model.max_positions"] = config.model.max_positions or config.longest_row
@@ -61,24 +61,26 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
 
 
 def _first_batches(config: Config) -> dict[str, int]:
-    """The size of the first batches; those of later ones stand beside the curriculum."""
+    """The size of the first batches. The identity lists later sizes under "curriculum"."""
     key = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
     return {key: config.stages[0].global_batch_size}
 
 
 def completed(identity: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """An identity that an earlier version recorded for `config`, as JSON values, with the settings that came later:
-    what they are by default is what that version did."""
+    """Add the settings that an earlier version did not record to its identity, for `config` as JSON values.
+
+    The default of a newer setting is the behaviour of earlier versions.
+    """
     return _sections(Config.model_validate(config)) | identity
 
 
 def _sections(config: Config) -> dict[str, Any]:
-    """The settings of whole sections, less those that decide nothing or that others stand for."""
+    """The settings of whole sections, except those that decide nothing or that another entry covers."""
     values = config.model_dump(mode="json", include={"masking", "model", "optim", "schedule"})
-    del values["model"]["config"]  # the shape that a checkpoint stores has what is in it
-    del values["model"]["init"]  # the weights' digest stands for where they lie
-    del values["masking"]["collocations"]  # as does the list's
-    del values["masking"]["device"]  # the masks are the same
+    del values["model"]["config"]  # the stored shape covers it
+    del values["model"]["init"]  # the digest of the weights replaces their path
+    del values["masking"]["collocations"]  # the digest of the list replaces its path
+    del values["masking"]["device"]  # both devices give the same masks
     return {name: value for section in values for name, value in _flat(section, values[section]).items()}
 
 
@@ -88,15 +90,15 @@ def of_batches(identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def batch_settings(config: Config, data: Sources) -> str:
-    """A digest of what decides the rows and masks of a step beside the position and the stage: 16 hexadecimals."""
+    """A digest of the settings that decide rows and masks of a step, apart from position and stage: 16 hex digits."""
     identity = identity_of(config, data, 0)
     return xxhash.xxh3_64_hexdigest(json.dumps(of_batches(identity), sort_keys=True).encode())
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
-    """For each setting that differs, a phrase: "masking.rate was 0.15 and is 0.3".
+    """A phrase for each setting that differs: "masking.rate was 0.15 and is 0.3".
 
-    Indexes are compared where both sides know them, and the data are the same otherwise.
+    Fingerprints of indexes are compared only if both sides have one and the data are the same.
     """
     names = dict.fromkeys([*before, *now])
     found = {n: f"{n} was {before.get(n)} and is {now.get(n)}" for n in names if before.get(n) != now.get(n)}

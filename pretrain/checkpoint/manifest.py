@@ -1,4 +1,4 @@
-"""What a checkpoint holds, by its manifest, and whether that is what is on disk."""
+"""Manifest of a checkpoint: read, write, and verify the files against it."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Files = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A committed checkpoint: `state` is what the run stored beside the weights; `time` is in Unix seconds."""
+    """A committed checkpoint: `state` is the state of the run apart from the weights; `time` is in Unix seconds."""
 
     path: Path
     step: int
@@ -34,7 +34,7 @@ class Checkpoint:
 
     @property
     def bytes(self) -> int:
-        """The size of all files but the manifest."""
+        """The size of all files except the manifest."""
         return sum(entry["bytes"] for entry in self.files.values())
 
 
@@ -61,7 +61,7 @@ def read(path: Path) -> Checkpoint:
     """Read a checkpoint's manifest.
 
     Raises:
-        UserError: if it is missing or altered, is of another step, or names files outside the folder.
+        UserError: if it is missing or altered, belongs to another step, or names files outside the folder.
     """
     if path.is_symlink():
         raise unusable(path, "it is a symbolic link, which a checkpoint may not be")
@@ -73,7 +73,7 @@ def read(path: Path) -> Checkpoint:
 
 
 def parse(content: bytes, path: Path) -> Checkpoint:
-    """The checkpoint at `path` whose manifest has this content; ValueError saying what is wrong if it has not."""
+    """Parse the content of the manifest of the checkpoint at `path`; raises ValueError if it is invalid."""
     raw = parse_json(content, dict[str, Any], nan=True)
     manifest: _Manifest = typed(_Manifest, raw)
     if manifest.checksum != _checksum_of({name: value for name, value in raw.items() if name != "checksum"}):
@@ -98,7 +98,7 @@ def _check_name(name: str) -> None:
 
 
 def write_manifest(folder: Path, step: int, state: dict[str, Any], files: Files) -> None:
-    """Write manifest.json, with a checksum of its own; what makes a complete folder a checkpoint."""
+    """Write manifest.json with its own checksum. This file makes a complete folder a checkpoint."""
     manifest = {
         "format": "maskwright-checkpoint",
         "version": 1,
@@ -113,11 +113,11 @@ def write_manifest(folder: Path, step: int, state: dict[str, Any], files: Files)
 def verify(
     path: Path, part: int = 0, parts: int = 1, sizes_only: bool = False, progress: Callable[[int], None] | None = None
 ) -> str | None:
-    """Check every `parts`-th file from `part` on against the manifest: what is wrong, or None.
+    """Check every `parts`-th file, from file `part`, against the manifest; return the problem, or None.
 
     Args:
-        sizes_only: do not read the files.
-        progress: is told how many bytes were read since it was told last.
+        sizes_only: compare sizes, without reading the files.
+        progress: called with the number of bytes read since the last call.
     """
     try:
         checkpoint = read(path)
@@ -150,7 +150,7 @@ def _problem_of(
 
 
 def hash_file(path: Path) -> str:
-    """XXH3 of a file's bytes, 128 bits, hexadecimal."""
+    """The 128-bit XXH3 hash of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return _hash(file, None)
 

@@ -1,4 +1,4 @@
-"""Writing one rank's part of a checkpoint: durable, and hashed on the way."""
+"""Write one rank's part of a checkpoint: flush the files to disk, and hash them during the write."""
 
 import os
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from pretrain.checkpoint.manifest import Files
 
 
 class Sink(Protocol):
-    """What a part is written to: bytes one after the other."""
+    """A file-like object that accepts the bytes of a part."""
 
     def write(self, data: Any) -> int: ...
 
     def flush(self) -> None: ...
 
 
-# By name below the checkpoint's folder, what writes a file.
+# File name relative to the checkpoint's folder -> function that writes the file.
 Parts = dict[str, Callable[[Sink], None]]
 
 
@@ -27,10 +27,10 @@ def write_parts(folder: Path, parts: Parts) -> Files:
     """Write a rank's files, and make them and their folders durable.
 
     Returns:
-        Of each file its size and checksum.
+        The size and checksum of each file.
 
     Raises:
-        OSError: naming the file, where the disk is full, gone or broken.
+        OSError: if the disk is full or fails; it names the file.
     """
     files: Files = {}
     for name, write in parts.items():
@@ -58,7 +58,7 @@ def _written(path: Path, write: Callable[[Sink], None]) -> dict[str, Any]:
 
 
 class _HashedFile:
-    """A file whose bytes are hashed as they are written, so that they need not be read again."""
+    """A file that hashes its bytes during the write, so that no second read is needed."""
 
     def __init__(self, file: BinaryIO):
         self._file = file

@@ -1,7 +1,7 @@
-"""Copies of checkpoints behind a URL, for when the run folder is lost.
+"""Remote copies of checkpoints (checkpoint.remote), in case the run folder is lost.
 
-A copy is a folder of the same name and the same files. Its manifest comes last, by a rename, and is deleted first, so a
-remote folder with a manifest is complete. The run folder is shared by all hosts, so rank 0 copies everything.
+A copy is a folder with the same name and files. Its manifest is written last, by a rename, and deleted first. So a
+remote folder with a manifest is complete. All hosts share the run folder, so rank 0 copies all files.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ _CLOSE_SECONDS = 300.0  # how long the end of a run waits for the last copy
 
 
 class RemoteCopies:
-    """Copies checkpoints in a thread of its own, the newest one if the remote place is slower than the run.
+    """Copies checkpoints in a separate thread; only the newest one, if the remote is slower than the run.
 
     Args:
-        settings: where to, and what to keep there.
-        after_step: the run goes on from this step: copies of later ones no longer count as its checkpoints.
-        start: the checkpoint of that step, if the run folder has it: it is copied now unless it was before, as a kill
-            may have cut that short.
+        settings: config section `checkpoint`.
+        after_step: the step from which the run resumes: copies of later steps no longer count as its checkpoints.
+        start: the checkpoint of that step, if the run folder has it. It is copied now if it has no complete copy, for
+            example because a kill interrupted the copy.
     """
 
     def __init__(self, settings: CheckpointConfig, after_step: int, start: Path | None = None):
@@ -48,18 +48,18 @@ class RemoteCopies:
             self.push(start)
 
     def push(self, path: Path) -> None:
-        """Copy a committed checkpoint, when the one before has been; at once returns."""
+        """Queue a committed checkpoint for copying, and return immediately."""
         with self._lock:
             self._waiting = path
         self._running = self._thread.submit(self._work)
 
     def needed(self) -> set[Path]:
-        """The checkpoints that may not be deleted, since they are being copied."""
+        """The checkpoints that may not be deleted, because their copy is queued or in progress."""
         with self._lock:
             return {path for path in (self._waiting, self._copying) if path}
 
     def tell(self, report: Callable[[int, dict[str, float]], None]) -> None:
-        """Warn of copies that have failed since this was called last; the next checkpoint is tried again."""
+        """Warn of copies that failed since the last call; the next checkpoint is copied as usual."""
         with self._lock:
             failures, self._failures = self._failures, []
         for step, problem in failures:
@@ -80,7 +80,7 @@ class RemoteCopies:
         with self._lock:
             path, self._waiting = self._waiting, None
             self._copying = path
-        if path is None:  # a newer one came, and was copied in its place
+        if path is None:  # a newer checkpoint has replaced it
             return
         step = step_of(path.name) or 0
         try:
@@ -105,20 +105,20 @@ def copies(url: str) -> list[int]:
     """The steps of the complete copies, newest first.
 
     Raises:
-        UserError: if the place cannot be reached.
+        UserError: if the remote cannot be reached.
     """
     with _errors(url):
         return _steps(open_remote(url))
 
 
 def fetch_newest(url: str, folder: Path, tell: Callable[[str], None]) -> Path | None:
-    """Fetch the newest intact copy into RUN/checkpoints; None if there is no copy at all.
+    """Fetch the newest intact copy into RUN/checkpoints; None if there is no copy.
 
     Args:
-        tell: is told what is fetched, and of each copy that was passed over.
+        tell: called with a message for each download and each damaged copy.
 
     Raises:
-        UserError: if the place cannot be reached, or all copies are damaged.
+        UserError: if the remote cannot be reached, or all copies are damaged.
     """
     problems = []
     with _errors(url):
@@ -164,12 +164,12 @@ def _path(remote: Remote, step: int) -> str:
 def _upload(remote: Remote, path: Path) -> None:
     checkpoint = read(path)
     target = _path(remote, checkpoint.step)
-    if remote.fs.exists(target):  # cut short, or of an earlier attempt
+    if remote.fs.exists(target):  # incomplete, or from an earlier attempt
         _remove(remote, target)
     for name in sorted(checkpoint.files):
         remote.fs.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)
         remote.fs.put_file(str(path / name), f"{target}/{name}")
-    remote.fs.put_file(str(path / NAME), f"{target}/{_PARTIAL}")  # half of it must not look like a manifest
+    remote.fs.put_file(str(path / NAME), f"{target}/{_PARTIAL}")  # an incomplete upload must not look like a manifest
     remote.fs.mv(f"{target}/{_PARTIAL}", f"{target}/{NAME}")
 
 
@@ -179,7 +179,7 @@ def _is_copied(remote: Remote, path: Path) -> bool:
 
 
 def _remove_partial(remote: Remote) -> None:
-    """Take away what killed copies have left behind."""
+    """Remove incomplete copies that killed processes left behind."""
     for _, target in _folders(remote):
         if not any(remote.fs.exists(f"{target}/{name}") for name in (NAME, _ASIDE)):
             remote.fs.rm(target, recursive=True)
@@ -198,7 +198,7 @@ def _remove(remote: Remote, target: str) -> None:
 
 
 def _set_aside(remote: Remote, after_step: int) -> None:
-    """Copies of later steps keep their files, but lose the name of their manifest."""
+    """Rename the manifests of copies of later steps, so that they no longer count as copies."""
     for step in _steps(remote):
         if step > after_step:
             target = _path(remote, step)
@@ -206,7 +206,7 @@ def _set_aside(remote: Remote, after_step: int) -> None:
 
 
 def _download(remote: Remote, step: int, temporary: Path) -> str | None:
-    """What is wrong with the copy, or None."""
+    """Download a copy; return the problem with it, or None."""
     source = _path(remote, step)
     try:
         if (remote.fs.size(f"{source}/{NAME}") or 0) > MAX_MANIFEST_BYTES:
@@ -227,7 +227,7 @@ def _download(remote: Remote, step: int, temporary: Path) -> str | None:
 
 @contextlib.contextmanager
 def _errors(url: str) -> Iterator[None]:
-    """Whatever a file system raises, each its own, as one sentence without secrets."""
+    """Turn any error of the file system into a UserError of one line without secrets."""
     try:
         yield
     except UserError as error:

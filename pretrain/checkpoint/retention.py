@@ -1,4 +1,4 @@
-"""The checkpoints in RUN/checkpoints: which there are, which are kept, and what is cleared away."""
+"""Retention of checkpoints in RUN/checkpoints: list, keep, rename and remove."""
 
 import itertools
 import re
@@ -33,26 +33,26 @@ def committed(folder: Path) -> list[tuple[int, Path]]:
 
 
 def retained(steps: Sequence[int], keep: int, keep_every: int | None) -> dict[int, str]:
-    """Which of the steps are kept, and why: "newest", or "every N"."""
+    """The steps to keep, each with the reason: "newest" or "every N"."""
     kept = {step: f"every {keep_every}" for step in steps if keep_every and step % keep_every == 0}
     return kept | dict.fromkeys(sorted(steps, reverse=True)[:keep], "newest")
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed saves left behind in RUN/checkpoints; never a committed checkpoint."""
+    """Remove the folders of interrupted saves from RUN/checkpoints; never a committed checkpoint."""
     for path in folder.glob("step-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def discard(path: Path) -> Path:
-    """Rename a checkpoint that is no longer kept: half deleted, it must not look committed. Returns the new path."""
+    """Rename a checkpoint before its deletion, and return the new path. Half deleted, it must not look committed."""
     return path.rename(path.with_name(path.name + ".old.tmp"))
 
 
 def set_aside(folder: Path, after_step: int) -> None:
-    """Rename the checkpoints of later steps: a run that goes on from `after_step` passed over or left them.
+    """Rename the checkpoints of steps after `after_step`, where the run resumes.
 
-    They no longer count as checkpoints of the run, but nobody's bytes are deleted.
+    They no longer count as checkpoints of the run, but no file is deleted.
     """
     for step, path in committed(folder):
         if step > after_step:

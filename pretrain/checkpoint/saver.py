@@ -1,8 +1,8 @@
-"""Saving checkpoints while training goes on.
+"""Save checkpoints in the background while training continues.
 
-The training thread only copies this rank's state; a thread writes, flushes and hashes the files. That thread takes part
-in no collective, as its would mix with those of the steps: the loop adds up every step how many ranks have written
-(`poll`), and when all have, all ranks commit at the same step (`finish`).
+The training thread only copies the state of its rank. A second thread writes, flushes and hashes the files. It runs no
+collectives, because they would mix with the collectives of the steps. Instead, the loop sums over ranks at every step
+who has written (`poll`). When all ranks have, they commit at the same step (`finish`).
 """
 
 import contextlib
@@ -32,7 +32,7 @@ Report = Callable[[int, dict[str, float]], None]
 
 @dataclass(frozen=True)
 class _PendingSave:
-    """A save in flight: what this rank's thread will have written, or what went wrong before it began."""
+    """A save in progress: the files that the thread of this rank writes, or an earlier error."""
 
     step: int
     state: dict[str, Any]
@@ -42,7 +42,7 @@ class _PendingSave:
     stalled: float
 
     def outcome(self) -> tuple[Files, str | None]:
-        """Waits for the thread."""
+        """Wait for the thread; return the files, and the problem or None."""
         try:
             return self.files.result(), None
         except OSError as error:
@@ -52,16 +52,16 @@ class _PendingSave:
 
 
 class Saver:
-    """The checkpoints of a run, at most one of them being saved; alike on every rank.
+    """Saves the checkpoints of a run, one at a time; its state is the same on every rank.
 
     Args:
         folder: RUN/checkpoints.
-        settings: how to save, and what to keep.
-        snapshot: of the folder that a checkpoint is written to, and whether training goes on meanwhile: the parts that
-            this rank has to write. A collective.
-        report: is given metrics of a checkpoint, by step, on rank 0.
-        remote: where copies are kept, on rank 0.
-        saved_step: the step whose checkpoint is there already.
+        settings: config section `checkpoint`.
+        snapshot: called with the folder of the checkpoint, and whether training continues during the save. Returns the
+            parts that this rank writes. A collective.
+        report: called on rank 0 with a step and the metrics of its checkpoint.
+        remote: remote copies, on rank 0.
+        saved_step: the step of the checkpoint that the run starts from.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Saver:
 
     @property
     def busy(self) -> bool:
-        """Whether a save is in flight; the same on every rank."""
+        """Whether a save is in progress; the same on every rank."""
         return self._pending is not None
 
     def poll(self) -> tuple[float, float]:
-        """This rank's flags of a step, to be summed over ranks: 1 if its files are written; 1, from rank 0, if
+        """This rank's flags of a step, to be summed over ranks: 1 if its files are written; on rank 0, 1 if
         checkpoint.every_minutes have passed."""
         if self._remote:
             self._remote.tell(self._report)
@@ -98,10 +98,10 @@ class Saver:
         return float(self._pending is not None and self._pending.files.done()), float(due)
 
     def begin(self, step: int, state: dict[str, Any]) -> None:
-        """Start saving a checkpoint, after the one in flight; a collective. Saved when this returns, if synchronous.
+        """Start to save a checkpoint, after the save in progress; a collective. A synchronous save also finishes.
 
         Args:
-            state: what resuming needs beside weights and optimizer: JSON values.
+            state: the resume state apart from weights and optimizer, as JSON values.
 
         Raises:
             UserError: on every rank, after checkpoint.max_failures failures in a row.
@@ -124,7 +124,7 @@ class Saver:
             self.finish()
 
     def finish(self) -> None:
-        """Commit the save in flight, waiting for the files of all ranks; a collective. Nothing, if there is none.
+        """Wait for the files of all ranks and commit the save in progress, if any; a collective.
 
         Raises:
             UserError: on every rank, after checkpoint.max_failures failures in a row.
@@ -148,13 +148,13 @@ class Saver:
             self._report(pending.step, stalled | {"checkpoint/write_seconds": now - pending.begun})
 
     def close(self) -> None:
-        """Wait for what still goes on in the background, some minutes at most for a remote copy."""
+        """Wait for background work; for a remote copy some minutes at most."""
         self._thread.shutdown()
         if self._remote:
             self._remote.close()
 
     def _commit(self, pending: _PendingSave, parts: list[Files]) -> str | None:
-        """On rank 0, when all is written: what went wrong, or None."""
+        """Commit on rank 0, after all ranks have written; return the problem, or None."""
         temporary, final = pending.temporary, self._folder / name_of(pending.step)
         files = {name: entry for part in parts for name, entry in part.items()}
         present = {str(path.relative_to(temporary)) for path in temporary.rglob("*") if path.is_file()}
@@ -168,12 +168,12 @@ class Saver:
             return f"{error.filename or temporary}: {error.strerror}"
         if self._remote:
             self._remote.push(final)
-        with contextlib.suppress(OSError):  # what is not renamed now is next time
+        with contextlib.suppress(OSError):  # the next save renames the rest
             self._prune()
         return None
 
     def _prune(self) -> None:
-        """Renamed at once, deleted in the background."""
+        """Rename old checkpoints, and delete them in the background."""
         steps = dict(committed(self._folder))
         kept = retained([*steps], self._settings.keep, self._settings.keep_every)
         needed = self._remote.needed() if self._remote else set()
@@ -196,7 +196,7 @@ class Saver:
 
 
 def _write(temporary: Path, parts: Parts, problem: OSError | None) -> Files:
-    """In the background."""
+    """Write the parts; runs in the background thread."""
     if problem:
         raise problem
     return write_parts(temporary, parts)

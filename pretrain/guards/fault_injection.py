@@ -1,14 +1,14 @@
-"""Faults on purpose, for the tests of what survives them: MASKWRIGHT_FAULTS="nan_gradient:rank=1,step=7;...".
+"""Fault injection for tests: MASKWRIGHT_FAULTS="nan_gradient:rank=1,step=7;...".
 
-Nothing here happens unless that variable is set, and then every rank says so. Kinds, and what else they take:
+Faults occur only if the variable is set; rank 0 then prints a warning. Kinds, with their arguments:
 
-nan_gradient: the gradient of one parameter, on one rank, is not a number (rank, step).
-bad_batch: a step on the batch that begins at that row of the stream has a far too high learning rate (row).
+nan_gradient: the gradient of one parameter on one rank has a NaN (rank, step).
+bad_batch: a step whose batch begins at this row of the stream has a far too high learning rate (row).
 flip_bit: a bit of one rank's weights flips after the step (rank, step).
 kill: the process is killed before the step (rank, step).
 stop: the process is stopped before the step, as on a node that is lost (rank, step).
-hang: the rank does not go on to the step (rank, step).
-slow: each step of the rank from that one on takes so much longer (rank, step, seconds).
+hang: the rank never begins the step (rank, step).
+slow: each step of the rank, from this step, takes longer (rank, step, seconds).
 """
 
 import os
@@ -36,17 +36,17 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, and when it is due."""
+    """A fault and its arguments."""
 
     kind: str
     when: dict[str, float]
 
 
 def parse(text: str) -> tuple[Fault, ...]:
-    """The faults that a value of the variable asks for.
+    """Parse the value of MASKWRIGHT_FAULTS.
 
     Raises:
-        UserError: if it is anything else.
+        UserError: if the value is not a list of faults.
     """
     faults = []
     for part in filter(None, text.split(";")):
@@ -68,7 +68,7 @@ class Faults:
             print(f"warning: {_VARIABLE} is set: this run harms itself on purpose", file=sys.stderr, flush=True)
 
     def before_step(self, step: int, model: nn.Module) -> None:
-        """What is due before the step, in the order given."""
+        """Inject the faults that are due before the step, in the given order."""
         for fault in self._faults:
             due = fault.when.get("step")
             if fault.kind == "slow" and due is not None and step >= due:
@@ -86,18 +86,18 @@ class Faults:
                 _poison_gradient(model)
 
     def lr_factor(self, row: int) -> float:
-        """What the learning rate of a step is multiplied by, whose batch begins at that row of the stream."""
+        """The factor on the learning rate of the step whose batch begins at this row of the stream."""
         return 1000.0 if any(f.kind == "bad_batch" and f.when["row"] == row for f in self._faults) else 1.0
 
     def after_step(self, step: int, model: nn.Module) -> None:
-        """What is due after the step."""
+        """Inject the faults that are due after the step."""
         for fault in self._faults:
             if fault.kind == "flip_bit" and fault.when["step"] == step:
                 _flip_bit(model)
 
 
 def _delay_forward(model: nn.Module, seconds: float) -> None:
-    """Let the next forward pass take longer."""
+    """Delay the next forward pass."""
 
     def wait(module: nn.Module, inputs: object) -> None:
         handle.remove()
@@ -107,7 +107,7 @@ def _delay_forward(model: nn.Module, seconds: float) -> None:
 
 
 def _poison_gradient(model: nn.Module) -> None:
-    """Let the next gradient of the last parameter have a NaN."""
+    """Put a NaN into the next gradient of the last parameter."""
     *_, parameter = model.parameters()
 
     def poison(gradient: torch.Tensor) -> torch.Tensor:
@@ -120,7 +120,7 @@ def _poison_gradient(model: nn.Module) -> None:
 
 
 def _flip_bit(model: nn.Module) -> None:
-    """Flip the lowest bit of the first weight of the first parameter that is here."""
+    """Flip the lowest bit of the first weight of the first parameter that this rank holds."""
     parameter = next(p for p in model.parameters() if p.numel())
     integers = parameter.data.view(-1).view({2: torch.int16, 4: torch.int32}[parameter.element_size()])
     integers[0] ^= 1

@@ -1,4 +1,4 @@
-"""What a run's guards remember: stored in each checkpoint, so that a resumed run decides as an unbroken one would."""
+"""State of the guards. Each checkpoint stores it, so a resumed run decides like an uninterrupted run."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from pretrain.data import MixturePosition
 
 @dataclass(frozen=True)
 class StreamPoint:
-    """A step, and where its batch begins in the stream."""
+    """A step, and the position in the stream where its batch begins."""
 
     step: int
     position: MixturePosition
@@ -17,9 +17,9 @@ class StreamPoint:
 
 @dataclass(frozen=True)
 class Rollback:
-    """A spike that began at `spike`, the step `to` that the run went back to, and the rows it left out.
+    """A rollback from the spike that began at step `spike` to step `to`, and the rows that it left out.
 
-    Rows are counted over the whole stream; those from `first_row` up to and without `next_row` are left out.
+    Rows are counted over the whole stream. The range is `first_row` (included) to `next_row` (excluded).
     """
 
     spike: int
@@ -33,12 +33,13 @@ class Rollback:
 
 @dataclass(frozen=True)
 class GuardHistory:
-    """The steps so far.
+    """Skipped steps, recent losses and rollbacks of a run.
 
-    skipped: steps that were not finite. skipped_in_row: the latest of them, up to now.
-    losses: the latest finite ones, of batches of `shape` (rows, sequence length).
-    spike: the first of the latest steps that are all above the threshold, None if the last is not; and how many.
-    rollbacks: in order.
+    skipped: the number of skipped steps. skipped_in_row: the latest steps, if they were skipped.
+    losses: the latest finite losses, of batches of `shape` (rows, sequence length).
+    spike: the first step of the current spike; None if the last loss is below the threshold.
+    above: the number of steps of the current spike.
+    rollbacks: all rollbacks, oldest first.
     """
 
     skipped: int = 0
@@ -54,12 +55,12 @@ class GuardHistory:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "GuardHistory":
-        """What `to_json` gave, as JSON brings it back; raises ValueError for anything else."""
+        """The inverse of `to_json`; raises ValueError for other values."""
         found: GuardHistory = typed(cls, values)
         return found
 
     def __str__(self) -> str:
-        """For people: "; 2 steps skipped; 1 rollback, the last one from ..."; empty if nothing happened."""
+        """A text for messages: "; 2 steps skipped; 1 rollback, the last one from ..."; empty if nothing happened."""
         said = [f"{self.skipped} {'step' if self.skipped == 1 else 'steps'} skipped"] if self.skipped else []
         if self.rollbacks:
             number = len(self.rollbacks)

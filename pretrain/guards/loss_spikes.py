@@ -1,4 +1,4 @@
-"""What the steps so far say: too many that are not finite, or a loss far above the recent ones. Pure functions."""
+"""Loss spikes and skipped steps, detected from the history of a run. Pure functions."""
 
 import math
 from dataclasses import replace
@@ -7,12 +7,12 @@ from statistics import median
 from pretrain.config import GuardConfig
 from pretrain.guards.guard_history import GuardHistory, StreamPoint
 
-_NORMAL = 1.4826  # by which the median absolute deviation of normal noise becomes its standard deviation
-_LEAST = 0.01  # of the median: where losses hardly vary, a deviation counts as this much at least
+_NORMAL = 1.4826  # standard deviation of normal noise, divided by its median absolute deviation
+_LEAST = 0.01  # least deviation, as a share of the median, for losses that hardly vary
 
 
 def spike_threshold(losses: tuple[float, ...], deviations: float) -> float:
-    """The loss above which a spike begins: so many robust standard deviations above the median of recent losses."""
+    """The loss above which a spike begins: `deviations` robust standard deviations above the median of `losses`."""
     middle = median(losses)
     spread = _NORMAL * median(abs(loss - middle) for loss in losses)
     return middle + deviations * max(spread, _LEAST * abs(middle))
@@ -21,11 +21,11 @@ def spike_threshold(losses: tuple[float, ...], deviations: float) -> float:
 def after_step(
     history: GuardHistory, place: StreamPoint, loss: float, skipped: bool, shape: tuple[int, int], guard: GuardConfig
 ) -> GuardHistory:
-    """The history with one step more.
+    """Add one step to the history.
 
     Args:
-        loss: of the step, in whatever unit.
-        skipped: whether loss or gradients were not finite, so that the optimizer did nothing.
+        loss: the loss of the step, in any unit.
+        skipped: whether loss or gradients were not finite, so the optimizer skipped the step.
         shape: rows and sequence length of the batch: losses of other shapes are not compared.
     """
     if skipped or not math.isfinite(loss):
@@ -48,5 +48,5 @@ def after_step(
 
 
 def rollback_due(history: GuardHistory, guard: GuardConfig) -> bool:
-    """Whether a spike has lasted long enough to go back, and that is wanted and has not happened too often."""
+    """Whether to roll back: the spike has lasted guard.spike_steps, and guard.max_rollbacks is not reached."""
     return guard.rollback and history.above == guard.spike_steps and len(history.rollbacks) < guard.max_rollbacks

@@ -1,4 +1,4 @@
-"""Whether all ranks have the same weights: a bit that flipped on one is found, and the rank named."""
+"""Compare the weights of all ranks: detect a flipped bit and name the rank."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def checksum(tensor: Tensor) -> Tensor:
-    """The sum of a tensor's bits as whole numbers: int64 [] on its device; no single bit flips without changing it."""
+    """The sum of a tensor's elements read as integers: int64 [] on its device. Any single bit flip changes it."""
     return tensor.reshape(-1).view(_INTEGER[tensor.element_size()]).sum(dtype=torch.int64)
 
 
 def odd_ones(values: Sequence[Sequence[int]]) -> list[int]:
-    """The ranks whose values are not those of most ranks; all of them, if no values are those of more than half."""
+    """The ranks whose values differ from the majority; all ranks if there is no majority."""
     counts = Counter(map(tuple, values))
     common, number = counts.most_common(1)[0]
     if 2 * number <= len(values):
@@ -27,10 +27,10 @@ def odd_ones(values: Sequence[Sequence[int]]) -> list[int]:
 
 
 def check_replicas(weights: dict[str, Tensor], hosts: Sequence[str], step: int, device: torch.device) -> None:
-    """Compare the weights, by name, that all ranks should hold alike; a collective, for which the host waits.
+    """Compare the weights that should be equal on all ranks; a collective that blocks the host.
 
     Raises:
-        EndOfRun: on every rank, naming those that differ and the first weight in which they do.
+        EndOfRun: on every rank, with the ranks that differ and the first weight that differs.
     """
     if len(hosts) < 2 or not weights:
         return

@@ -1,4 +1,4 @@
-"""Rules for resuming a run from a checkpoint, without torch and process group."""
+"""Rules for resuming a run from a checkpoint, without torch or a process group."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from pretrain.model.weights_file import weights_file
 
 
 def _init_now(config: Config, found: Checkpoint) -> str | None:
-    """The digest of model.init's weights; where they are gone, that of the run's: it needs them no more."""
+    """The digest of the weights at model.init. If the file no longer exists, the digest that the checkpoint stores."""
     init = config.model.init
     if init is None:
         return None

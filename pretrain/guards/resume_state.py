@@ -1,4 +1,4 @@
-"""How far a run has come: what a resumed run goes on from, beside weights and optimizer."""
+"""Resume state of a run, apart from weights and optimizer."""
 
 from dataclasses import dataclass, field
 
@@ -9,11 +9,11 @@ from pretrain.guards.guard_history import GuardHistory
 
 @dataclass(frozen=True)
 class ResumeState:
-    """Optimizer steps, the position in the stream, and what else a checkpoint stores of a run.
+    """The number of steps, the position in the stream, and the state of the guards.
 
-    replaced_tokens: tokens that stood in for damaged ones.
+    replaced_tokens: the number of tokens that replaced damaged tokens.
     init: the digest of the weights that the run began with; None if they were random.
-    history: what the guards know of the steps so far.
+    history: the state of the guards.
     """
 
     steps_done: int

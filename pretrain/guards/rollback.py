@@ -1,7 +1,7 @@
-"""Going back to the checkpoint before a loss spike, and on past the batches around it.
+"""Roll back to the checkpoint before a loss spike, and skip the batches around the spike.
 
-After PaLM (Chowdhery et al., 2022, section 5.1): its authors went on from a checkpoint before the spike without the
-batches seen before and during it, and the spike did not come back.
+Source: PaLM (Chowdhery et al., 2022, section 5.1). Its authors restarted from a checkpoint before the spike and skipped
+the batches around it; the spike did not return.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from pretrain.guards.saved_state import state_problem
 
 
 def checkpoint_before(folder: Path, history: GuardHistory) -> checkpoint.Checkpoint | None:
-    """The newest intact checkpoint whose weights are older than those of the spike's first step; a collective.
+    """The newest intact checkpoint older than the weights of the spike's first step; a collective.
 
-    If there is none, the oldest one; None if there is no checkpoint.
+    If there is none, the oldest intact checkpoint; None if no checkpoint is intact.
     """
     assert history.spike
     entries = committed_on_rank_zero(folder)
@@ -36,28 +36,28 @@ def checkpoint_before(folder: Path, history: GuardHistory) -> checkpoint.Checkpo
 
 
 def go_back(then: ResumeState, history: GuardHistory, loader: Loader, steps: int) -> ResumeState:
-    """How the run goes on.
+    """The state from which the run resumes after a rollback.
 
     Args:
-        then: its progress at the checkpoint.
-        history: what its guards know now.
-        loader: knows how far steps read.
-        steps: those after the spike's first one whose batches are left out too.
+        then: the resume state of the checkpoint.
+        history: the current state of the guards.
+        loader: computes how many rows steps read.
+        steps: the number of steps after the first step of the spike whose batches are skipped too.
     """
     assert history.spike
     spike, first = history.spike, then.position
     skipped = loader.skip(spike.step - 1, spike.position, steps + 1, to=then.steps_done)
     position = max(first, skipped, key=lambda position: position.dealt)
     made = Rollback(spike.step, then.steps_done, first.dealt, position.dealt)
-    # What the checkpoint remembers, but for rollbacks: those after it was made are not in it.
+    # The history of the checkpoint, with all rollbacks: it lacks the later ones.
     return replace(then, position=position, history=replace(then.history, rollbacks=(*history.rollbacks, made)))
 
 
 def tell(state: ResumeState, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
-    """Say that a run has gone back, in the log and, at the step of the spike, in the journal."""
+    """Report a rollback in the log and, at the step of the spike, in the journal."""
     made = state.history.rollbacks[-1]
     if dist.get_rank() == 0:
         print(f"warning: went back {made} left out (guard.rollback)", file=sys.stderr, flush=True)
         rows = float(made.next_row - made.first_row)
-        with contextlib.suppress(OSError):  # a full disk: the journal keeps the line for later
+        with contextlib.suppress(OSError):  # a full disk: the journal keeps the line and writes it later
             report(made.spike, {"train/rollback_to": float(made.to), "train/rows_left_out": rows}, None)

@@ -1,4 +1,4 @@
-"""Ranks that are slow and data that are waited for, over many steps. Pure functions but for what was told already."""
+"""Detect slow ranks and waits for data over many steps."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ _LEAST_SECONDS = 0.001  # a step: what is less is noise
 
 
 def slow_ranks(times: Sequence[Sequence[float]], factor: float) -> dict[int, tuple[float, float]]:
-    """Ranks whose own time is beyond that of the others: its median and the median of the others', in seconds a step.
+    """The slow ranks, each with its median time and the median of the other ranks, in seconds per step.
 
     Args:
-        times: of each step, the seconds that each rank computed before it first waited for the others.
-        factor: how many times the others' a slow one takes.
+        times: for each step, the seconds that each rank computed before it first waited for other ranks.
+        factor: a rank is slow if its time is more than `factor` times the median of the others.
     """
     medians = [median(rank) for rank in zip(*times, strict=True)]
     found = {}
@@ -26,11 +26,11 @@ def slow_ranks(times: Sequence[Sequence[float]], factor: float) -> dict[int, tup
 
 
 class Pace:
-    """The latest steps' times; what it finds, it says once, and again only after it was over.
+    """The times of the latest steps. Each problem gives one warning, and a new one only if it ends and returns.
 
     Args:
-        hosts: where each rank is.
-        slow_factor, data_wait: as in the configuration; 0: off.
+        hosts: the host of each rank.
+        slow_factor, data_wait: guard.slow_factor and guard.data_wait; 0 disables the check.
     """
 
     def __init__(self, hosts: Sequence[str], slow_factor: float, data_wait: float):
@@ -42,7 +42,7 @@ class Pace:
         self._steps = 0
 
     def see(self, own: Sequence[float], waited: float, seconds: float) -> list[str]:
-        """Add a step: each rank's own time, and of this rank how long it waited for data, of how long.
+        """Add a step: the own time of each rank, and the seconds that this rank waited for data, out of `seconds`.
 
         Returns:
             Warnings.

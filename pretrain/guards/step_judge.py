@@ -1,4 +1,4 @@
-"""What is said and done about the steps of a run, alike on every rank."""
+"""Check each step of a run: warn, roll back, or end the run. All ranks reach the same decision."""
 
 import sys
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from pretrain.guards.slow_ranks import Pace
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step that was done.
+    """The result of a step.
 
     shape: rows and sequence length of its batch.
-    skipped: whether the optimizer did nothing, as loss or gradients were not finite.
-    own: seconds that each rank computed before it first waited for the others.
-    waited: seconds that this rank waited for data, of `seconds`.
+    skipped: whether the optimizer skipped the step, because loss or gradients were not finite.
+    own: seconds that each rank computed before it first waited for other ranks.
+    waited: seconds that this rank waited for data, out of `seconds`.
     """
 
     place: StreamPoint
@@ -32,13 +32,13 @@ class StepResult:
 
 
 class Judge:
-    """Sees every step in turn.
+    """Checks every step, in order.
 
     Args:
         run: the run folder.
-        history: of the steps before.
-        hosts: where each rank is.
-        speaks: whether this rank says what all find.
+        history: the history of the earlier steps.
+        hosts: the host of each rank.
+        speaks: whether this rank prints the warnings.
     """
 
     def __init__(self, guard: GuardConfig, run: Path, history: GuardHistory, hosts: Sequence[str], speaks: bool):
@@ -47,9 +47,9 @@ class Judge:
         self._pace = Pace(hosts, guard.slow_factor, guard.data_wait)
 
     def see(self, step: StepResult) -> dict[str, float]:
-        """Add a step; what the journal is to say of it besides."""
+        """Add a step, and return its additional metrics for the journal."""
         before = self.history
-        if not self.rollback_due:  # a step that is read back later will not have been
+        if not self.rollback_due:  # the rollback discards later steps
             self.history = after_step(before, step.place, step.loss, step.skipped, step.shape, self._guard)
         for warning in self._pace.see(step.own, step.waited, step.seconds):
             self._say(warning)

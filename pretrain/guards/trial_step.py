@@ -1,4 +1,4 @@
-"""A trial step on the largest shapes of a run, before the first one: what does not fit fails at once, not at night."""
+"""A trial step on the largest batch shapes, before the first step: lack of memory ends the run early."""
 
 import torch
 
@@ -13,7 +13,7 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 
 
 def explain(error: Exception, rows: int, seq_len: int) -> str | None:
-    """What a user can do about a step that failed; None if that is not known."""
+    """Advice for the user about a failed step; None if the cause is unknown."""
     size = f"with {rows} rows of {seq_len} slots in a micro-batch"
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(said in str(error) for said in _OUT_OF_MEMORY):
         return (
@@ -27,7 +27,7 @@ def explain(error: Exception, rows: int, seq_len: int) -> str | None:
 
 
 def dry_run(engine: Engine, loader: Loader, state: ResumeState, longest_row: int) -> None:
-    """Try the step out and leave no trace of it; a collective.
+    """Run a trial step that changes no state; a collective.
 
     Raises:
         UserError: if it does not fit into memory, or cannot be compiled. DamagedData: as the first step would.

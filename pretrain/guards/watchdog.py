@@ -1,8 +1,7 @@
-"""Ends a run that hangs, and says which rank is behind, or gives no sign of life any more.
+"""Watchdog: end a run that hangs, and name the rank that is behind or no longer responds.
 
-Each rank has a thread that rewrites a small file in RUN/heartbeats now and then. Files, since they outlive a node that
-is lost, whichever it is; and what is compared is whether they change, so that clocks need not agree. A rank whose own
-training makes no progress looks at the others' files twice, and judges by what it sees.
+A thread of each rank rewrites a small file in RUN/heartbeats. Files survive the loss of any node. A rank
+whose training makes no progress reads all files twice. It checks only whether they changed, so clocks need not agree.
 """
 
 import contextlib
@@ -25,12 +24,12 @@ _PATIENCE = 3  # times as long for the start, the first step (which compiles) an
 _LEAST_PATIENCE = 300.0  # seconds
 _LONGEST_INTERVAL = 10.0  # seconds between heartbeats
 _MAX_BEAT_BYTES = 1 << 12
-_LOOKS = 4  # heartbeats that a living rank has made between two looks
+_LOOKS = 4  # heartbeats of a live rank between two reads
 
 
 @dataclass(frozen=True)
 class Beat:
-    """What a rank's file says: how many heartbeats it has made, and where its training is."""
+    """The content of a heartbeat file: the number of heartbeats, and the step and phase of training."""
 
     number: int
     step: int
@@ -42,7 +41,7 @@ class Beat:
 
 
 def verdict(before: Sequence[Beat | None], after: Sequence[Beat | None], hosts: Sequence[str]) -> str:
-    """Who keeps a run from going on, by two looks at all ranks' files; None stands for one that cannot be read."""
+    """Name the ranks that block a run, from two reads of all heartbeat files; None is an unreadable file."""
     silent = [
         rank
         for rank, (then, now) in enumerate(zip(before, after, strict=True))
@@ -66,11 +65,11 @@ class Watchdog:
     """Watches the training thread of this rank.
 
     Args:
-        folder: the run's.
-        pulse: where the training thread is.
-        rank: this one. hosts: where each rank is.
-        hang_seconds: how long that may take; 0: do not watch.
-        leave: ends the process.
+        folder: the run folder.
+        pulse: the step and phase of the training thread.
+        rank: this rank. hosts: the host of each rank.
+        hang_seconds: the time limit for a phase; 0 disables the watchdog.
+        leave: the function that ends the process.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Watchdog:
         self._seconds, self._leave = hang_seconds, leave
         self._interval = min(_LONGEST_INTERVAL, hang_seconds / 10)
         self._number = 0
-        self._awake = time.monotonic()  # since when this process has run without having been suspended
+        self._awake = time.monotonic()  # start of the current period without suspension
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -110,7 +109,7 @@ class Watchdog:
         while not self._closed.wait(self._interval):
             now = time.monotonic()
             if now - last > _LOOKS * self._interval:
-                self._awake = now  # all of the job may have been suspended, and be well
+                self._awake = now  # the whole job may have been suspended
             last = now
             self._beat()
             if self._is_overdue(self._pulse.at):
@@ -122,7 +121,7 @@ class Watchdog:
         return time.monotonic() - max(at.since, self._awake) > limit
 
     def _judge(self, at: At) -> None:
-        """Look twice; end the process, unless training goes on meanwhile."""
+        """Read the heartbeats twice; end the process, unless training continues in between."""
         before = self._read_all()
         for _ in range(_LOOKS):
             if self._closed.wait(self._interval) or self._pulse.at is not at:
