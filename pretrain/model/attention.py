@@ -54,7 +54,7 @@ class DocumentBounds:
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
     ) -> "DocumentBounds":
-        """From document boundaries [C] and their number, for layers that see so far to either side.
+        """Create the bounds from document boundaries [C] and their number, for layers with these reaches.
 
         A compiled graph does not know the number (None), so as to be the same for every batch.
         """

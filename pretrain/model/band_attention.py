@@ -8,16 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_NONE = -1  # number of the document that fills the stream up
+_NONE = -1  # document number of the slots that fill up the stream
 
 
 def band_width(reach: int) -> int:
-    """W: keys that are compared with each query, of which it sees half."""
+    """W: keys compared with each query; it sees half of them."""
     return _block(reach) + 2 * reach
 
 
 def band_mask(document: Tensor, reach: int) -> Tensor:
-    """Of the documents' numbers [N], which of its W keys a block's queries see: [blocks, 1, B, W] bool."""
+    """Mask of the W keys that a block's queries see, from document numbers [N]: [blocks, 1, B, W] bool."""
     block, width = _block(reach), band_width(reach)
     filled = F.pad(document, (0, -len(document) % block), value=_NONE)
     queries = filled.view(-1, block, 1)

@@ -94,7 +94,7 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     """A configuration of transformers as JSON values, for the vocabulary of a data set.
 
     Args:
-        given: what `model.config` says: a folder with a config.json, such a file, or its content.
+        given: the value of `model.config`: a folder with a config.json, such a file, or its content.
 
     Raises:
         UserError: if transformers has no masked language model of that kind, or it is too short.
@@ -121,7 +121,7 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
 def named_ids(kind: Any, special_ids: Mapping[str, int]) -> dict[str, int]:
     """Special ids by the names that a configuration, or a kind of them, has: a text begins with cls and ends with sep.
 
-    The ids that a family has by default are those of its own vocabulary.
+    A family's default ids refer to its original vocabulary.
     """
     names = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep", "mask": "mask"}
     return {f"{name}_token_id": special_ids[ours] for name, ours in names.items() if hasattr(kind, f"{name}_token_id")}
@@ -162,7 +162,7 @@ def _config(kind: Any, values: dict[str, Any]) -> PretrainedConfig:
 
 @functools.lru_cache(4)
 def _read(path: Path) -> dict[str, Any]:
-    """What a file says, read once in a process: what a run goes by does not change under it."""
+    """Read a file once per process, so that it cannot change during a run."""
     file = path / "config.json" if path.is_dir() else path
     try:
         values: dict[str, Any] = read_json(file, dict[str, Any], MAX_CONFIG_BYTES)
