@@ -48,13 +48,13 @@ Outcome = State | Literal["spike"]
 
 @dataclass(frozen=True)
 class RunParts:
-    """What a process trains with from its start to its end, alike on every rank.
+    """The fixed parts of a run, the same on every rank.
 
     data, valid: the training data, and the held-out data or None.
-    stages: of the curriculum.
-    description: of the model.
-    hosts: where each rank is.
-    pulse: says what this rank is at.
+    stages: the stages of the curriculum.
+    description: the description of the model.
+    hosts: the host of each rank.
+    pulse: the current phase of this rank.
     """
 
     config: Config
@@ -77,13 +77,13 @@ class _Fed:
 
 
 class Loop:
-    """One rank's training, from where a run stands to its end or to a request to stop.
+    """The step loop of one rank, from `start` to the end of the run or a request to stop.
 
     Args:
-        engine, loader: what trains, and on what.
-        start: where the run stands.
-        stop: whether somebody asked to stop.
-        report: is given the metrics of a step, and of a training step its batch (journal.Entry), on rank 0.
+        engine, loader: the training engine and its batches.
+        start: the resume state.
+        stop: the request to stop.
+        report: called on rank 0 with the metrics of a step and, for a training step, its batch (journal.Entry).
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class Loop:
         self._profile = Profile(config.train.profile, self._folder.profile, run.pulse, device, self._step)
         self._last_status = 0.0
         self._since: float | None = None  # when the last step ended; None after something else took time
-        self._waited = 0.0  # for data, in the last step
-        self._unwritable: str | None = None  # what rank 0 cannot write though it must
+        self._waited = 0.0  # seconds that the last step waited for data
+        self._unwritable: str | None = None  # the problem, if rank 0 cannot write the journal
 
     def run(self) -> Outcome:
         """Train to the end; "completed", "stopped", or "spike": the run should go back.
 
         Raises:
-            UserError: on every rank, if the run cannot go on.
+            UserError: on every rank, if the run cannot continue.
         """
         config, total = self._config, self._config.train.steps
         batches = Prefetcher(self._loader, self._step, self._position, self._prepare)
@@ -160,7 +160,7 @@ class Loop:
         return self._end()
 
     def _end(self) -> Outcome:
-        """Wait for the last checkpoint. After a spike, none is made; one in flight is set aside as any other."""
+        """Wait for the last checkpoint. After a spike, only finish the save in progress."""
         self._run.pulse.enter("checkpoint", self._step)
         if self.judge.rollback_due:
             self._saver.finish()
@@ -224,7 +224,7 @@ class Loop:
     # Report
 
     def _report_steps(self, due: list[tuple[StepInfo, list[float]]]) -> None:
-        """Report steps whose values have arrived. Every rank sees the same values and so decides alike."""
+        """Report steps whose values have arrived. All ranks have the same values, so they decide the same."""
         for info, values in due:
             output, sums = unpack_step(values, self._ranks)
             self._stopping = self._stopping or sums.stop > 0
@@ -252,7 +252,7 @@ class Loop:
                 self._since = None
 
     def _epochs(self, position: MixturePosition) -> dict[str, float]:
-        """How often each source has been read."""
+        """The number of epochs read of each source."""
         streams = self._loader.mixture.streams
         read = [stream.progress(place) for stream, place in zip(streams, position.sources, strict=True)]
         if len(read) == 1:
@@ -260,7 +260,7 @@ class Loop:
         return {f"data/epoch/{name}": epochs for name, epochs in zip(self._run.data.names, read, strict=True)}
 
     def _check(self, step: int) -> None:
-        """End a run that cannot go on, on all ranks at the same step."""
+        """End a run that cannot continue, on all ranks at the same step."""
         self.judge.check()
         if self._replaced_tokens > self._config.data.damage_budget:
             raise EndOfRun(
@@ -270,7 +270,7 @@ class Loop:
             )
 
     def _report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
-        """On rank 0. A journal that cannot be written ends the run, but not while a checkpoint may hold the room."""
+        """Record metrics on rank 0. A failed write ends the run, but not while a save in progress may fill the disk."""
         if not self._is_main:
             return
         try:
@@ -319,7 +319,7 @@ class Loop:
 
     def _save(self) -> None:
         """Begin a checkpoint of this step."""
-        self._report_steps(self._late.drain())  # with what it says of the save in flight
+        self._report_steps(self._late.drain())  # their sums report the save in progress
         if self.judge.rollback_due:
             return
         self._since, self._save_due = None, False
@@ -329,7 +329,7 @@ class Loop:
         self._saver.begin(self._step, checkpoint_state(self._config, self._run.data, state))
 
     def _save_last(self) -> None:
-        """Wait for a checkpoint of the last step, tried once more if it failed."""
+        """Wait for a checkpoint of the last step; retry once if it failed."""
         self._saver.finish()
         if self._saver.saved_step != self._step:
             self._save()
@@ -338,7 +338,7 @@ class Loop:
             raise UserError(f"{self._saver.problem}, and it was the last; make room, and run the same command again")
 
     def _check_weights(self) -> None:
-        """No checkpoint is made of weights that are worth nothing."""
+        """End the run instead of saving weights that are not finite or differ between ranks."""
         if self._config.guard.replica_check_steps and not self._due(self._config.guard.replica_check_steps):
             self._check_replicas()
         if not self._engine.weights_finite():
@@ -360,13 +360,13 @@ def _is_due(every: int, step: int) -> bool:
 
 
 def _late_sums(batches: list[DeviceBatch], ranks: int) -> Tensor | None:
-    """The sums over batches that were masked on the device, as a packed vector; None if there are none."""
+    """The sums over batches that were masked on the device, as a packed vector; None without such batches."""
     late = [batch.late for batch in batches if batch.late is not None]
     return pack_on_device(torch.stack(late).sum(0), ranks) if late else None
 
 
 def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int, dict[str, float]], None]) -> Saver:
-    """The saver; rank 0 also copies checkpoints to checkpoint.remote, the one of this start first."""
+    """Create the saver. Rank 0 also copies checkpoints to checkpoint.remote, beginning with the one of this start."""
     settings, folder, remote = run.config.checkpoint, run.folder.checkpoints, None
     if settings.remote and dist.get_rank() == 0:
         start = folder / name_of(steps_done)

@@ -15,7 +15,7 @@ Key = tuple[int, int]
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
-_CHUNK = 1 << 14  # counters drawn at once: their words stay in the cache, which doubles the speed
+_CHUNK = 1 << 14  # counters per chunk: their words stay in the cache, which doubles the speed
 
 
 def derive_key(seed: int, purpose: str) -> Key:

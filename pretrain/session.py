@@ -121,7 +121,7 @@ def train(config: Config, folder: RunFolder) -> State:
 
 
 def _open_run(config: Config, folder: RunFolder) -> tuple[IO[str] | None, RunParts]:
-    """Lock the run folder on rank 0, and open what all ranks must have alike."""
+    """Lock the run folder on rank 0, and open the parts that must be the same on all ranks."""
     stages = together(lambda: stages_of(config, dist.get_world_size()))
     data, valid = together(lambda: _open_data(config))
     lock = on_main(lambda: _lock(folder))
@@ -150,7 +150,7 @@ def _first_state(config: Config, loader: Loader) -> ResumeState:
 
 
 def _init(config: Config) -> str | None:
-    """The digest of the weights to begin with, the same on every rank; None for random ones."""
+    """The digest of the initial weights, the same on every rank; None for random weights."""
     if (folder := config.model.init) is None:
         return None
     digest = together(lambda: digest_of(folder))
@@ -159,7 +159,7 @@ def _init(config: Config) -> str | None:
 
 
 def _build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
-    """The model and its optimizer, from a checkpoint or as they begin."""
+    """Create the model and its optimizer, and load the checkpoint if there is one."""
     run.pulse.enter("start")
     init = None if saved else run.config.model.init
     model = together(lambda: _model(run.config, run.description, run.data, init))
@@ -172,7 +172,7 @@ def _build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
 def _before_spike(
     run: RunParts, saved: Checkpoint | None, history: GuardHistory, loader: Loader
 ) -> tuple[Checkpoint | None, ResumeState]:
-    """Where to resume after a spike: the checkpoint before it, or the start of this process."""
+    """The resume state after a spike: from the checkpoint before it, or the start of this process."""
     found = checkpoint_before(run.folder.checkpoints, history) or saved
     then = ResumeState.of(found) if found else _first_state(run.config, loader)
     on_main(lambda: checkpoint.set_aside(run.folder.checkpoints, then.steps_done))
@@ -180,7 +180,7 @@ def _before_spike(
 
 
 class _Reports:
-    """What a process reports of a run: metrics of its node and, on rank 0, everything else."""
+    """Reports of a process: the metrics of its node and, on rank 0, all others."""
 
     def __init__(self, run: RunParts, engine: Engine, steps_done: int):
         config, folder = run.config, run.folder
@@ -204,7 +204,7 @@ class _Reports:
         self._system.close()
         if self._rank_zero:
             by_file = self._stop_file.exists()
-            with contextlib.suppress(OSError):  # a disk that takes no change
+            with contextlib.suppress(OSError):  # a full or failed disk
                 self._stop_file.unlink(missing_ok=True)  # honoured, or too late
             self._rank_zero.close(end, stop.reason, retry=not by_file)
 
@@ -234,7 +234,7 @@ def _say_once(line: str) -> None:
 
 
 def _enter(folder: RunFolder, phase: str) -> None:
-    """Report on rank 0, and in the status of a run that holds its folder, which phase of the start begins."""
+    """Report on rank 0, and in the status of a run that holds its folder, the phase of the start that begins."""
     if dist.get_rank() == 0:
         say_phase(phase)
         if folder.claimed or LOCK_VARIABLE in os.environ:
@@ -273,7 +273,7 @@ def _fail(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:
     """
     speaks = os.environ.get("RANK", "0") == "0"
     if folder is not None and folder.claimed:
-        with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the very reason
+        with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the cause of the failure
             speaks = folder.fail(reason, "fix the cause, then run the same command again", retry)
     elif speaks:
         refuse(reason, retry)

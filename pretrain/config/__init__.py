@@ -1,6 +1,6 @@
-"""The whole configuration of a run: one YAML file, `section.key=value` overrides, every key checked.
+"""Configuration of a run: one YAML file and `section.key=value` overrides. Every key is checked.
 
-Nothing here imports torch, so that the command line and the launchers can check a config at once.
+No module here imports torch, so the command line and the launchers check a config quickly.
 """
 
 from pretrain.config.cluster import ClusterConfig, ContainerConfig

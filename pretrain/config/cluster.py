@@ -1,4 +1,4 @@
-"""How `maskwright launch slurm` starts a run: nodes, queue, environment. Nothing here decides the result of a step."""
+"""Config section `cluster`: nodes, queue and environment for `maskwright launch slurm`. No key changes results."""
 
 import re
 from typing import Annotated, Any, ClassVar

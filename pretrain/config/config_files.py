@@ -1,4 +1,4 @@
-"""Read and write config files, with one clear message for a config that is wrong."""
+"""Read and write config files. An invalid config gives one clear message."""
 
 import re
 import reprlib
@@ -44,7 +44,7 @@ def load_config(
 ) -> Config:
     """Read a config file, if there is one, and lay `section.key=value` overrides (values in YAML) over it.
 
-    Of the section `cluster:`, a `profile` has what the file leaves open, and `options` win over all.
+    In the section `cluster:`, a `profile` gives the keys that the file does not set; `options` override both.
 
     Raises:
         UserError: naming the file or override, the key, and what to write instead.
@@ -113,7 +113,7 @@ class _RepeatedKeyError(yaml.YAMLError):
 
 
 def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """How many values a node stands for, aliases followed, and on how many levels; too many where it holds itself."""
+    """Count the values and the levels of a node, with aliases expanded; too many for a node that contains itself."""
     if id(node) not in known:
         known[id(node)] = (_MAX_VALUES + 1, 1)
         inner = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value

@@ -1,4 +1,4 @@
-"""What a run reads."""
+"""Config section `data`: data sets, row length, packing."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal

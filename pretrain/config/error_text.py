@@ -1,4 +1,4 @@
-"""Sentences for values that pydantic refuses, without its own words, and with the value that was probably meant."""
+"""Error messages for values that pydantic refuses, with a suggested value."""
 
 import difflib
 import re

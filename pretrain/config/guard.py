@@ -1,4 +1,4 @@
-"""What watches over a run: steps that are not finite, loss spikes, hangs, slow ranks, differing replicas."""
+"""Config section `guard`: steps that are not finite, loss spikes, hangs, slow ranks, differing replicas."""
 
 from pydantic import Field, model_validator
 

@@ -1,4 +1,4 @@
-"""What a run masks."""
+"""Config section `masking`: strategies, rates, replacements."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Which addresses `track.uri` and MLFLOW_TRACKING_URI may have. MLflow is not imported."""
+"""Check the addresses in `track.uri` and MLFLOW_TRACKING_URI, without importing MLflow."""
 
 import re
 from importlib.metadata import entry_points

@@ -1,4 +1,4 @@
-"""The model of a run."""
+"""Config section `model`: architecture, size, initial weights."""
 
 from pathlib import Path
 from typing import Any, Literal

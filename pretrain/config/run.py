@@ -1,4 +1,4 @@
-"""Where a run lives, and what it leaves behind: checkpoints, evaluations, metrics."""
+"""Config sections of a run folder and its output: checkpoints, evaluations, metrics."""
 
 from pathlib import Path
 from typing import Literal

@@ -1,4 +1,4 @@
-"""A config as a whole, and what its sections ask of each other."""
+"""The whole config, and the checks across its sections."""
 
 import math
 from dataclasses import replace

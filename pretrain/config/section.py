@@ -1,4 +1,4 @@
-"""What every section of a config shares."""
+"""Base class of the config sections."""
 
 import typing
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""How a run trains: optimizer, schedule, batches, precision, ZeRO."""
+"""Config sections for training: optimizer, schedule, batches, precision, ZeRO."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,7 @@
-"""Processes that train together: meet, agree, and share.
+"""Communication between the processes of a run.
 
-Rendezvous and network interfaces, decisions that are alike on all ranks, device-to-host reads that no step waits for,
-memory shared by the ranks of a host, and threads per process.
+Rendezvous and network interfaces, agreement of all ranks, deferred device-to-host reads, memory shared by the ranks
+of a host, and threads per process.
 """
 
 import lazy_loader

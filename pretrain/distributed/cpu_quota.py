@@ -1,4 +1,4 @@
-"""Linux's limits on this process: the files of its control groups, of version 1 or 2."""
+"""CPU limits of this process, from the files of its Linux control groups (version 1 or 2)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def control_groups(table: str) -> list[Path]:
 
 
 def cpu_quota() -> float | None:
-    """How many cores' time this process may use; None without a limit."""
+    """The number of cores whose time this process may use; None without a limit."""
     return least_quota(limits_of("cpu.max") + [" ".join(pair) for pair in zip(*map(limits_of, _QUOTA), strict=False)])
 
 

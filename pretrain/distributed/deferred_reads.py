@@ -1,4 +1,4 @@
-"""Reading results back from the device late, so that no step waits for the host."""
+"""Deferred device-to-host reads: a step never waits for its metrics."""
 
 from collections import deque
 from typing import Generic, TypeVar
@@ -31,7 +31,7 @@ class LateReader(Generic[T]):
         return self._take(self._lag)
 
     def drain(self) -> list[tuple[T, list[float]]]:
-        """Everything that is left."""
+        """The remaining entries."""
         return self._take(0)
 
     def _take(self, leave: int) -> list[tuple[T, list[float]]]:

@@ -1,4 +1,4 @@
-"""Exchange values between ranks, and agree on failures: if one rank fails, all do, so that none waits for ever."""
+"""Exchange values between ranks, and agree on failures: if one rank fails, every rank raises."""
 
 import errno
 import json
@@ -24,10 +24,10 @@ class EndOfRun(UserError):
 def all_gather_json(value: Any) -> list[Any]:
     """The JSON values of all ranks, by rank; a collective. Tuples arrive as lists.
 
-    PyTorch's own collectives of objects would unpickle, that is run, what a stranger on the network sends.
+    PyTorch's object collectives unpickle received data, so they could run code from the network.
 
     Raises:
-        RuntimeError: if a rank sent something else than JSON.
+        RuntimeError: if a rank sent anything other than JSON.
     """
     own = _encoded(value)
     sizes = [torch.zeros(1, dtype=torch.int64, device=own.device) for _ in range(dist.get_world_size())]
@@ -43,7 +43,7 @@ def broadcast_json(value: Any) -> Any:
     """The JSON value of rank 0; a collective. Tuples arrive as lists.
 
     Raises:
-        RuntimeError: if a rank sent something else than JSON.
+        RuntimeError: if a rank sent anything other than JSON.
     """
     return all_gather_json(value if dist.get_rank() == 0 else None)[0]
 
@@ -65,9 +65,9 @@ def together(function: Callable[[], T]) -> T:
     """Run `function` on every rank; a collective.
 
     Raises:
-        UserError: on every rank, if any raised one; on every other rank, if the disk of one failed.
-        RuntimeError: on every other rank, if one raised something else.
-        Exception: on the rank itself, whatever it raised.
+        UserError: on every rank, if any rank raised one; on every other rank, if the disk of a rank failed.
+        RuntimeError: on every other rank, if a rank raised another error.
+        Exception: on the failed rank, its own error.
     """
     result: Any = None
     error: Exception | None = None
@@ -86,14 +86,14 @@ def together(function: Callable[[], T]) -> T:
 
 
 def disk_fault(error: Exception) -> str | None:
-    """A disk that takes no more, or fails, in a few words; None for any other error."""
+    """A short description of a full or failed disk; None for any other error."""
     if not isinstance(error, OSError) or error.errno not in _DISK_FAULTS:
         return None
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _said(error: Exception | None) -> tuple[str | None, bool]:
-    """What the other ranks are told of an error, and whether it is one that people understand."""
+    """The message about an error for other ranks, and whether it is fit for users."""
     if error is None:
         return None, False
     if isinstance(error, UserError):
@@ -103,7 +103,7 @@ def _said(error: Exception | None) -> tuple[str | None, bool]:
 
 
 def check_equal(value: str, what: str) -> None:
-    """A collective.
+    """Require that `value` is equal on all ranks; a collective.
 
     Raises:
         UserError: on every rank, unless `value` is the same on all of them.
@@ -115,7 +115,7 @@ def check_equal(value: str, what: str) -> None:
 
 
 def host_names() -> list[str]:
-    """Where each rank is; a collective."""
+    """The host of each rank; a collective."""
     return all_gather_json(socket.gethostname())
 
 

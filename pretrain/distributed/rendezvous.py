@@ -1,7 +1,7 @@
-"""How the processes of a run find each other: what their launcher left open in the environment.
+"""Rendezvous of the processes of a run: complete and check the environment that the launcher sets.
 
-DeepSpeed's launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; mpirun names the first three
-otherwise, and the last two not at all.
+DeepSpeed's launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. mpirun uses other names for the
+first three, and does not set the last two.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def complete(environment: MutableMapping[str, str]) -> None:
     """Add what PyTorch's rendezvous needs, and the network interface that leads to rank 0. On one host: loopback.
 
     Raises:
-        UserError: if the launcher did not say what cannot be found out here.
+        UserError: if a required variable is missing.
     """
     for name, of_openmpi in _OPENMPI.items():
         if of_openmpi in environment:
@@ -41,7 +41,7 @@ def complete(environment: MutableMapping[str, str]) -> None:
 
 
 def local_processes(environment: Mapping[str, str]) -> int:
-    """How many processes of the run are on this host; 1 where no launcher says."""
+    """The number of processes of the run on this host; 1 if no launcher sets it."""
     number = environment.get("LOCAL_SIZE") or environment.get(_OPENMPI["LOCAL_SIZE"], "")
     return int(number) if number.isdecimal() and int(number) > 0 else 1
 

@@ -1,4 +1,4 @@
-"""The store where the processes of a run meet: rank 0 listens on one address, not on all interfaces."""
+"""TCP store for the rendezvous: rank 0 listens on one address, not on all interfaces."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ INIT_METHOD = "maskwright://"
 
 
 def open_store(host: str, port: int, rank: int, world_size: int, timeout: timedelta) -> TCPStore:
-    """Join the store of rank 0, which listens on this machine's address `host`, or on that of GLOO_SOCKET_IFNAME.
+    """Join the store of rank 0, which listens on its address `host`, or on the address of GLOO_SOCKET_IFNAME.
 
     Raises:
         UserError: on rank 0, if it cannot listen there.
@@ -26,7 +26,7 @@ def open_store(host: str, port: int, rank: int, world_size: int, timeout: timede
 
 
 def _rendezvous(url: str, timeout: timedelta, **_: object) -> Iterator[tuple[Store, int, int]]:
-    """What PyTorch calls for INIT_METHOD."""
+    """The rendezvous handler that PyTorch calls for INIT_METHOD."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     yield open_store(address, port, rank, world_size, timeout), rank, world_size

@@ -1,4 +1,4 @@
-"""How many threads a process computes with, and how they wait for each other."""
+"""Threads per process: their number, and how they wait for each other."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ it looks 300,000 times. Where another program runs on a core, this takes the tim
 
 @dataclass(frozen=True)
 class Cores:
-    """Cores that the processes of this host may use together, and in words where the number comes from."""
+    """The number of cores that the processes of this host share, and its source in words."""
 
     number: int
     source: str
@@ -22,7 +22,7 @@ class Cores:
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of each process, and in words where the number comes from."""
+    """The number of threads of each process, and its source in words."""
 
     number: int
     source: str
@@ -32,7 +32,7 @@ class Threads:
 
 
 def choose_cores(affinity: int, quota: float | None, job: int | None) -> Cores:
-    """The least of what is granted.
+    """The smallest of the limits on cores.
 
     Args:
         affinity: cores that Linux allows this process to use.

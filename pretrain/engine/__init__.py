@@ -1,4 +1,4 @@
-"""The only room that imports DeepSpeed.
+"""Training engine on DeepSpeed; the only room that imports it.
 
 `Engine` does forward, backward, the sum of gradients over ranks, clipping and the optimizer step. `resharding` loads a
 checkpoint into another number of ranks or another ZeRO stage.

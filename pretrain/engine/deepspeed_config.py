@@ -1,4 +1,4 @@
-"""What DeepSpeed is told: derived from a run's config, with the raw keys of `deepspeed:` checked and laid over it."""
+"""DeepSpeed configuration: derived from the config of a run, then overridden by the checked keys of `deepspeed:`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -92,7 +92,7 @@ def deepspeed_config(config: Config, parameters: int, device: str) -> dict[str, 
 
 
 def refusal(error: Exception) -> UserError:
-    """What DeepSpeed has against a configuration, in one sentence."""
+    """The reason why DeepSpeed refuses a configuration, on one line."""
     return UserError(f"deepspeed: DeepSpeed refuses the configuration: {str(error).splitlines()[0]}")
 
 
@@ -159,7 +159,7 @@ def _check_known(values: Iterable[str], known: Iterable[str], place: str) -> Non
 
 
 def _check_meaning(config: Config) -> None:
-    """Refuse what contradicts Maskwright's own sections, and what nothing would read."""
+    """Refuse keys that contradict Maskwright's own sections, and keys without effect."""
     for key, section in _OURS.items():
         if _has(config.deepspeed, key):
             raise UserError(f"deepspeed.{key} is derived from {section}: of the config; remove it and set that instead")

@@ -1,6 +1,6 @@
 """Import DeepSpeed without parts that no run uses and that take seconds to import.
 
-A run whose DeepSpeed or PyTorch differs imports the parts as ever: nothing depends on their absence.
+A run whose DeepSpeed or PyTorch differs imports the parts as usual; no code depends on their absence.
 """
 
 import contextlib

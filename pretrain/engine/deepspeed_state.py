@@ -1,4 +1,4 @@
-"""What DeepSpeed's engine (as of 0.19) holds between the last backward pass and the step: gradients, replicas."""
+"""Gradients and weights inside DeepSpeed's engine (as of 0.19), between the last backward pass and the step."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +43,7 @@ def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def replicated_weights(engine: Any) -> dict[str, Tensor]:
-    """The weights that every rank holds alike, by name: all of them, under ZeRO 3 those too small to be shared out."""
+    """The weights that every rank holds in full, by name: all weights; under ZeRO 3, those too small to partition."""
     named = engine.module.named_parameters()
     if engine.zero_optimization_stage() < 3:
         return {name: parameter.data for name, parameter in named}
@@ -51,7 +51,7 @@ def replicated_weights(engine: Any) -> dict[str, Tensor]:
 
 
 def own_weights(engine: Any) -> list[Tensor]:
-    """The weights that this rank answers for: the ranks' together are all weights."""
+    """The weights that belong to this rank. Together, the ranks have all weights."""
     if engine.zero_optimization_stage() < 3:
         return [parameter.data for parameter in engine.module.parameters()]
     shares = (_own_share(parameter, dist.get_rank()) for parameter in engine.module.parameters())

@@ -1,6 +1,6 @@
 """The engine: a model, its optimizer and their distributed state, trained by DeepSpeed.
 
-Only this module, deepspeed_config.py, layout.py and lean_imports.py import DeepSpeed.
+Only modules of pretrain.engine import DeepSpeed.
 """
 
 import functools
@@ -57,7 +57,7 @@ def init_distributed() -> None:
     """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU).
 
     Raises:
-        UserError: if it describes none, or this host has no GPU for this process.
+        UserError: if it describes no group, or this host has no GPU for this process.
     """
     rendezvous.complete(os.environ)
     # Keep DeepSpeed from compiling its shared-memory all-reduce on a CPU: gloo gives the same sums as fast. DeepSpeed
@@ -104,8 +104,8 @@ class Engine:
 
     Args:
         config: the run.
-        model: initialised alike on every rank.
-        pulse: is told what the step is at.
+        model: the model, with the same initial weights on every rank.
+        pulse: receives the phase of the step.
     """
 
     def __init__(self, config: Config, model: Model, pulse: Pulse | None = None):
@@ -206,7 +206,7 @@ class Engine:
         return torch.as_tensor(self._engine.get_global_grad_norm() if norm is None else norm)
 
     def rehearse(self, batch: DeviceBatch) -> None:
-        """Do all that a step does, on one micro-batch, and leave weights, optimizer state and counts as they were."""
+        """Run a whole step on one micro-batch, without changing weights, optimizer state or counts."""
         counts = {name: getattr(self._engine, name) for name in _COUNTS}
         scaler = getattr(self._engine.optimizer, "loss_scaler", None)  # fp16
         scale = dict(vars(scaler)) if scaler else {}
@@ -221,13 +221,13 @@ class Engine:
             scaler.__dict__.update(scale)
 
     def weights_finite(self) -> bool:
-        """Whether no weight of any rank is infinite or not a number; a collective, for which the host waits."""
+        """Whether all weights of all ranks are finite; a collective that blocks the host."""
         spoiled = (~all_finite(own_weights(self._engine), self.device)).float()
         dist.all_reduce(spoiled, dist.ReduceOp.MAX)
         return not spoiled.item()
 
     def replicas(self) -> dict[str, Tensor]:
-        """The weights that every rank should hold alike, by name."""
+        """The weights that should be equal on every rank, by name."""
         return replicated_weights(self._engine)
 
     @property
@@ -266,11 +266,11 @@ class Engine:
         return found
 
     def snapshot(self, folder: Path, copy: bool) -> Parts:
-        """What this rank has to write of the weights and optimizer state; a collective.
+        """The parts of weights and optimizer state that this rank writes; a collective.
 
         Args:
-            folder: where it will be written.
-            copy: from a copy in host memory, good until the next snapshot, so that training may go on meanwhile.
+            folder: the folder of the checkpoint.
+            copy: use a copy in host memory, so that training may continue. It is valid until the next snapshot.
         """
         self._states.restart(copy)
         self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
@@ -278,7 +278,7 @@ class Engine:
         return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in states.items()}
 
     def load(self, start: Checkpoint) -> None:
-        """Take up what `save` wrote, under this or another layout; a collective, before the first step.
+        """Load a saved state of this or another layout; a collective, before the first step.
 
         The checkpoint must have been verified: loading unpickles it.
 
@@ -303,13 +303,13 @@ class Engine:
             group.update(configured)  # the configuration decides, not the checkpoint: a change of it was allowed
 
     def close(self) -> None:
-        """Leave the process group together: launchers kill the ranks that are left when one has gone for a while."""
+        """Leave the process group on all ranks together: launchers kill the others some time after one has left."""
         dist.barrier()
         self._engine.destroy()
         dist.destroy_process_group()
 
     def release(self) -> None:
-        """Give up the model and its memory, but stay in the process group; the engine is of no more use."""
+        """Free the model and its memory, but stay in the process group. The engine is unusable afterwards."""
         self._engine.destroy()
         del (
             self._engine,

@@ -1,4 +1,4 @@
-"""How gradients are summed over ranks: all at once from flat tensors, or bucket by bucket through DeepSpeed."""
+"""Sum of gradients over ranks: in one call from flat tensors, or in buckets through DeepSpeed."""
 
 from pretrain.config import Config
 
@@ -12,7 +12,7 @@ def uses_flat_gradients(config: Config) -> bool:
 
 
 def bucket_size(parameters: int, device: str) -> int:
-    """Elements of a bucket of gradients that is reduced at once.
+    """The number of elements of a gradient bucket, which is reduced in one call.
 
     A buffer of that size is allocated, so no more than there are parameters. On a GPU four buckets, unless they get too
     small: all but the last are reduced while the backward pass goes on.

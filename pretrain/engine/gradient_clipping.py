@@ -1,4 +1,4 @@
-"""Gradient norm and clipping under ZeRO 1 and 2, for which the host does not wait.
+"""Gradient norm and clipping under ZeRO 1 and 2, without blocking the host.
 
 DeepSpeed's own ask the device in each step whether the norm is finite. Here what is not finite is the optimizer's to
 leave out (`found_inf`), but in fp16, where DeepSpeed must know on the host whether to lower its loss scale.

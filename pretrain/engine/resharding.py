@@ -1,4 +1,4 @@
-"""A checkpoint under another layout: other processes, another ZeRO stage or precision than it was written with.
+"""Resharding: load a checkpoint under another number of processes, ZeRO stage or precision.
 
 DeepSpeed spreads weights and optimizer state over its ranks as flat tensors, each holding parameters or parts of them;
 which parts depends on the layout. Its own converter (`ds_to_universal`) changes the number of ranks alone: it neither
@@ -57,7 +57,7 @@ def layout_of(config: Config) -> Layout:
 
 
 def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[tuple[int, list[Piece]]]) -> list[Flat]:
-    """Flat tensors with the wanted pieces, from a checkpoint of whatever layout.
+    """Flat tensors with the wanted pieces, from a checkpoint of any layout.
 
     Args:
         folder: DeepSpeed's folder in a verified checkpoint: its files are unpickled. They are mapped, not read: a rank
@@ -119,7 +119,7 @@ def _saved(folder: Path, layout: Layout, names: Sequence[str]) -> list[Flat]:
 
 
 def _places(saved: Sequence[Flat]) -> dict[str, list[tuple[Flat, Piece]]]:
-    """Of each parameter, in which flat tensors its pieces are."""
+    """For each parameter, the flat tensors that hold its pieces."""
     places: dict[str, list[tuple[Flat, Piece]]] = defaultdict(list)
     for flat in saved:
         for piece in flat.pieces:
@@ -192,7 +192,7 @@ def _follow(engine: Any) -> None:
 
 
 def take_over_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
-    """Go on with the loss scale of the checkpoint in DeepSpeed's `folder`, where both train in fp16 and lower it."""
+    """Resume with the loss scale of the checkpoint in DeepSpeed's `folder`, if both train in fp16 and adapt it."""
     if engine.fp16_enabled() and layout["train.precision"] == "fp16":
         saved = load_file(_of_rank(folder, 0, "optim"))["optimizer_state_dict"]["loss_scaler"]
         if saved.dynamic and engine.optimizer.loss_scaler.dynamic:

@@ -1,4 +1,4 @@
-"""The numbers of a training step, by name and as vectors: what ranks add up, and what the engine returns."""
+"""Sums and output of a training step: named fields, packed to vectors for the all-reduce."""
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields
@@ -14,7 +14,7 @@ class StepSums:
 
     predictions: predicted positions.
     tokens: real tokens, without padding.
-    replaced: tokens that stand in for damaged ones.
+    replaced: tokens that replaced damaged tokens.
     checksum: of the batches.
     flops: operations, except for those of predictions.
     stop: ranks that want to stop.
@@ -57,11 +57,11 @@ def pack_on_device(late: Tensor, ranks: int) -> Tensor:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step of the engine returns, summed over all ranks.
+    """The output of an engine step, summed over all ranks.
 
     cross_entropy: of all predictions. correct: right predictions.
-    grad_norm: before clipping. group_norms: those of the parts of the model, if they were measured.
-    skipped: 1 if loss or gradients were not finite, so that the optimizer did nothing.
+    grad_norm: before clipping. group_norms: norms of the parts of the model, if measured.
+    skipped: 1 if loss or gradients were not finite, so the optimizer skipped the step.
     """
 
     cross_entropy: float
@@ -72,6 +72,6 @@ class StepOutput:
 
 
 def unpack_step(values: Sequence[float], ranks: int) -> tuple[StepOutput, StepSums]:
-    """The numbers of a step, of which the output comes first and the sums last."""
+    """Unpack a vector of a step: first the output, then the sums."""
     output, sums = values[: -(_FIXED + ranks)], values[-(_FIXED + ranks) :]
     return StepOutput(*output[:4], group_norms=tuple(output[4:])), StepSums.unpack(sums)

@@ -1,4 +1,4 @@
-"""How long a rank computes before it first has to wait for the others: the forward passes of a step."""
+"""Timer of the work of a rank before it first waits for other ranks: the forward passes of a step."""
 
 import time
 from collections import deque

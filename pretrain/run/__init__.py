@@ -1,7 +1,7 @@
-"""The run folder: every file name, and how each file is written.
+"""The run folder: its file names, and the code that writes them.
 
-Status, lock, journal and stop request. `folder` names all files. `stop_request` turns SIGTERM into a request that the
-step loop sees, so that it saves a checkpoint.
+Status, lock, journal and stop request. `folder` names all files. `stop_request` turns SIGTERM into a request to the
+step loop, which then saves a checkpoint and stops.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""A file of lines that is appended to as training goes, and read while it is written or after a kill."""
+"""Append-only file of lines. It can be read during a write and after a kill."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ class LineFile:
     """Appends whole lines to the file at `path`; one process writes, any number may read meanwhile."""
 
     def __init__(self, path: Path) -> None:
-        """Open for appending. What follows the last newline was cut short by a kill, and is dropped."""
+        """Open for appending. An incomplete last line, left by a kill, is dropped."""
         self._file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115 - lives as long as this object
         self._unwritten = b""
         whole = _length_of_whole_lines(path)

@@ -1,4 +1,4 @@
-"""Read RUN/environment.json for commands that show it: what is missing or of a wrong type is left out."""
+"""Read RUN/environment.json for commands that show it: missing values and values of a wrong type are left out."""
 
 from pathlib import Path
 from typing import Any

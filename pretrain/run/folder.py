@@ -1,4 +1,4 @@
-"""The run folder: where everything is, what state the run is in, and who holds it."""
+"""Paths, status and lock of the run folder."""
 
 import contextlib
 import fcntl
@@ -28,7 +28,7 @@ EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "sta
 
 @dataclass(frozen=True)
 class Status:
-    """What status.json says: the truth about a run, where a launcher's exit code may not be."""
+    """The content of status.json. It is reliable; the exit code of a launcher may not be."""
 
     state: State
     step: int
@@ -47,9 +47,9 @@ class Status:
 
 
 def refuse(reason: str, retry: bool) -> None:
-    """Tell a supervisor, in the file that it has named, why a run ends before it holds its folder.
+    """Write to the supervisor's file why a run ends before it locks its folder.
 
-    status.json is then not this run's to write.
+    Such a run may not write status.json.
     """
     if path := os.environ.get(REFUSAL_VARIABLE):
         with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def refuse(reason: str, retry: bool) -> None:
 
 
 class RunFolder:
-    """Paths of one run. `claimed` says that this process's run holds it, and so may speak for it in status.json."""
+    """Paths of a run folder. `claimed`: the run of this process holds the lock and may write status.json."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -172,7 +172,7 @@ class RunFolder:
             return ""
 
     def break_lock(self) -> None:
-        """Forget a holder that the caller knows to be lost: on a machine out of reach, it may hold for ever."""
+        """Break the lock of a holder that the caller knows to be lost, for example on an unreachable machine."""
         (self.path / ".lock").unlink(missing_ok=True)
 
     def ask_to_stop(self, reason: str = "") -> None:
@@ -194,14 +194,14 @@ class RunFolder:
         self.ask_to_stop(_FOR_NOW)
 
     def is_asked_to_end(self) -> bool:
-        """Whether somebody has asked the run to stop, and not just for now."""
+        """Whether a stop, not only a pause, was requested."""
         try:
             return self.stop.read_bytes() != _FOR_NOW.encode()
         except OSError:
             return False
 
     def status_time(self) -> int | None:
-        """When status.json was last written, in nanoseconds; None if there is none."""
+        """The time of the last write of status.json, in nanoseconds; None if it does not exist."""
         try:
             return self.status.stat().st_mtime_ns
         except OSError:
@@ -227,14 +227,14 @@ class RunFolder:
             file.truncate()
 
     def enter(self, phase: str) -> None:
-        """Record what a starting run is doing; a disk that takes nothing is for later phases to report."""
+        """Record the phase of a starting run. Later phases report a full disk."""
         with contextlib.suppress(UserError, OSError):
             status = self.recorded_status()
             if status.state == "starting":
                 self.write_status("starting", status.step, status.total_steps, phase, "none")
 
     def progress(self, step: int, total_steps: int, reason: str, next_action: str) -> None:
-        """Record how far a run is that goes on, unless a rank has failed and said why.
+        """Record the progress of a run, unless a rank has recorded a failure.
 
         Raises:
             OSError: if it cannot be written.
@@ -246,7 +246,7 @@ class RunFolder:
             self.write_status("running", step, total_steps, reason, next_action)
 
     def fail(self, reason: str, next_action: str, retry: bool = True) -> bool:
-        """Record a failure, unless another rank has, or the run is over; whether this was done.
+        """Record a failure, unless another rank has, or the run is over. Returns whether it was recorded.
 
         Raises:
             UserError: if there is no readable status.json.
@@ -259,12 +259,12 @@ class RunFolder:
             return True
 
     def read_status(self) -> Status:
-        """What status.json says, but for a run whose processes are gone without a word: that one has failed.
+        """Read status.json. A run whose processes ended without recording why counts as failed.
 
         A completed run whose last step is exported has no next action.
 
         Raises:
-            UserError: if there is none, or it cannot be read.
+            UserError: if status.json is missing or cannot be read.
         """
         status = self.recorded_status()
         if not status.is_over and not self.is_held():
@@ -276,22 +276,22 @@ class RunFolder:
         """The status when the caller, who holds the folder, knows that the run's processes have ended.
 
         Raises:
-            UserError: if there is none, or it cannot be read.
+            UserError: if status.json is missing or cannot be read.
         """
         status = self.recorded_status()
         return status if status.is_over else _ended_silently(status)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """One rank after the other: they often fail in the same instant."""
+        """Let one rank write at a time: ranks often fail at the same time."""
         with file_lock(self.path / ".failure", needed=False):
             yield
 
     def recorded_status(self) -> Status:
-        """What status.json says, also of a run whose processes are gone.
+        """Read status.json without checking whether the processes still exist.
 
         Raises:
-            UserError: if there is none, or it cannot be read.
+            UserError: if status.json is missing or cannot be read.
         """
         try:
             status: Status = read_json(self.status, Status, MAX_STATUS_BYTES, hint=_NEW_STATUS)

@@ -1,4 +1,4 @@
-"""The journal of a run: one JSON object a line, appended as training goes, and the truth about what was measured.
+"""Journal of a run: the authoritative record of its metrics, one JSON object per line.
 
 `{"step": 12, "time": 1730000000.25, "metrics": {"train/loss": 6.25, ...}}`; `time` is Unix seconds, floats keep full
 precision. A training step's line also has `"batch"`: what was trained on, for `maskwright replay`. JSON has no word for
@@ -24,7 +24,7 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 @dataclass(frozen=True)
 class Entry:
-    """What was measured at one optimizer step; `time` is in Unix seconds.
+    """The metrics of one optimizer step; `time` is in Unix seconds.
 
     batch: of a training step, JSON values: the `position` of the stream before it; `seq_len`, `rows` and `mask_rate` of
     its global batch, and the `checksum` of that; how many tokens were `replaced` because of
@@ -57,7 +57,7 @@ def parse_entry(line: bytes) -> Entry | None:
 
 
 def _number(value: Any) -> float:
-    """A number as the journal has it; raises KeyError or TypeError for anything else."""
+    """A number in the format of the journal; raises KeyError or TypeError for anything else."""
     if type(value) is str:
         return _NOT_FINITE[value]
     if type(value) not in (int, float):
@@ -99,7 +99,7 @@ def read_latest(path: Path, size: int = 1 << 18) -> list[Entry]:
 
 
 def last_step(path: Path) -> int:
-    """The step of the last line, by a look at the end of the file; -1 where there is none to be read."""
+    """The step of the last line, read from the end of the file; -1 if no line is readable."""
     try:
         found = read_latest(path, 1 << 16)
     except OSError:
@@ -133,7 +133,7 @@ class Journal:
     """Appends entries to the file at `path`; one process writes, any number may read meanwhile."""
 
     def __init__(self, path: Path) -> None:
-        """Open for appending. What follows the last newline was cut short by a kill, and is dropped."""
+        """Open for appending. An incomplete last line, left by a kill, is dropped."""
         self._lines = LineFile(path)
 
     def append(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A journal in columns: little memory for a run of millions of steps, for curves and reports."""
+"""Columnar form of a journal, for curves and reports. It needs little memory for millions of steps."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class JournalTable:
-    """All lines of a journal, L of them, in the order in which they were written.
+    """All L lines of a journal, in file order.
 
     steps [L] int64, times [L] float64 (Unix seconds).
     slots [L] int64: those of the global batch; 0 on lines that are not of a training step.

@@ -1,4 +1,4 @@
-"""What a rank is at: set by the thread that trains, read by the one that watches it."""
+"""Current phase of a rank. The training thread sets it, and the watchdog reads it."""
 
 import time
 from collections.abc import Callable
@@ -21,10 +21,10 @@ class At:
 
 
 class Pulse:
-    """Where the training thread is, and the first step after the last start. Entering a phase takes a microsecond.
+    """The phase of the training thread, and the first step after the last start. Entering a phase takes a microsecond.
 
     Attributes:
-        listener: is told of each phase that begins; None: nobody listens.
+        listener: called at the start of each phase; None for no listener.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Pulse:
         self.listener: Callable[[Phase], None] | None = None
 
     def enter(self, phase: Phase, step: int | None = None) -> None:
-        """Go on to a phase, of the same step if none is given."""
+        """Enter a phase; the step stays the same if none is given."""
         if self.at.phase == "start" and phase != "start":
             self.first_step = self.at.step if step is None else step
         self.at = At(self.at.step if step is None else step, phase, time.monotonic())

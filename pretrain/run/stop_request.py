@@ -10,7 +10,7 @@ _LONGEST_REASON = 200  # characters
 
 
 class StopRequest:
-    """Remembers that somebody asked this process to stop; asking twice changes nothing."""
+    """A request to stop this process; a second request has no effect."""
 
     def __init__(self, stop_file: Path):
         self._file, self._next_poll = stop_file, 0.0
@@ -27,7 +27,7 @@ class StopRequest:
         return self.reason is not None
 
     def _written(self) -> str:
-        """Who asked, as the STOP file says."""
+        """The origin of the request, from the STOP file."""
         try:
             return self._file.read_text(errors="replace")[:_LONGEST_REASON].strip()
         except OSError:
