@@ -22,3 +22,24 @@ def _no_process_is_left() -> Iterator[None]:
     """Nothing that a module's tests started outlives them."""
     yield
     forked.assert_none_left()
+
+
+_STARTS_PROCESSES = ("tests.support.runs", "tests.support.ranks", "tests.support.forked", "tests.support.mlflow_server")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder and by the helpers that their module imports."""
+    for item in items:
+        path = item.path.relative_to(item.config.rootpath).as_posix()
+        module = getattr(item, "module", None)
+        helpers = {
+            getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module).values()
+        }
+        if path.startswith("tests/gpu"):
+            item.add_marker("gpu")
+        if path.startswith("tests/system/cluster"):
+            item.add_marker("slurm")
+        if path.startswith("tests/system") or not helpers.isdisjoint(_STARTS_PROCESSES):
+            item.add_marker("process")
+        if "tests.support.browser" in helpers:
+            item.add_marker("browser")

@@ -96,6 +96,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.short
 def test_two_hosts_train_like_two_processes_and_tell_no_secret(
     hosts: Hosts, folder: Path, reference: dict[int, float]
 ) -> None:

@@ -52,7 +52,7 @@ def launch(cluster: Cluster, config: Path, *options: str | Path, **environment: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes, stage", [(3, 3), (2, 3), (3, 1)])
+@pytest.mark.parametrize("nodes, stage", [(3, 3), pytest.param(2, 3, marks=pytest.mark.short), (3, 1)])
 def test_nodes_train_like_processes_of_one_host(cluster: Cluster, folder: Path, nodes: int, stage: int) -> None:
     """Two nodes with ZeRO-1 are in test_slurm.py. In fp32, sums of gradients are of the same numbers in one order."""
     run = folder / f"nodes-{nodes}-{stage}"

@@ -102,6 +102,7 @@ def test_two_nodes_train_like_two_processes(cluster: Cluster, folder: Path, refe
 
 
 @pytest.mark.slow
+@pytest.mark.short
 def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
     run = folder / "requeued"
     job_id = launch(cluster, folder, run, "--cpu")
