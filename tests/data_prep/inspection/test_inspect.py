@@ -150,7 +150,7 @@ def test_info_prints_tables_json_and_a_picture(books, tmp_path):
         (seq_len, packed_fill(books, seq_len)) for seq_len in (5, 8)
     ]
     assert len(facts["most_frequent"]) == 2
-    with pytest.raises(UserError, match="no folder"):
+    with pytest.raises(UserError, match="No folder"):
         run("prep", "info", books.path, "--png", tmp_path / "nowhere" / "a.png")
 
 
