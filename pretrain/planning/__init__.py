@@ -1,4 +1,4 @@
-"""Before a run: its memory, its speed, and the preflight checks that refuse a bad start."""
+"""Plan a run: memory and speed estimates, and the preflight checks that refuse a bad start."""
 
 import lazy_loader
 

@@ -1,7 +1,6 @@
 """Checks of one node: its memory, its folders and its GPUs. The doctor and a Slurm job's start both use them.
 
-A check returns a finding: what was checked, whether it is fit, what was seen, and what to do. A node that fails one of
-them cannot train.
+A check returns a finding: its name, status, measured value and advice. A node that fails a check cannot train.
 """
 
 import os
@@ -28,7 +27,7 @@ _SLOW_COMMIT = 0.2  # seconds
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check. advice: what to do, where something is wrong. group: the part of the report."""
+    """The result of one check. advice: what to do about a problem. group: the section of the report."""
 
     name: str
     status: Status
@@ -53,7 +52,7 @@ class NodeAnswer(NamedTuple):
 
 
 def ask(*command: str, seconds: float = 8.0) -> NodeAnswer | None:
-    """The output of a program, or its error messages if it fails; None if it is not installed."""
+    """Run a program and return its output, or its error messages if it fails; None if it is not installed."""
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL
@@ -69,7 +68,7 @@ def ask(*command: str, seconds: float = 8.0) -> NodeAnswer | None:
 
 
 def check_memory(total: int, available: int) -> Finding:
-    """Memory in bytes: what this process may use, and what is available."""
+    """Check the available memory of this process. Both values are in bytes."""
     value = f"{available / GIB:.1f} GiB of {total / GIB:.1f} GiB of memory are available"
     advice = "a training process takes 1 GiB before its model: end other programs, or raise the job's --mem"
     return judge(
@@ -81,13 +80,13 @@ def check_memory(total: int, available: int) -> Finding:
 
 
 def memory_here() -> Finding:
-    """The memory of this machine."""
+    """Check the memory of this machine."""
     memory = psutil.virtual_memory()
     return check_memory(memory.total, memory.available)
 
 
 def check_room(name: str, folder: Path, least: int, wanted: int = 0, advice: str = "make room") -> Finding:
-    """Free space of a folder's file system: below `least` bytes it fails, below `wanted` it is a warning."""
+    """Check the free space of a folder's file system: under `least` bytes it fails, under `wanted` it warns."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
@@ -97,7 +96,7 @@ def check_room(name: str, folder: Path, least: int, wanted: int = 0, advice: str
 
 
 def check_writes(name: str, folder: Path) -> Finding:
-    """Write a small file into a folder as a checkpoint is committed, read it back, and remove it."""
+    """Commit a small file to a folder in the way of a checkpoint, read it back, and remove it."""
     path = folder / f".check-{socket.gethostname()}-{os.getpid()}"
     token, begin = uuid.uuid4().hex.encode(), time.perf_counter()
     try:
@@ -119,12 +118,12 @@ def check_writes(name: str, folder: Path) -> Finding:
 
 
 def check_gpu_count(needed: int, seconds: float) -> Finding:
-    """Whether nvidia-smi lists as many GPUs as are needed; skipped if none is, or without nvidia-smi."""
+    """Check that nvidia-smi lists enough GPUs. Skipped if no GPU is needed or nvidia-smi is not installed."""
     if not needed:
         return Finding("gpus", "skipped", "no GPU is needed")
     answer = ask("nvidia-smi", "--query-gpu=index", "--format=csv,noheader", seconds=seconds)
-    if answer is None:  # GPUs of another maker, or none: the ranks report it
-        return Finding("gpus", "skipped", "there is no nvidia-smi")
+    if answer is None:  # no NVIDIA GPU: the ranks report a missing device
+        return Finding("gpus", "skipped", "nvidia-smi is not installed")
     count = len([line for line in answer.text.splitlines() if line.strip().isdigit()])
     value = f"{count} of {needed} GPUs in nvidia-smi" if answer.works or count else one_line(answer.text, 200)
     wrong = not answer.works or count < needed
@@ -132,11 +131,11 @@ def check_gpu_count(needed: int, seconds: float) -> Finding:
 
 
 def check_node(run_folder: Path, gpus: int, seconds: float) -> list[Finding]:
-    """All checks of a node on which a run is about to start.
+    """Make all checks of a node before a run starts there.
 
     Args:
-        gpus: processes of the run on this node that need one.
-        seconds: the time that nvidia-smi may take to answer.
+        gpus: number of GPUs that the run needs on this node.
+        seconds: time limit of nvidia-smi.
     """
     return [
         check_gpu_count(gpus, seconds),

@@ -1,6 +1,6 @@
 """Preflight checks of a run: fail before any process starts and before a job waits in a queue.
 
-CHECKS is the one list of them: `train`, `launch`, `study` and `doctor` use it. The checks of a node are in
+`train`, `launch`, `study` and `doctor` all use the list CHECKS. The checks of a node are in
 pretrain.planning.node_checks.
 """
 
@@ -22,7 +22,7 @@ from pretrain.tracking import resolve_target
 
 
 class PreflightCheck(NamedTuple):
-    """A check of a config. run: raises UserError with what is wrong and what to do. sound: the result otherwise."""
+    """A check of a config. run: raises UserError if the check fails. sound: the result of a check that passes."""
 
     name: str
     run: Callable[[Config, int], Any]
@@ -30,17 +30,19 @@ class PreflightCheck(NamedTuple):
 
 
 def check_start(config: Config, world_size: int) -> None:
-    """Make all checks for a run of this many processes.
+    """Make all checks for a run of `world_size` processes.
 
     Raises:
-        UserError: the first thing that is wrong.
+        UserError: if a check fails.
     """
     for check in CHECKS:
         check.run(config, world_size)
 
 
 def check_resume(config: Config) -> Checkpoint | None:
-    """The checkpoint of the run folder from which the run resumes, unless run.resume is never or names one.
+    """Find the checkpoint of the run folder from which the run resumes.
+
+    Returns None if there is none, or if run.resume is `never` or names a checkpoint.
 
     Raises:
         UserError: if the run cannot resume from it.
@@ -51,16 +53,16 @@ def check_resume(config: Config) -> Checkpoint | None:
         if verify(path, sizes_only=True) or state_problem(read(path)):
             continue  # the run reports it, and resumes from an older one
         try:
-            check_fits(config, found := read(path), open_sources(config.data))
-            return found
+            check_fits(config, newest := read(path), open_sources(config.data))
+            return newest
         except UserError:
-            if verify(path) is None:  # a damaged one decides nothing
+            if verify(path) is None:  # a damaged checkpoint is skipped
                 raise
     return None
 
 
 def _check_named_checkpoint(config: Config) -> None:
-    """Find a run.resume that names no folder. A run that already has checkpoints does not need it."""
+    """Raise UserError if run.resume names a missing folder. A run that already has checkpoints does not need it."""
     resume = config.run.resume
     is_named = resume not in ("auto", "required", "never")
     if is_named and not Path(resume).is_dir() and not _has_checkpoints(config):
@@ -69,10 +71,10 @@ def _check_named_checkpoint(config: Config) -> None:
 
 
 def check_tracking(track: TrackConfig) -> None:
-    """Check the address of MLflow; the config or MLFLOW_TRACKING_URI gives it. A server that is down is no error.
+    """Check the address of MLflow from the config or MLFLOW_TRACKING_URI. A server that is down is no error.
 
     Raises:
-        UserError: if MLflow can never be reached there.
+        UserError: if the address can never work.
     """
     address, _ = resolve_target(track.uri, track.experiment)
     problem = address_problem(address) or missing_driver(address)
@@ -83,12 +85,12 @@ def check_tracking(track: TrackConfig) -> None:
 
 
 def check_model(config: Config) -> None:
-    """Find what is wrong with model.config, or with the folder model.init where the run still has to begin with it.
+    """Check model.config, and the folder model.init of a run that has not begun.
 
-    Weights are not read: the run itself finds damage within them.
+    Weights are not read; the run itself detects damaged weights.
 
     Raises:
-        UserError: saying what is wrong.
+        UserError: if the model cannot be built, or the weights do not fit it.
     """
     begins_with_weights = config.model.init is not None and not _has_begun(config)
     if config.model.arch != "auto" and not begins_with_weights:
@@ -103,13 +105,13 @@ def check_model(config: Config) -> None:
 
 
 def _has_begun(config: Config) -> bool:
-    """Whether the run, or one of its seeds, goes on from a checkpoint, or may from a copy elsewhere."""
-    goes_on = config.run.resume not in ("auto", "never") or config.checkpoint.remote is not None
-    return goes_on or _has_checkpoints(config)
+    """Whether the run or one of its seeds resumes from a checkpoint, or may resume from a remote copy."""
+    may_resume = config.run.resume not in ("auto", "never") or config.checkpoint.remote is not None
+    return may_resume or _has_checkpoints(config)
 
 
 def _has_checkpoints(config: Config) -> bool:
-    """Whether the run folder, or that of one of its seeds, has a checkpoint."""
+    """Whether the run folder or the run folder of one of its seeds has a checkpoint."""
     return any(committed(RunFolder(run).checkpoints) for run in (config.run.dir, *config.run.dir.glob("seed-*")))
 
 
@@ -120,4 +122,4 @@ CHECKS = (
     PreflightCheck("checkpoint", lambda config, _: check_resume(config), "nothing prevents a start or a resume"),
     PreflightCheck("model", lambda config, _: check_model(config), "it can be built, and its first weights fit"),
 )
-"""All checks, in the order in which they are made."""
+"""All checks, in order."""

@@ -1,5 +1,4 @@
-"""What a run will need and do, before it is started: memory of a GPU, tokens, operations, and how large a micro-batch
-fits."""
+"""Plan of a run before its start: GPU memory, tokens, operations, and the largest micro-batch that fits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from pretrain.model.flops import step_flops
 from pretrain.objectives import objective_of, rate_at
 from pretrain.planning.training_memory import Item, batch_bytes, element_size, pass_items, peak, states
 
-_RATES = 101  # steps at which a mask rate that changes is looked at
+_RATES = 101  # steps over which a changing mask rate is averaged
 _SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 
 
@@ -32,10 +31,10 @@ class StagePlan:
     """A stage of the run.
 
     Attributes:
-        steps: of this stage. tokens: real ones, specials included, padding left out.
-        flops: operations that the model needs for them; None if not known.
-        micro_batch_size: rows of a process and pass. accumulation: passes a step.
-        memory: of one process.
+        steps: number of steps in this stage. tokens: special tokens count, padding does not.
+        flops: model operations for these tokens; None if not known.
+        micro_batch_size: rows of one pass on one process. accumulation: passes of a step.
+        memory: memory of one process.
     """
 
     steps: int
@@ -49,20 +48,21 @@ class StagePlan:
 
     @property
     def device_bytes(self) -> int:
-        """The most on a GPU at once."""
+        """Peak memory of a GPU."""
         return peak(self.memory)
 
     @property
     def host_bytes(self) -> int:
-        """In the host's memory, for each process."""
+        """Host memory of each process."""
         return sum(item.host for item in self.memory)
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run on so many processes; `epochs` by data set, None where there are no data.
+    """A run on `processes` processes.
 
-    activations_known: whether activations are part of the memory; they are not for `arch: auto`.
+    epochs: by data set; None without data.
+    activations_known: whether the memory includes activations; not for `arch: auto`.
     """
 
     processes: int
@@ -77,7 +77,7 @@ class RunPlan:
         return max(self.stages, key=lambda stage: stage.device_bytes)
 
     def fits(self, capacity: int | None) -> bool | None:
-        """Whether it fits into so many bytes of a GPU; None if that is not known."""
+        """Whether the run fits into `capacity` bytes of a GPU; None if not known."""
         if capacity is None or (not self.activations_known and self.largest.device_bytes <= capacity):
             return None
         return self.largest.device_bytes <= capacity
@@ -93,14 +93,14 @@ class RunPlan:
 
 
 class Planner:
-    """Plans a configuration, and changed ones, for the same vocabulary and data.
+    """Plans a config and variants of it, for the same vocabulary and data.
 
     Args:
-        sources: the data, or None where there are none: rows are then full, with a document each.
-        vocab_size: of the tokenizer, where there are no data.
+        sources: the data. With None, each row is one document without padding.
+        vocab_size: vocabulary size of the tokenizer, if `sources` is None.
 
     Raises:
-        UserError: for a model or an objective that cannot be.
+        UserError: if the model or the objective is invalid.
     """
 
     def __init__(self, config: Config, sources: Sources | None, vocab_size: int | None = None):
@@ -117,7 +117,10 @@ class Planner:
         self._filled: dict[int, list[Filling]] = {}
 
     def plan(self, processes: int, config: Config | None = None) -> RunPlan:
-        """The run on so many processes; `config` differs from the planner's in how it is computed alone.
+        """Plan the run on `processes` processes.
+
+        Args:
+            config: a variant of the planner's config that trains the same model on the same batches.
 
         Raises:
             UserError: if a batch does not divide over the processes.
@@ -131,17 +134,17 @@ class Planner:
         return RunPlan(processes, self._sizes.total, tuple(planned), epochs, self._shape is not None)
 
     def device_bytes(self, config: Config, processes: int) -> int:
-        """The most that a GPU needs in any stage."""
+        """Peak memory of a GPU over all stages."""
         return max(peak(self.memory(config, stage, processes)) for stage in stages_of(config, processes))
 
     def memory(self, config: Config, stage: BatchPhase, processes: int) -> tuple[Item, ...]:
-        """Of one process in a stage."""
+        """Memory of one process in a stage."""
         rows, seq_len = stage.shape.micro, stage.seq_len
         slots, predictions = rows * seq_len, rows * self._objective.slots(seq_len)
         data = stage.shape.accumulation * batch_bytes(slots, predictions, max_documents(rows, seq_len))
-        found = states(config, self._sizes, processes)
+        items = states(config, self._sizes, processes)
         if self._shape is None:
-            return (*found, Item("batches", data))
+            return (*items, Item("batches", data))
         train = config.train
         half = train.precision != "fp32"
         streams = Streams(
@@ -153,7 +156,7 @@ class Planner:
             checkpointing=train.activation_checkpointing,
             masked=not half or bool(self._shape.dropout) or self._shape.hidden // self._shape.heads % 8 != 0,
         )
-        return (*found, *pass_items(activations(self._shape, streams), self._sizes, config, data))
+        return (*items, *pass_items(activations(self._shape, streams), self._sizes, config, data))
 
     def _stage(self, config: Config, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
         tokens, flops = self._of_row(config, stage)
@@ -171,7 +174,7 @@ class Planner:
         )
 
     def _of_row(self, config: Config, stage: BatchPhase) -> tuple[float, float | None]:
-        """(tokens, operations) of a row, on average."""
+        """Mean (tokens, operations) of a row."""
         rate = float(np.mean([rate_at(config, int(s)) for s in np.linspace(0, config.train.steps - 1, _RATES)]))
         tokens, flops = 0.0, 0.0
         for share, lengths, rows in self._rows(stage.seq_len):
@@ -182,10 +185,10 @@ class Planner:
         return tokens, flops if self._shape else None
 
     def _rows(self, seq_len: int) -> list[tuple[float, NDArray[np.int64], int]]:
-        """(share of the rows, lengths of documents, rows that these fill) of each source."""
+        """(share of the rows, document lengths, rows that these documents fill) of each source."""
         if self._sources is None:
             return [(1.0, np.array([seq_len]), 1)]
-        return [(found.share, found.lengths, found.rows) for found in self._fillings(seq_len)]
+        return [(filling.share, filling.lengths, filling.rows) for filling in self._fillings(seq_len)]
 
     def _fillings(self, seq_len: int) -> list[Filling]:
         assert self._sources is not None
@@ -194,17 +197,17 @@ class Planner:
         return self._filled[seq_len]
 
     def _epochs(self, stages: Sequence[BatchPhase], counts: Sequence[int]) -> dict[str, float]:
-        found: dict[str, float] = {}
+        epochs: dict[str, float] = {}
         for stage, steps in zip(stages, counts, strict=True):
             for source in self._fillings(stage.seq_len):
                 read = steps * stage.shape.rows * source.share / source.epoch_rows
-                found[source.name] = found.get(source.name, 0.0) + read
-        return found
+                epochs[source.name] = epochs.get(source.name, 0.0) + read
+        return epochs
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A change of the configuration, in its own words, with the largest micro-batch that fits; None if none does."""
+    """A change of the config, as overrides, with the largest micro-batch that fits; None if none fits."""
 
     change: str
     micro_batch_size: int | None
@@ -212,7 +215,7 @@ class Choice:
 
 
 def choices(planner: Planner, config: Config, processes: int, room: int) -> list[Choice]:
-    """What fits into `room` bytes: with the configuration as it is, and with each of what saves memory."""
+    """Micro-batches that fit into `room` bytes: with the unchanged config, and with each change that saves memory."""
     return [_choice(planner, changed, change, processes, room) for change, changed in _changes(config)]
 
 
@@ -226,8 +229,8 @@ def _choice(planner: Planner, config: Config, change: str, processes: int, room:
 
 
 def _micro_batch_sizes(config: Config, processes: int) -> list[int]:
-    """Those that every stage can have, largest first."""
-    if any(stage.micro_batch_size for stage in config.curriculum):  # each stage has its own: only the first changes
+    """Micro-batch sizes that are valid in every stage, largest first."""
+    if any(stage.micro_batch_size for stage in config.curriculum):  # later stages have their own size
         rows = [config.train.global_batch_size // processes]
     else:
         rows = [stage.global_batch_size // processes for stage in config.stages]
@@ -255,18 +258,18 @@ def _with(config: Config, **sections: dict[str, Any]) -> Config:
 
 
 def _unknown(vocab_size: int) -> TokenizerInfo:
-    """A tokenizer of which the size alone is known."""
+    """A tokenizer with nothing but a vocabulary size."""
     return TokenizerInfo("", {}, vocab_size, _SPECIAL_IDS, sorted(_SPECIAL_IDS.values()), "##")
 
 
 def _sizes_of_auto(config: Config, tokenizer: TokenizerInfo) -> Sizes:
-    """Of any model of transformers, which is made without weights for it."""
+    """Parameter sizes of any transformers model. Builds the model without weights."""
     import torch
 
     from pretrain.model import build, describe
     from pretrain.optim import described
 
     with torch.device("meta"):
-        found = described(build(describe(config, tokenizer), seed=0))
+        parameters = described(build(describe(config, tokenizer), seed=0))
     kinds = ("matrix", "filter", "embedding", "vector")
-    return Sizes({kind: tuple(p.parameter.numel() for p in found if p.kind == kind) for kind in kinds})
+    return Sizes({kind: tuple(p.parameter.numel() for p in parameters if p.kind == kind) for kind in kinds})

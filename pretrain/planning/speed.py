@@ -1,4 +1,4 @@
-"""How fast a run will be: by a rate that was measured in another run, or one that is given."""
+"""Estimate the duration of a run from the measured speed of another run, a given speed, or the GPU's peak."""
 
 import statistics
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from pretrain.planning.run_plan import RunPlan
 from pretrain.run import RunFolder, read_environment
 from pretrain.run.journal import read_journal
 
-_SETTLING = 10  # first steps of a run, in which caches fill and kernels are compiled
-_LATEST = 1000  # steps that count
+_SETTLING = 10  # the first steps are skipped: they fill caches and compile kernels
+_LATEST = 1000  # steps that the median covers
 _ASSUMED_MFU = (0.2, 0.3, 0.4, 0.5)
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Model operations a second of each GPU (10**12), or real tokens a second of all GPUs together; and whence."""
+    """A speed: TFLOP/s of each GPU, or real tokens a second of all GPUs. source: a description of its origin."""
 
     source: str
     tflops: float | None = None
     tokens_per_second: float | None = None
 
     def seconds(self, plan: RunPlan) -> float:
-        """Of all training steps.
+        """Seconds that all training steps of a plan take.
 
         Raises:
             UserError: if the model's operations are needed and not known.
@@ -31,17 +31,17 @@ class Rate:
         if self.tokens_per_second is not None:
             return plan.tokens / self.tokens_per_second
         if plan.flops is None:
-            raise UserError("the operations of a model of arch auto are not known; give --tokens-per-second")
+            raise UserError("The operations of a model of arch auto are not known. Give --tokens-per-second.")
         assert self.tflops is not None
         return plan.flops / (self.tflops * 1e12 * plan.processes)
 
 
 @dataclass(frozen=True)
 class RunTime:
-    """The time that all training steps take; evaluation, checkpoints and the start come on top.
+    """The time of all training steps, without evaluation, checkpoints and the start.
 
     Attributes:
-        source: of the speed. assumed: whether it was neither measured nor given.
+        source: origin of the speed. assumed: whether the speed was neither measured nor given.
         tokens_per_second: of all GPUs together. cost: None without a price.
     """
 
@@ -54,7 +54,7 @@ class RunTime:
 
 
 def run_times(plan: RunPlan, rate: Rate | None, peak: int | None, price: float | None) -> list[RunTime]:
-    """The time at a rate, or without one at several shares of the GPU's `peak` in TFLOP/s; none if both are unknown.
+    """The time at a rate, or without one at several shares of the GPU's `peak` in TFLOP/s; empty without both.
 
     Raises:
         UserError: if the model's operations are needed and not known.
@@ -63,38 +63,38 @@ def run_times(plan: RunPlan, rate: Rate | None, peak: int | None, price: float |
     if rate is None and peak and plan.flops:
         rates = [Rate(f"if {mfu:.0%} of {peak} TFLOP/s", tflops=mfu * peak) for mfu in _ASSUMED_MFU]
     times = []
-    for one in rates:
-        seconds = one.seconds(plan)
+    for speed in rates:
+        seconds = speed.seconds(plan)
         hours = plan.processes * seconds / 3600
         cost = None if price is None else price * hours
-        times.append(RunTime(one.source, rate is None, plan.tokens / seconds, seconds, hours, cost))
+        times.append(RunTime(speed.source, rate is None, plan.tokens / seconds, seconds, hours, cost))
     return times
 
 
 def measured(run: Path) -> Rate:
-    """The median rate of each GPU, or process, of a run.
+    """The median speed of each GPU, or process, in a run's last steps.
 
     Raises:
-        UserError: if it has no steps with a speed.
+        UserError: if no step has a speed.
     """
     folder = RunFolder(run)
     try:
         entries = read_journal(folder.journal)
     except OSError as error:
-        raise UserError(f"{folder.journal}: cannot be read ({error.strerror}); --from wants a run folder") from None
-    found = [entry.metrics["speed/tflops"] for entry in entries[_SETTLING:] if "speed/tflops" in entry.metrics]
-    if not found:
+        raise UserError(f"Cannot read {folder.journal} ({error.strerror}). Name a run folder with --from.") from None
+    speeds = [entry.metrics["speed/tflops"] for entry in entries[_SETTLING:] if "speed/tflops" in entry.metrics]
+    if not speeds:
         raise UserError(
-            f"{run} has no speed of steps after the {_SETTLING}th (model operations a second); train for longer, or "
-            "give --tokens-per-second"
+            f"{run} has no measured speed (speed/tflops) after step {_SETTLING}. Train it for more steps, or give "
+            "--tokens-per-second."
         )
-    latest = found[-_LATEST:]
+    latest = speeds[-_LATEST:]
     what = f"median of {len(latest)} steps of {run}{_devices(folder)}"
     return Rate(what, tflops=statistics.median(latest))
 
 
 def _devices(folder: RunFolder) -> str:
-    """ ", on 8 processes (NVIDIA H100)", as far as environment.json says so."""
+    """The processes and GPUs in environment.json: ", on 8 processes (NVIDIA H100)"; empty if not known."""
     values = read_environment(folder.environment) or {}
     if "hosts" not in values or "processes" not in values:
         return ""

@@ -1,8 +1,8 @@
-"""Memory of a training process, from the formula: weights, gradients and optimizer state as ZeRO divides them.
+"""Compute the memory of a training process: weights, gradients and optimizer state as ZeRO partitions them.
 
-These are what flat_gradients, pretrain.optim and DeepSpeed (0.19) hold: parameters of a kind lie in one flat tensor,
- filled up to a multiple of twice the number of processes (stages 1 and 2), or each is cut into equal parts
-(stage 3). (Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020.)
+The formulas follow flat_gradients, pretrain.optim and DeepSpeed 0.19. In stages 1 and 2, parameters of a kind are one
+flat tensor, padded to a multiple of twice the number of processes. In stage 3, each parameter is cut into equal parts.
+(Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020.)
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pretrain.engine import bucket_size, uses_flat_gradients
 from pretrain.model import Sizes
 from pretrain.model.activation_memory import Activations
 
-# Memory in GB (10**9 bytes) of the makers' data sheets. PyTorch can use a little more or less than that.
+# Memory in GB (10**9 bytes) by the makers' data sheets. PyTorch can use slightly more or less.
 GPU_GB = {
     "A100-40GB": 40,
     "A100-80GB": 80,
@@ -25,8 +25,8 @@ GPU_GB = {
     "B200": 180,
     "L40S": 48,
 }
-RESERVED = 2 << 30  # assumed: the CUDA context, NCCL's and cuBLAS's buffers, and what the allocator cannot use
-_AHEAD = 4  # steps whose batches are on the device: in use, two that wait (pretrain.data.prefetch), one being made
+RESERVED = 2 << 30  # assumed: CUDA context, buffers of NCCL and cuBLAS, fragmentation of the allocator
+_AHEAD = 4  # batches on the device: one in use, two waiting (pretrain.data.prefetch), one being prepared
 _FP32 = 4
 _PERSISTENT, _MAX_LIVE = 100_000, 1_000_000_000  # DeepSpeed's stage3_param_persistence_threshold, stage3_max_live_..
 
@@ -50,13 +50,13 @@ def element_size(precision: str) -> int:
 
 
 def peak(items: Sequence[Item]) -> int:
-    """The most on the device at once: activations have gone when the optimizer steps."""
+    """Peak bytes on the device. Activations are freed before the optimizer's step."""
     of = {when: sum(item.device for item in items if item.when == when) for when in ("always", "pass", "step")}
     return of["always"] + max(of["pass"], of["step"])
 
 
 def states(config: Config, sizes: Sizes, processes: int, device: str = "cuda") -> list[Item]:
-    """Weights, gradients and optimizer state of one process, between and in its steps."""
+    """Weights, gradients and optimizer state of one process, between and during its steps."""
     stage = config.zero.stage
     found = _whole(config, sizes) if stage == 0 else _parted(config, sizes, processes, device)
     if config.checkpoint.asynchronous:
@@ -68,7 +68,7 @@ def states(config: Config, sizes: Sizes, processes: int, device: str = "cuda") -
 
 
 def pass_items(of: Activations, sizes: Sizes, config: Config, data: int) -> list[Item]:
-    """What the passes take beside the state; `data` are the bytes of a step's batches."""
+    """Memory of the passes in addition to the state. data: bytes of a step's batches."""
     late = max(0, last_gradients(sizes, config) - of.peak)
     return [
         Item("activations", of.kept, when="pass"),
@@ -79,10 +79,10 @@ def pass_items(of: Activations, sizes: Sizes, config: Config, data: int) -> list
 
 
 def last_gradients(sizes: Sizes, config: Config) -> int:
-    """Bytes of gradients when a backward pass ends and activations have gone.
+    """Bytes of gradients at the end of a backward pass, when activations are freed.
 
-    That of the vocabulary matrix is there three times: from the loss, from the embedding, and their sum. The others are
-    there where they are not handed on at once; at stage 0 they are counted as gradients already.
+    The gradient of the vocabulary matrix exists three times: from the loss, from the embedding, and their sum. The
+    others count only if they are kept until the end of the pass; at stage 0 they already count as gradients.
     """
     tables = max(sizes.by_kind.get("embedding", (0,)))
     whole = sizes.total if uses_flat_gradients(config) else tables if config.zero.stage else 0
@@ -90,12 +90,12 @@ def last_gradients(sizes: Sizes, config: Config) -> int:
 
 
 def batch_bytes(slots: int, predictions: int, documents: int) -> int:
-    """Bytes of a micro-batch (pretrain.data.batch): int64, but for the boundaries of `documents` at most, int32."""
+    """Bytes of a micro-batch (pretrain.data.batch): int64 arrays, and int32 bounds of `documents` documents."""
     return 16 * (slots + predictions) + 4 * (documents + 1)
 
 
 def _whole(config: Config, sizes: Sizes) -> list[Item]:
-    """Stage 0, in fp32: everything on each process."""
+    """Stage 0, in fp32: each process holds everything."""
     return [
         Item("weights", sizes.total * _FP32),
         Item("gradients", sizes.total * _FP32),
@@ -154,7 +154,7 @@ def _gradients(config: Config, sizes: Sizes, part: int, device: str, processes: 
 
 
 def _working(config: Config, sizes: Sizes, processes: int) -> int:
-    """What a step of the optimizer makes of one group at a time, at most: its directions, and whole matrices."""
+    """Peak bytes of temporary tensors in the optimizer's step, which updates one group at a time."""
     copies = {"adamw": 0, "lamb": 1, "stable_adamw": 2, "muon": 3}[config.optim.name]
     if config.zero.stage == 3:
         copies += 1  # DeepSpeed puts the group's gradients into one tensor
@@ -162,7 +162,7 @@ def _working(config: Config, sizes: Sizes, processes: int) -> int:
 
 
 def _optimizer(config: Config, sizes: Sizes, processes: int) -> int:
-    """Bytes of the optimizer's state, with a step count for each tensor that has one."""
+    """Bytes of the optimizer's state, including the step counts."""
     return sum(
         _state(config, kind) * _part_of(config, numels, processes) * _FP32
         + _FP32 * _counts(config, kind) * (1 if config.zero.stage else len(numels))
@@ -171,7 +171,7 @@ def _optimizer(config: Config, sizes: Sizes, processes: int) -> int:
 
 
 def _state(config: Config, kind: str) -> int:
-    """Tensors like the weights in the optimizer's state."""
+    """Number of tensors in the optimizer's state that have the shape of the weights."""
     return (2 if _counts(config, kind) else 1) + (config.optim.ema is not None)
 
 
@@ -180,7 +180,7 @@ def _counts(config: Config, kind: str) -> bool:
 
 
 def _part(config: Config, sizes: Sizes, processes: int) -> int:
-    """Elements of the weights that one process answers for, with what fills them up."""
+    """Elements of the weights in the partition of one process, padding included."""
     return sum(_part_of(config, numels, processes) for _, numels in sizes.groups)
 
 
@@ -197,7 +197,7 @@ def _padded(sizes: Sizes, processes: int) -> int:
 
 
 def _raw(config: Config, name: str, ours: int) -> int:
-    """A raw key of `deepspeed: {zero_optimization: ...}`, under either of its names, if it is there."""
+    """A value in `deepspeed: {zero_optimization: ...}`, under either name of the key; `ours` if it is not set."""
     given: Any = config.deepspeed.get("zero_optimization")
     if not isinstance(given, dict):
         return ours

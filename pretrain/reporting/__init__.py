@@ -1,6 +1,6 @@
 """Show a run: progress line, summary, environment, node metrics, profile, predictions, charts, HTML page.
 
-`png_charts` is the only importer of matplotlib. `batch_replay` shows the documents and masks of any step again.
+Only `png_charts` imports matplotlib. `batch_replay` rebuilds the batch of any step: its documents and masks.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The batch that a run trained on at a step, made again from its journal, its config and the shards alone."""
+"""Rebuild the batch of a training step from the run's journal, its config and the shards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,14 @@ from pretrain.run.journal import Entry, read_step
 class Replayed:
     """A global batch, or one rank's share of it.
 
-    step, metrics: as the journal has them.
-    position, names: where the global batch begins in the stream of each data set, and what they are called.
-    first_row: number of the first of `rows` in the global batch.
-    checksum: of the whole global batch, see pretrain.data.host_checksum.
-    checksum_matches: whether the journal has the same.
-    replaced: tokens that stood in for damaged ones, when it was trained on and now.
-    tokenizer: the folder with the run's tokenizer.
+    Attributes:
+        step, metrics: from the journal.
+        position, names: start of the global batch in the stream of each data set, and the names of the data sets.
+        first_row: index of the first of `rows` in the global batch.
+        checksum: of the whole global batch, see pretrain.data.host_checksum.
+        checksum_matches: whether it equals the checksum in the journal.
+        replaced: number of tokens that replace damaged ones: during training, and now.
+        tokenizer: the folder with the run's tokenizer.
     """
 
     step: int
@@ -59,10 +60,10 @@ class _Batch:
 
 
 def replay(run: Path, step: int, rank: int | None = None) -> Replayed:
-    """The batch of a step: of the whole run, or of one of the processes that it last ran on.
+    """Rebuild the global batch of a step, or the share of one rank of the run's last start.
 
     Raises:
-        UserError: if there is no such run, step or rank, or the data set is gone or another.
+        UserError: if there is no such run, step or rank, or the data set is missing or has changed.
     """
     folder = RunFolder(run)
     require_run(run)
@@ -71,7 +72,7 @@ def replay(run: Path, step: int, rank: int | None = None) -> Replayed:
     batch = _checked(folder, entry.batch or {})
     data = _open_data(config, folder, batch["settings"])
     position = MixturePosition.from_json(batch["position"])
-    stages = stages_of(config, world_size=1)  # how a run is spread does not change its batches
+    stages = stages_of(config, world_size=1)  # the number of processes does not change the batches
     _check_stage(folder, step, stages, batch)
     loader = training_loader(config, data, stages, rank=0, rate=batch["mask_rate"])
     try:
@@ -100,7 +101,7 @@ def _entry(folder: RunFolder, step: int) -> Entry:
     try:
         entry, steps = read_step(folder.journal, step)
     except FileNotFoundError:
-        raise UserError(f"{folder.path} has no journal.jsonl; the run has not done a step yet") from None
+        raise UserError(f"{folder.path} has no journal.jsonl: the run has not finished a step yet.") from None
     except OSError as error:
         raise cannot_read(folder.journal, error) from None
     if entry is None:
@@ -109,7 +110,7 @@ def _entry(folder: RunFolder, step: int) -> Entry:
 
 
 def _checked(folder: RunFolder, batch: dict[str, Any]) -> dict[str, Any]:
-    """The journal's record of a batch; raises UserError if training does not write such a record."""
+    """The journal's record of a batch. Raises UserError if it is damaged."""
     try:
         typed(_Batch, batch)
         MixturePosition.from_json(batch["position"])
@@ -129,7 +130,7 @@ def _check_stage(folder: RunFolder, step: int, stages: Sequence[BatchPhase], bat
 
 
 def _ranges(steps: list[int]) -> str:
-    """Increasing numbers in words: "steps 1 to 4, 7"."""
+    """Increasing numbers as ranges: "steps 1 to 4, 7"."""
     ranges: list[list[int]] = []
     for step in steps:
         if ranges and step == ranges[-1][1] + 1:
@@ -141,10 +142,10 @@ def _ranges(steps: list[int]) -> str:
 
 
 def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
-    """The run's data sets.
+    """Open the run's data sets.
 
     Raises:
-        UserError: if they are not there, or they or the settings are not those of the step.
+        UserError: if they are missing, or they or the settings have changed since the step.
     """
     data = open_sources(config.data)
     if batch_settings(config, data) != settings:
@@ -158,7 +159,7 @@ def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
 
 
 def _newest_identity(folder: RunFolder) -> dict[str, Any]:
-    """What the newest readable checkpoint says that the run's batches depend on; nothing if there is none."""
+    """The `identity` in the newest readable checkpoint, which decides the batches; empty without a checkpoint."""
     for manifest in sorted(folder.checkpoints.glob("step-????????/manifest.json"), reverse=True):
         try:
             state = read_json(manifest, dict[str, Any], nan=True).get("state")
@@ -170,7 +171,7 @@ def _newest_identity(folder: RunFolder) -> dict[str, Any]:
 
 
 def _share(rows: int, folder: RunFolder, rank: int | None) -> range:
-    """A rank's rows of the global batch; all without a rank."""
+    """A rank's rows of the global batch; all rows if `rank` is None."""
     if rank is None:
         return range(rows)
     processes = (read_environment(folder.environment) or {}).get("processes")

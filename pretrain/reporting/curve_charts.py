@@ -1,4 +1,4 @@
-"""The curves of the page: few enough points for any browser, whatever the length of the run."""
+"""Charts of the HTML page, thinned to a number of points that any browser can draw."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +9,12 @@ from pretrain.run import JournalTable
 from pretrain.run.journal_table import Floats, Series, smooth, thinned
 
 BUCKETS = 800
-_SHORTEST_WINDOW = 9  # steps: a single batch says little
+_SHORTEST_WINDOW = 9  # steps: the loss of a single batch is noisy
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """A line of a chart: a metric, and how it is drawn: "raw" faint, "smooth" strong, "points" with dots."""
+    """A line of a chart. style: "raw" (faint), "smooth" (strong), "points" (with dots) or "line"."""
 
     metric: str
     label: str
@@ -23,7 +23,7 @@ class ChartLine:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of lines that share an axis; `unit` says how values are written, `log` whether that suits it best."""
+    """A chart of lines on one axis. unit: the format of the values. log: whether the axis is logarithmic at first."""
 
     title: str
     unit: str
@@ -67,7 +67,7 @@ _ONLY_IF_IT_CHANGES = ("train/mask_rate", "data/seq_len")
 
 
 def charts_of(measured: JournalTable) -> list[dict[str, Any]]:
-    """The charts of what was measured, as JSON values."""
+    """The charts of the measured metrics, as JSON values."""
     found = []
     for chart in CHARTS:
         lines = [made for line in chart.lines if (made := _line(measured, line))]
@@ -90,17 +90,17 @@ def _line(measured: JournalTable, line: ChartLine) -> dict[str, Any] | None:
 
 
 def line_of(label: str, style: str, points: Series, **more: Any) -> dict[str, Any]:
-    """A line of a chart. `more`: what chart.js knows beside that, such as low and high of a band."""
+    """A line as JSON values. more: further keys that chart.js reads, such as low and high of a band."""
     return {"label": label, "style": style, "x": points.steps.tolist(), "y": rounded(points.values)} | more
 
 
 def averaged(values: Floats) -> Floats:
-    """The average that the page shows of a noisy metric, in curves and in numbers: over a fiftieth of all steps."""
+    """Moving average of a noisy metric, over a fiftieth of all steps. Curves and numbers of the page use it."""
     return smooth(values, max(_SHORTEST_WINDOW, len(values) // 50))
 
 
 def axes_of(measured: JournalTable) -> dict[str, list[float]]:
-    """At some steps, from 0 on, the real tokens and the hours of training up to them, what was done again left out."""
+    """Real tokens and hours of training up to some of the steps, from 0 on. Repeated steps count once."""
     kept = measured.kept
     steps = measured.steps[kept]
     tokens, seconds = np.cumsum(measured.tokens[kept]), np.cumsum(measured.seconds[kept])
@@ -116,5 +116,5 @@ def axes_of(measured: JournalTable) -> dict[str, list[float]]:
 
 
 def rounded(values: Floats) -> list[float]:
-    """To five digits: more than a screen shows."""
+    """Values rounded to five significant digits, more than a screen shows."""
     return [float(f"{value:.5g}") for value in values.tolist()]

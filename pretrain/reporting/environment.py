@@ -1,4 +1,7 @@
-"""What a run ran on, for environment.json; no environment variables but Slurm's job, as others may hold secrets."""
+"""Hosts, versions and command of a run, for environment.json.
+
+Slurm's job variables are the only environment variables in it, as others may hold secrets.
+"""
 
 import os
 import platform
@@ -36,7 +39,7 @@ _EARLIER_STARTS = 20
 
 
 def gather_environment() -> dict[str, Any]:
-    """Packages, command, devices and topology of all processes, as JSON values; a collective."""
+    """Gather packages, command, devices and topology of all processes, as JSON values. A collective."""
     own = describe_host(first=os.environ.get("LOCAL_RANK", "0") == "0")
     everyone = all_gather_json(own)
     return {
@@ -56,7 +59,7 @@ def gather_environment() -> dict[str, Any]:
 
 
 def describe_host(first: bool) -> dict[str, Any]:
-    """The machine of this process; its GPUs and how they are connected are asked for by the `first` process alone."""
+    """Describe the machine of this process. Only the `first` process of a host adds the GPUs and their topology."""
     found: dict[str, Any] = {
         "host": platform.node(),
         "system": platform.platform(),
@@ -75,7 +78,7 @@ def describe_host(first: bool) -> dict[str, Any]:
 
 
 def by_host(everyone: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What each rank found out, put together: one entry for each host, with its ranks."""
+    """Merge the descriptions of all ranks into one entry for each host, with its ranks."""
     hosts: dict[str, dict[str, Any]] = {}
     for rank, found in enumerate(everyone):
         host = hosts.setdefault(found["host"], {"host": found["host"], "ranks": []})
@@ -85,17 +88,17 @@ def by_host(everyone: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def record_environment(path: Path, now: dict[str, Any], steps_done: int) -> None:
-    """Write environment.json: this start of the run, and in `earlier_starts` the ones before it, the newest first."""
+    """Write environment.json: this start of the run, and the earlier ones in `earlier_starts`, the newest first."""
     try:
         before = read_json(path, dict[str, Any], MAX_ENVIRONMENT_BYTES)
         earlier = [before, *typed(list[dict[str, Any]], before.pop("earlier_starts", []))][:_EARLIER_STARTS]
-    except (UserError, ValueError):  # none yet, or damaged, which is no reason not to train
+    except (UserError, ValueError):  # missing or damaged: training starts anyway
         earlier = []
     write_json(path, {"after_step": steps_done, **now, "earlier_starts": earlier})
 
 
 def git_commit() -> str | None:
-    """The commit of the working folder, if it is in a git checkout."""
+    """The commit of the working directory; None outside a git checkout."""
     return _output("git", "rev-parse", "HEAD")
 
 
@@ -119,7 +122,7 @@ def _processor() -> str:
 
 
 def _output(*command: str) -> str | None:
-    """The output of a program; None if it is not installed, or fails."""
+    """The output of a program; None if it is not installed or fails."""
     answer = ask(*command)
     return answer.text if answer and answer.works else None
 

@@ -1,4 +1,4 @@
-"""What happened to a run, and what its time went to, by its journal and its starts."""
+"""Events and time use of a run: restarts, rollbacks, marks in the charts, time by activity, speeds, goodput."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ import numpy as np
 from pretrain.run import JournalTable
 from pretrain.run.journal_table import Floats, Ints, evenly, last_of_each
 
-MOST_MARKS = 500  # of a kind on the page; more could not be told apart
+MOST_MARKS = 500  # of a kind on the page; more would overlap
 _MARKS = {
     "skipped": "train/skipped",
     "spike": "train/spike",
@@ -20,7 +20,7 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class Start:
-    """A start of the run: the steps done before it, and when it was (Unix seconds; None if not known)."""
+    """A start of the run: the number of steps before it, and its time in Unix seconds (None if not known)."""
 
     after_step: int
     time: float | None
@@ -28,12 +28,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Break:
-    """Where training went back, or on after a pause.
+    """A restart or a rollback.
 
-    kind: "restart", or "rollback" for one within a process, because of a spike.
-    after_step: the step from which it went on; reached: the last one before.
-    time: of its first step, Unix seconds; pause: seconds without a step before that.
-    repeated: seconds that had gone into steps which were done again.
+    Attributes:
+        kind: "restart", or "rollback" for one within a process after a loss spike.
+        after_step: the step after which training resumed.
+        reached: the last step before the break.
+        time: time of the first step after the break, in Unix seconds.
+        pause: seconds without a step before that.
+        repeated: seconds that were spent on the steps which are repeated.
     """
 
     kind: str
@@ -47,8 +50,8 @@ class Break:
 def breaks_of(measured: JournalTable, starts: Sequence[Start]) -> list[Break]:
     """Restarts and rollbacks, in order.
 
-    A step number that does not grow gives one away; a restart where no step was lost is known from `starts` alone, of
-    which all but the first are restarts.
+    A step number that does not grow marks a break. A restart that lost no step is known only from `starts`: all of
+    them except the first are restarts.
     """
     lines = measured.trained
     steps, times = measured.steps[lines], measured.times[lines]
@@ -61,7 +64,7 @@ def breaks_of(measured: JournalTable, starts: Sequence[Start]) -> list[Break]:
     for first in sorted(at):
         inside = (lines[first - 1] < rollbacks) & (rollbacks < lines[first])
         lost = np.flatnonzero(gone[:first] & (steps[:first] >= steps[first]))
-        gone[lost] = False  # they are this break's, and no later one's
+        gone[lost] = False  # count them for this break only
         found.append(
             Break(
                 kind="rollback" if inside.any() else "restart",
@@ -76,7 +79,7 @@ def breaks_of(measured: JournalTable, starts: Sequence[Start]) -> list[Break]:
 
 
 def _clean_restarts(steps: Ints, times: Floats, starts: Sequence[Start]) -> set[int]:
-    """Where a start took up the run at the step at which it had been left."""
+    """Indices of the first steps of starts that lost no step."""
     found = set()
     for start in starts:
         candidates = np.flatnonzero(steps == start.after_step + 1)
@@ -87,10 +90,10 @@ def _clean_restarts(steps: Ints, times: Floats, starts: Sequence[Start]) -> set[
 
 
 def marks_of(measured: JournalTable, breaks: Sequence[Break]) -> dict[str, list[dict[str, Any]]]:
-    """What is marked in the curves, by kind: the step, and for breaks all that is known."""
+    """Marks in the charts, by kind: the step, and for breaks all their attributes."""
     found = {kind: [{"step": step} for step in _nonzero(measured, name)] for kind, name in _MARKS.items()}
     for kind in ("restart", "rollback"):
-        found[kind] = [asdict(one) | {"step": one.after_step} for one in breaks if one.kind == kind]
+        found[kind] = [asdict(each) | {"step": each.after_step} for each in breaks if each.kind == kind]
     return {kind: evenly(marks, MOST_MARKS) for kind, marks in found.items()}
 
 
@@ -100,10 +103,10 @@ def _nonzero(measured: JournalTable, name: str) -> list[int]:
 
 
 def time_spent(measured: JournalTable, breaks: Sequence[Break], starts: Sequence[Start]) -> dict[str, float]:
-    """Seconds by what they went to; together, those from the run's first start, or else step, to the last line.
+    """Seconds by activity. Their sum is the time from the run's first start, or first step, to the last journal line.
 
-    "training" is what steps that count took beside waiting for data. "elsewhere" is what nothing accounts for, such as
-    starting; a clock that was set back makes it 0.
+    "training" is the time of steps without the wait for data; a repeated step counts once. "elsewhere" is the rest,
+    such as the start of processes; it is at least 0, even if the clock was set back.
     """
     lines = measured.trained
     if not len(lines):
@@ -115,8 +118,8 @@ def time_spent(measured: JournalTable, breaks: Sequence[Break], starts: Sequence
         "waiting for data": float(waits.sum()),
         "evaluation": _total(measured, "eval/seconds"),
         "checkpoints": _total(measured, "checkpoint/seconds"),
-        "steps done again": float(seconds[lines].sum() - seconds[kept].sum()),
-        "between starts": sum(one.pause for one in breaks),
+        "repeated steps": float(seconds[lines].sum() - seconds[kept].sum()),
+        "between starts": sum(each.pause for each in breaks),
     }
     begin = float(measured.times[lines[0]] - seconds[lines[0]])
     spent["before the first step"] = max(0.0, begin - started) if (started := _first_start(starts)) else 0.0
@@ -133,9 +136,9 @@ def _total(measured: JournalTable, name: str) -> float:
 
 
 def speeds(measured: JournalTable, spent: dict[str, float]) -> dict[str, float]:
-    """Real tokens in all, real tokens a second while steps ran and over all time, and the share of padding.
+    """Number of real tokens, real tokens a second while steps ran and over all time, and the share of padding.
 
-    "goodput" is the share of all time since the run's first start that went into steps which count.
+    "goodput" is the share of all time since the run's first start that was spent on steps, without repeated ones.
     """
     kept, wall = measured.kept, sum(spent.values())
     seconds, tokens = measured.seconds[kept], measured.tokens[kept]

@@ -15,10 +15,11 @@ _VALUES: dict[str, Callable[[int], float]] = {
 
 
 class GpuSampler:
-    """Samples the GPUs that this process may see, numbered as PyTorch numbers them: `gpu0_power_watts` and so on.
+    """Sample the visible GPUs, numbered as in PyTorch: `gpu0_power_watts` and so on.
 
-    Values that a GPU does not report, as some virtual ones do not, are left out. problem: why no GPU can be sampled,
-    such as a missing package nvidia-ml-py; None if there is no GPU.
+    Values that a GPU does not report, such as some virtual ones, are left out.
+
+    problem: the reason that no GPU can be sampled, such as a missing package nvidia-ml-py; None without a GPU.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,6 @@ class GpuSampler:
             for name, read in _VALUES.items():
                 try:
                     sampled[f"gpu{gpu}_{name}"] = float(read(gpu))
-                except Exception:  # NVML's own kinds of error, which are in a package that may be missing
+                except Exception:  # NVML's error classes are in a package that may be missing
                     continue
         return sampled

@@ -1,4 +1,4 @@
-"""What a machine does: processors, memory, disks, network, and its GPUs."""
+"""Utilization of this machine: processors, memory, disks, network, and its GPUs."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,35 +10,37 @@ _MEGABYTE = 1e6
 
 
 class Sampler(Protocol):
-    """Samples something of this machine: names and values."""
+    """A callable that samples this machine and returns values by name."""
 
     def __call__(self) -> dict[str, float]: ...
 
 
 class HostSampler:
-    """Shares in percent of the whole machine; disks and network in 10**6 bytes a second since the sample before.
+    """Sample the whole machine: processors and memory in percent, disks and network in 10**6 bytes a second.
+
+    Rates are averages since the previous sample.
 
     Args:
-        gpus: samples those.
-        clock: gives seconds, and never runs backwards.
+        gpus: samples the GPUs.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(self, gpus: Sampler, clock: Callable[[], float] = time.monotonic):
         self._gpus, self._clock = gpus, clock
-        psutil.cpu_percent()  # what it gives is since the call before
+        psutil.cpu_percent()  # it measures since its previous call
         self._at, self._bytes = clock(), _bytes_moved()
 
     def __call__(self) -> dict[str, float]:
-        """Raises OSError, psutil.Error or RuntimeError if the machine does not tell."""
+        """Sample once. Raises OSError, psutil.Error or RuntimeError if a value cannot be read."""
         now, moved = self._clock(), _bytes_moved()
-        found = {"cpu_percent": psutil.cpu_percent(), "memory_percent": psutil.virtual_memory().percent}
-        found |= rates(self._bytes, moved, now - self._at)
+        sample = {"cpu_percent": psutil.cpu_percent(), "memory_percent": psutil.virtual_memory().percent}
+        sample |= rates(self._bytes, moved, now - self._at)
         self._at, self._bytes = now, moved
-        return found | self._gpus()
+        return sample | self._gpus()
 
 
 def rates(before: Mapping[str, int], after: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """Bytes counted so far, by name, as 10**6 bytes a second; nothing for a counter that is new or began anew."""
+    """Rates in 10**6 bytes a second from two readings of byte counters. New and reset counters are left out."""
     return {
         f"{name}_mb_per_second": (count - before[name]) / seconds / _MEGABYTE
         for name, count in after.items()
@@ -47,11 +49,11 @@ def rates(before: Mapping[str, int], after: Mapping[str, int], seconds: float) -
 
 
 def _bytes_moved() -> dict[str, int]:
-    found: dict[str, int] = {}
-    if disks := psutil.disk_io_counters():  # None where there are none, as in some containers
-        found |= {"disk_read": disks.read_bytes, "disk_write": disks.write_bytes}
+    counters: dict[str, int] = {}
+    if disks := psutil.disk_io_counters():  # None in some containers
+        counters |= {"disk_read": disks.read_bytes, "disk_write": disks.write_bytes}
     cards = [card for name, card in psutil.net_io_counters(pernic=True).items() if name != "lo"]
     if cards:
-        found["network_received"] = sum(card.bytes_recv for card in cards)
-        found["network_sent"] = sum(card.bytes_sent for card in cards)
-    return found
+        counters["network_received"] = sum(card.bytes_recv for card in cards)
+        counters["network_sent"] = sum(card.bytes_sent for card in cards)
+    return counters

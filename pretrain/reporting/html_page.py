@@ -1,4 +1,4 @@
-"""The page itself: one file that needs nothing else, and runs no script but its own."""
+"""Write the HTML page of a run: one self-contained file that runs only its own script."""
 
 import base64
 import hashlib
@@ -33,10 +33,14 @@ def write_report(run: Path, out: Path) -> None:
 
 
 def page(report: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> str:
-    """The HTML of what `collect` found, or of something else for which there are `scripts`, templates' names.
+    """The HTML of a report.
 
-    Nothing of a run can become markup or script: its values stand in a JSON element, without any "<", and the page's
-    own script puts them in as text. The policy lets no other script run, and nothing be fetched.
+    Values of a run cannot become markup or script: they are in a JSON element without "<", and the page's script
+    inserts them as text. The content security policy forbids other scripts and all requests.
+
+    Args:
+        report: the values that `collect` returns, or other values that `scripts` can show.
+        scripts: names of templates.
     """
     script = "".join(map(_template, scripts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -51,7 +55,7 @@ def page(report: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> str:
 
 
 def embedded(value: Any) -> str:
-    """JSON that may stand inside a <script> element: its "<", ">" and "&" are written as escapes."""
+    """JSON for a <script> element: "<", ">" and "&" are escaped."""
     text = orjson.dumps(value).decode()
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

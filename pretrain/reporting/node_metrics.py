@@ -1,8 +1,8 @@
-"""How what each node samples gets into the journal of rank 0: by files in the run folder, without a collective.
+"""Collect system metrics of all nodes on rank 0 through files in RUN/system, without a collective.
 
-A thread of one process a node rewrites a small file in RUN/system; rank 0's reads all of them. Training neither waits
-for a node nor for the file system, and a node that is lost or stopped only says nothing any more: what is reported is
-what has changed since the last look, so that no old value passes for a new one.
+On each node, a thread of one process rewrites a small file; a thread of rank 0 reads all files. So training waits
+neither for a node nor for the file system. Rank 0 reports only files that have changed since it read them last: a lost
+node is missing in the metrics, and no old value is reported as a new one.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from pretrain.reporting.gpu_sampler import GpuSampler
 from pretrain.reporting.host_sampler import HostSampler, Sampler
 
 _MAX_SAMPLE_BYTES = 1 << 20
-_UNREAD = 8  # samples kept for a training thread that does not come
+_UNREAD = 8  # samples kept while the training thread does not call `latest`
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class _Sample:
 
 
 class SystemMetrics:
-    """Samples this node, if `rank` is the first there, and on rank 0 gathers what all nodes sample.
+    """Sample this node, if `rank` is its first rank, and gather the samples of all nodes on rank 0.
 
     Args:
-        folder: where the nodes' files are.
-        hosts: where each rank is.
-        seconds: between two samples; 0: none.
-        sampler: of this node; by default of what psutil and NVML know.
+        folder: the folder of the nodes' files.
+        hosts: the host of each rank.
+        seconds: time between two samples; 0 turns sampling off.
+        sampler: samples this node; by default with psutil and NVML.
     """
 
     def __init__(self, folder: Path, rank: int, hosts: Sequence[str], seconds: float, sampler: Sampler | None = None):
@@ -60,15 +60,15 @@ class SystemMetrics:
         with contextlib.suppress(OSError):
             self._folder.mkdir(exist_ok=True)
         if self._is_main:
-            self._news()  # of an earlier part of the run
+            self._news()  # discard files of an earlier start
         self._thread.start()
 
     def latest(self) -> dict[str, float]:
-        """What has come in since the last call, of each value the newest: `system/HOST/NAME`. Waits for nothing."""
-        found: dict[str, float] = {}
+        """The newest value of each metric `system/HOST/NAME` that arrived since the last call. Does not block."""
+        values: dict[str, float] = {}
         while self._found:
-            found |= self._found.popleft()
-        return found
+            values |= self._found.popleft()
+        return values
 
     def close(self) -> None:
         """Stop sampling."""
@@ -93,7 +93,7 @@ class SystemMetrics:
         return HostSampler(gpus)
 
     def _write(self, values: dict[str, float]) -> None:
-        """Whole or not at all, for whoever reads meanwhile."""
+        """Replace this node's file atomically, as rank 0 may read it at any time."""
         self._number += 1
         file = self._file(self._host)
         new = file.with_suffix(".new")
@@ -101,14 +101,14 @@ class SystemMetrics:
         new.replace(file)
 
     def _news(self) -> dict[str, float]:
-        """What the nodes' files say that have changed since the last look."""
-        found: dict[str, float] = {}
+        """The values in the nodes' files that have changed since the last call."""
+        values: dict[str, float] = {}
         for host in self._hosts:
             text = self._read(host)
             if text is not None and text != self._seen.get(host):
-                found |= _named(host, text)
+                values |= _named(host, text)
             self._seen[host] = text
-        return found
+        return values
 
     def _read(self, host: str) -> str | None:
         try:

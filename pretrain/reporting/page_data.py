@@ -1,4 +1,4 @@
-"""All that the page shows of a run, as one JSON value, from its run folder alone."""
+"""Collect the content of a run's HTML page from its run folder, as one JSON value."""
 
 import os
 import time
@@ -21,11 +21,11 @@ from pretrain.reporting.run_summary import RunSummary, summarize
 from pretrain.run import JournalTable, RunFolder, read_environment, read_measured
 from pretrain.run.journal_table import measured_of
 
-_MOST_TOKENS = 50_000_000  # that are counted for a page: seconds
+_MOST_TOKENS = 50_000_000  # of a data set whose tokens are counted for the page; this takes seconds
 
 
 def collect(run: Path, out: Path) -> dict[str, Any]:
-    """What the page at `out` says of a run.
+    """Collect the content of the page at `out`.
 
     Raises:
         UserError: if `run` is not a run folder.
@@ -53,7 +53,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "charts": charts_of(measured),
         "axes": axes_of(measured),
         "marks": marks,
-        "counts": _counts(measured) | {"restart": sum(one.kind == "restart" for one in breaks)},
+        "counts": _counts(measured) | {"restart": sum(each.kind == "restart" for each in breaks)},
         "spent": spent,
         "predictions": predictions_of(folder.predictions, folder.tokenizer),
         "facts": [*fact_rows(config, environment), *([("MLflow", page)] if page else [])],
@@ -72,9 +72,9 @@ def _status(summary: RunSummary) -> dict[str, Any]:
 
 
 def goodput_of(folder: RunFolder, most_bytes: int) -> float | None:
-    """The share of all time since the run's first start that went into steps which count.
+    """The share of all time since the run's first start that was spent on steps, without repeated ones.
 
-    None if it is not known, or the journal is longer than `most_bytes`: 1 GB takes 15 s of a processor.
+    None if it is not known, or if the journal is longer than `most_bytes`: 1 GB takes 15 s of processor time.
     """
     if not folder.journal.exists() or folder.journal.stat().st_size > most_bytes:
         return None
@@ -97,16 +97,16 @@ def _notices(measured: JournalTable, config: dict[str, Any], environment: dict[s
         lines = "1 line" if measured.torn == 1 else f"{measured.torn:,} lines"
         said.append(f"{lines} of journal.jsonl could not be read and {'is' if measured.torn == 1 else 'are'} left out.")
     if not config:
-        said.append("config.yaml is missing or cannot be read, so that the settings are not shown.")
+        said.append("config.yaml is missing or cannot be read, so the settings are not shown.")
     if not environment:
-        said.append("environment.json is missing or cannot be read, so that hosts and versions are not shown.")
+        said.append("environment.json is missing or cannot be read, so hosts and versions are not shown.")
     return said
 
 
 def _entropy(place: Any) -> float | None:
-    """The loss of a prediction that ignores context, in nats a token, on a held-out data set of moderate size.
+    """Unigram entropy of the held-out data set in nats a token: the loss of the best prediction without context.
 
-    None for a data set that is elsewhere, large, or cannot be read.
+    None for a data set that is remote, has more than 50 million tokens, or cannot be read.
     """
     if not isinstance(place, str) or is_url(place):
         return None
@@ -118,7 +118,7 @@ def _entropy(place: Any) -> float | None:
 
 
 def _headline(measured: JournalTable, speed: dict[str, float], entropy: float | None) -> list[tuple[str, float, str]]:
-    """(name, value, unit) of the numbers that stand at the top."""
+    """(name, value, unit) of the numbers at the top of the page."""
     found = []
     losses = averaged(measured.series("train/loss").values)
     for name, values, unit in (
@@ -142,19 +142,19 @@ def _headline(measured: JournalTable, speed: dict[str, float], entropy: float | 
 
 
 def _counts(measured: JournalTable) -> dict[str, int]:
-    """How many marks there are of the kinds of which the page may show fewer."""
+    """Number of marks by kind, as the page may show only some of them."""
     named = {"skipped": "train/skipped", "spike": "train/spike", "checkpoint": "checkpoint/seconds"}
     return {kind: len(measured.series(name).steps) for kind, name in named.items()}
 
 
 def _stage_marks(config: dict[str, Any], measured: JournalTable) -> list[dict[str, Any]]:
-    """Where later stages of the curriculum begin, as far as the run has come."""
+    """Steps at which later stages of the curriculum began, up to the last step of the run."""
     last = int(measured.steps.max()) if len(measured.steps) else 0
     return [{"step": stage["after_step"]} for stage in stage_rows(config)[1:] if stage.get("after_step", last) < last]
 
 
 def _exports(exports: Path, out: Path) -> list[dict[str, str]]:
-    """Exported models, with links that hold as long as page and run stay where they are to each other."""
+    """Exported models, with links relative to the page."""
     folders = (
         sorted(path for path in exports.iterdir() if path.is_dir() and path.name[0] != ".") if exports.is_dir() else []
     )
@@ -178,7 +178,7 @@ def _starts(environment: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _clean(value: Any) -> Any:
-    """JSON values, text without control characters, and null for what is not finite."""
+    """The value with only JSON types: text without control characters, and None for numbers that are not finite."""
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a run is: from its status, its environment and its config, each of which may be missing or damaged."""
+"""Tables of the page: facts, config, stages and starts of a run. A missing or damaged file leaves its rows out."""
 
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from pretrain.reporting.event_timeline import Start
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The config of a run by key, "train.steps": 800; nothing where it cannot be read."""
+    """The config of a run by key, such as "train.steps": 800; empty if it cannot be read."""
     try:
         found = read_yaml(path)
     except UserError:
@@ -21,25 +21,25 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it has the types of JSON alone."""
+    """Whether the value has only JSON types."""
     if type(value) is dict:
         return all(type(name) is str and _is_plain(inner) for name, inner in value.items())
     if type(value) is list:
         return all(map(_is_plain, value))
     if type(value) in (int, float):
-        return abs(value) <= MAX_NUMBER  # which neither NaN nor infinity is
+        return abs(value) <= MAX_NUMBER  # false for NaN and infinity
     return value is None or type(value) in (bool, str)
 
 
 def defaults() -> dict[str, Any]:
-    """What a config says that sets no more than it must; those keys are left out."""
+    """The default of each config key. Required keys have none and are left out."""
     needed = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 1}}
     values = flat(Config.model_validate(needed).model_dump(mode="json"))
     return {key: value for key, value in values.items() if key not in flat(needed)}
 
 
 def config_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each key of a config, its value as YAML, and its default, None where that is the same or there is none."""
+    """Each key of a config with its value as YAML and its default; None if it has no default or the value equals it."""
     known = defaults()
     return [
         {
@@ -53,7 +53,7 @@ def config_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def stage_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The stages of a run with a curriculum; none if it has one stage."""
+    """The stages of a run with a curriculum; empty for a run of one stage."""
     stages = values.get("curriculum")
     if not isinstance(stages, list) or not stages or not all(map(_is_stage, stages)):
         return []
@@ -69,9 +69,11 @@ def _is_stage(stage: Any) -> bool:
 
 
 def starts_of(environment: dict[str, Any]) -> list[Start]:
-    """All starts that are known, the first one first."""
+    """All known starts, the first one first."""
     every = [environment, *environment.get("earlier_starts", [])][::-1] if environment else []
-    return [Start(int(one.get("after_step", 0)), _unix(one.get("time"))) for one in every if isinstance(one, dict)]
+    return [
+        Start(int(start.get("after_step", 0)), _unix(start.get("time"))) for start in every if isinstance(start, dict)
+    ]
 
 
 def _unix(text: Any) -> float | None:
@@ -82,7 +84,7 @@ def _unix(text: Any) -> float | None:
 
 
 def fact_rows(config: dict[str, Any], environment: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of what is known of a run."""
+    """Names and values of the known facts of a run."""
     hosts = [host for host in environment.get("hosts", []) if isinstance(host, dict)]
     packages = environment.get("packages") or {}
     rows = [
@@ -149,5 +151,5 @@ def _named(config: dict[str, Any], names: dict[str, str]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value of a config, on one line."""
+    """A config value on one line."""
     return value if isinstance(value, str) else on_one_line(value)

@@ -1,4 +1,4 @@
-"""All charts written as PNG files: a run, a data set, panels of lines. Only this module uses matplotlib."""
+"""Charts as PNG files: curves of a run, summary of a data set, panels of lines. Only this module uses matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ Numbers = Sequence[float] | NDArray[Any]
 COLOURS = ("#1f6fb4", "#d9660d", "#2a8a4a", "#8a4fa8", "#b8323c", "#6b5b2a", "#12808a", "#b27700")
 _BLUE, _ORANGE, _GREEN, *_ = COLOURS
 _INK, _GREY, _GRID = "#222222", "#777777", "#e5e5e5"
-_BUCKETS = 1000  # of a line: more points do not show
+_BUCKETS = 1000  # points of a line: more would not be visible
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points, and the band from `low` to `high` around it. Style and marker are those of matplotlib."""
+    """A line through points. band: lower and upper values of a band around it. style, marker: as in matplotlib."""
 
     x: Numbers
     y: Numbers
@@ -117,7 +117,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save_png(figure: "Figure", path: Path) -> None:
-    """Write the figure, whole or not at all."""
+    """Write the figure atomically."""
     with atomic_writer(path) as file:
         figure.savefig(file, format="png")
 
@@ -178,5 +178,5 @@ def _draw_fill(axes: "Axes", facts: Mapping[str, Any]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text in which matplotlib sees no formula."""
+    """Text with "$" escaped, which would begin a formula in matplotlib."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""RUN/predictions.jsonl for the page: passages as text, and what the model said in them at each evaluation."""
+"""Read RUN/predictions.jsonl for the page: passages as text, and the model's predictions at each evaluation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from data_prep.tokenizer import Spelling, open_spelling, printable
 from pretrain.data import BatchDocument
 from pretrain.run.journal_table import evenly
 
-MOST_ANSWERS = 12_000  # on a page: evaluations times predictions
+MOST_ANSWERS = 12_000  # predictions times evaluations on a page
 _MAX_LINE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A line that says what is asked."""
+    """A line with passages."""
 
     key: str
     passages: list[list[BatchDocument]]
@@ -32,7 +32,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class PageAnswers:
-    """A line that answers; a probability that is not finite is null."""
+    """A line with the predictions of one evaluation. A probability that is not finite is None."""
 
     key: str
     step: int
@@ -43,11 +43,11 @@ class PageAnswers:
 
 
 def predictions_of(path: Path, tokenizer: Path) -> dict[str, Any] | None:
-    """The passages that were asked last, and the answers in order of step; None if there are none.
+    """The newest passages and the predictions in them, in order of step; None without a prediction.
 
     {"passages": [[segment, ...], ...], "asked": [{"label": text, "seen": text, "kind": ...}], "steps": [...],
-    "answers": [[[[text, ...], [probability, ...], right], ...], ...]}: a segment is text, or the number of a
-    prediction; `answers` has for each step those of each prediction, `right` being the probability of the label.
+    "answers": [[[[text, ...], [probability, ...], right], ...], ...]}. A segment is text, or the index of a prediction
+    in "asked". "answers" has for each step the answer to each prediction; `right` is the probability of the label.
     """
     asked, answers = _read(path)
     if asked is None or not answers:
@@ -62,7 +62,7 @@ def predictions_of(path: Path, tokenizer: Path) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> tuple[Asked | None, dict[int, PageAnswers]]:
-    """What was asked last, and the answers to it by step, the later line of a step being the valid one."""
+    """The newest passages, and their answers by step. Of two lines for one step, the later one is valid."""
     asked: Asked | None = None
     answers: dict[int, PageAnswers] = {}
     for record in _records(path):
@@ -75,7 +75,7 @@ def _read(path: Path) -> tuple[Asked | None, dict[int, PageAnswers]]:
 
 
 def _records(path: Path) -> Iterator[Asked | PageAnswers]:
-    """The lines that are whole and of the right types."""
+    """Yield the valid lines. Damaged ones are skipped."""
     try:
         file = open_plain(path)
     except (OSError, ValueError):
@@ -91,7 +91,7 @@ def _records(path: Path) -> Iterator[Asked | PageAnswers]:
 
 
 def _agrees(record: Asked | PageAnswers) -> bool:
-    """Whether the lists of a line are as long as they say to each other."""
+    """Whether the lists of a line have matching lengths."""
     if isinstance(record, PageAnswers):
         rows = zip(record.ids, record.probabilities, strict=False)
         same = len(record.ids) == len(record.probabilities) == len(record.right)
@@ -106,7 +106,7 @@ def _is_whole(document: BatchDocument) -> bool:
 
 
 def _spelling(tokenizer: Path) -> Spelling:
-    """Ids stand for themselves where a run has no tokenizer to decode with."""
+    """The spelling of token ids. Without a usable tokenizer, ids are shown as numbers."""
     try:
         return open_spelling(tokenizer)
     except UserError:
@@ -126,13 +126,13 @@ def _passages(passages: list[list[BatchDocument]], spelling: Spelling) -> dict[s
 
 
 def _segments(document: BatchDocument, spelling: Spelling, asked: list[dict[str, str]]) -> Iterator[str | int]:
-    """A document as text, in the order of its tokens; what is predicted is added to `asked`."""
+    """Yield a document's text and prediction indices in the order of its tokens. Adds each prediction to `asked`."""
     original, seen = document.original, document.seen
     kinds = {prediction.place: prediction.kind for prediction in document.predictions}
     text: list[int] = []
     for place, id in enumerate(original):
         if place not in kinds:
-            if 0 < place < len(original) - 1:  # but for the two that packing adds
+            if 0 < place < len(original) - 1:  # without the two special tokens that packing adds
                 text.append(id)
             continue
         yield shown(spelling.text(text)) + (" " if spelling.text([id]).startswith(" ") else "")

@@ -1,11 +1,12 @@
-"""What the model says in a few held-out passages, the same at each evaluation, for people to watch it learn.
+"""Predictions of the model in the same few held-out passages at each evaluation, in RUN/predictions.jsonl.
 
-RUN/predictions.jsonl has two kinds of lines. One says what is asked, once for each process that trains: passages of
-documents (pretrain.data.batch_view.Document as JSON values), in token ids.
+The file has two kinds of lines. Each start of training writes one line with the passages: documents in token ids
+(pretrain.data.batch_view.Document as JSON values).
 
     {"key": "0f...", "passages": [[{"slot": 0, "original": [...], "seen": [...], "predictions": [...]}]]}
 
-The others answer, prediction after prediction: the likeliest ids, their probabilities, and that of the right one.
+Each evaluation writes one line. For each prediction it has the likeliest ids, their probabilities, and the probability
+of the right id.
 
     {"key": "0f...", "step": 200, "time": 1730000000.25, "ids": [[...]], "probabilities": [[...]], "right": [...]}
 """
@@ -28,13 +29,13 @@ from pretrain.engine import Engine
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.run.append_log import LineFile
 
-SLOTS = 64  # of a passage, at most: what one reads at a glance
+SLOTS = 64  # of a passage, at most: short enough to read quickly
 TOP = 3
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The passages: their key, the batch, and which of its places for predictions are used, bool [K]."""
+    """The passages: their key, the batch, and a mask of the prediction slots that are used, bool [K]."""
 
     key: str
     batch: DeviceBatch
@@ -42,11 +43,11 @@ class _Asked:
 
 
 class Samples:
-    """Passages of the held-out set, and the file of what the model says in them.
+    """Passages of the held-out set, and the file of the model's predictions in them.
 
     Args:
         valid: the held-out set.
-        path: of the file; None on ranks that do not write it.
+        path: path of the file; None on ranks that do not write it.
     """
 
     def __init__(self, config: Config, valid: Loader, feed: DeviceFeed, path: Path | None):
@@ -55,7 +56,7 @@ class Samples:
         self._file: LineFile | None = None
 
     def record(self, engine: Engine, step: int) -> None:
-        """Ask the model, and append what it says; a collective. A disk that is full is no reason to end a run."""
+        """Append the model's predictions to the file. A collective. A full disk prints a warning."""
         asked = self._asked = self._asked or self._ask()
         if not asked.used.any():
             return
@@ -94,7 +95,7 @@ class Samples:
 
 
 def passages_of(batch: Batch, vocabulary: Vocabulary, causal: bool) -> list[list[dict[str, Any]]]:
-    """The documents of each row, as JSON values; rows of padding alone are left out."""
+    """The documents of each row, as JSON values. Rows that are only padding are left out."""
     rows = documents_of(rows_of([batch], causal), vocabulary)
     return [[asdict(document) for document in row] for row in rows if row]
 

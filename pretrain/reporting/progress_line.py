@@ -1,4 +1,4 @@
-"""The progress of a training: one live line on a terminal, a plain line every ten seconds in a log file."""
+"""Progress display of a training run: a live line on a terminal, or a plain line every ten seconds in a log file."""
 
 import io
 import sys
@@ -22,12 +22,12 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "speed/tokens_per_second": lambda value: f"{_short(value)} tokens/s",
     "speed/mfu": lambda value: f"MFU {value:.1%}",
 }
-# What a narrow terminal does without, in this order.
+# Metrics that a narrow terminal leaves out, in this order.
 _DROPPED = ("train/grad_norm", "train/learning_rate", "speed/mfu", "speed/tokens_per_second", "train/masked_accuracy")
 
 
 class ProgressLine:
-    """The progress of a training that goes on after `steps_done` steps (0 for a new run)."""
+    """Progress display of a training run that starts after `steps_done` steps (0 for a new run)."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class ProgressLine:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`console` is standard error by default; `clock` gives seconds and must never run backwards."""
+        """`console` is standard error by default. `clock` is monotonic, in seconds."""
         self._total, self._first, self._clock = total_steps, steps_done + 1, clock
-        # A log file stays free of control characters, whatever FORCE_COLOR says.
+        # A log file gets no control characters, even if FORCE_COLOR is set.
         self._console = console or Console(file=sys.stderr, soft_wrap=True, force_terminal=sys.stderr.isatty())
         self._started = clock()
         self._printed, self._printed_at = 0, 0.0  # the last step with a plain line, and when
@@ -49,10 +49,10 @@ class ProgressLine:
             self._live.start()
 
     def update(self, step: int, metrics: dict[str, float]) -> None:
-        """Show that `step` is done; a metric of training that is not given keeps the value it had.
+        """Show that `step` is done. A training metric that is not given keeps its last value.
 
-        May be called again for the same step, as evaluation does. Its results are printed immediately on a separate
-        line, and are not repeated later.
+        Evaluation calls it a second time for the same step. Its results are printed immediately on a separate line,
+        and only once.
         """
         new = {name: value for name, value in metrics.items() if name in _SHOWN}
         evaluation = {name: value for name, value in new.items() if name.startswith("eval/")}
@@ -68,7 +68,7 @@ class ProgressLine:
             self._print(step, self._shown)
 
     def message(self, text: str) -> None:
-        """A line of its own, above the live one on a terminal."""
+        """Print a separate line, on a terminal above the live line."""
         self._console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class ProgressLine:
         return " | ".join([f"step {step:,}/{self._total:,}", *shown(metrics), *self._remaining(step)])
 
     def _remaining(self, step: int) -> list[str]:
-        """The first step is not counted: it compiles, and fills caches."""
+        """The estimated time left. The first step does not count, as it compiles kernels and fills caches."""
         if step <= self._first:
             self._started = self._clock()
         done, left = step - self._first, self._total - step
@@ -97,8 +97,10 @@ class ProgressLine:
 
 
 class AboveLiveLine(io.TextIOBase):
-    """Standard error of a process that shares its terminal with the live line of another: whole lines in its place,
-    below which it is drawn again."""
+    """Standard error of a process whose terminal shows the live line of another process.
+
+    Whole lines replace the live line, which the other process then draws below them.
+    """
 
     def __init__(self, terminal: TextIO):
         self._terminal, self._begun = terminal, ""
@@ -130,12 +132,12 @@ def _fitting(line: Callable[[dict[str, float]], str], metrics: dict[str, float],
 
 
 def shown(metrics: dict[str, float]) -> list[str]:
-    """Those of the metrics that people follow, in words."""
+    """The metrics of the progress line, as text."""
     return [form(metrics[name]) for name, form in _SHOWN.items() if name in metrics]
 
 
 def _short(value: float) -> str:
-    """Three digits and a unit: 950, 12.3k, 4.56M."""
+    """A number with three digits and a unit: 950, 12.3k, 4.56M."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if value >= size * 0.9995:
             return f"{value / size:.3g}{unit}"
@@ -143,7 +145,7 @@ def _short(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Days, hours, minutes and seconds: "2d 3:04:05"."""
+    """Format seconds as days, hours, minutes and seconds: "2d 3:04:05"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

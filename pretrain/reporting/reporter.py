@@ -1,4 +1,4 @@
-"""What rank 0 tells people: journal, progress line, MLflow, loss curve, status."""
+"""Reports of rank 0: journal, progress line, MLflow, loss curve, status.json."""
 
 import contextlib
 import itertools
@@ -21,18 +21,18 @@ from pretrain.tracking.model_logger import ModelLogger
 from pretrain.tracking.run_description import describe_input, run_tags
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-_COMMITTED = "checkpoint/write_seconds"  # in the metrics of a checkpoint that is there
+_COMMITTED = "checkpoint/write_seconds"  # in the metrics of a committed checkpoint
 _TRACKER_SECONDS = 20.0  # how long the end of a run waits for MLflow
 
 
 class Reporting:
-    """Journal first, the rest after: the journal is the truth.
+    """Reports the steps of a run. The journal is the record; everything else can be made from it.
 
     Args:
         data, valid: the training and the held-out data: dataset inputs of the MLflow run.
-        steps_done: steps of earlier parts of this run.
-        environment: as pretrain.reporting.environment.gather_environment gives it.
-        system: what the nodes do meanwhile.
+        steps_done: steps of earlier starts of this run.
+        environment: the result of pretrain.reporting.environment.gather_environment.
+        system: system metrics of the nodes.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class Reporting:
         self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
-        """Record the metrics of a step, and of a training step its batch."""
-        if batch:  # of checkpoints and rollbacks it is told later, and after a rollback steps are lower again
+        """Record the metrics of a step. batch: of a training step; None for other events, such as a checkpoint."""
+        if batch:  # other events come later than their step, and a rollback lowers the step number
             self._last_step = step
             metrics = metrics | self._system.latest()
         self._progress.update(self._last_step, metrics)
@@ -96,23 +96,23 @@ class Reporting:
             self._models.committed()
 
     def close(self, state: State, reason: str | None, retry: bool) -> None:
-        """Write what remains of a run that ended in `state`; `retry` says of one that stopped what status.json does."""
+        """Finish the reports of a run that ended in `state`. retry: written to status.json if the run was stopped."""
         action = {"completed": "export the model", "stopped": "run the same command again to resume"}.get(state)
-        if action:  # first of all: what follows can be cut short, and training is over
+        if action:  # first, as the process may be killed during the rest
             why = "all steps are done" if state == "completed" else reason or "asked to stop"
             self._end = (state, self._last_step, self._config.train.steps, why, action, retry or state == "completed")
-            with contextlib.suppress(OSError):  # it is tried again in `check_recorded`
+            with contextlib.suppress(OSError):  # `check_recorded` tries again
                 self._record_end()
         self._progress.close()
         self._journal.close()
         self._write(self._folder.curve, _draw_curve)
-        if state != "failed":  # of a failed run, status.json follows later
+        if state != "failed":  # a failed run gets its status.json later
             self._write(self._folder.report, _write_page)
         self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
         self._models.close(completed=state == "completed")
 
     def check_recorded(self) -> None:
-        """Write how the run ended, if `close` could not.
+        """Write the final status, if `close` could not.
 
         Raises:
             UserError: if it still cannot be written.
@@ -131,7 +131,7 @@ class Reporting:
             self._end = None
 
     def _write(self, path: Path, write: Callable[[RunFolder], None]) -> None:
-        """Write a picture or a page, and give it to MLflow. A failure is no reason to fail a run."""
+        """Write a chart or a page and send it to MLflow. A failure prints a warning, and the run does not fail."""
         try:
             write(self._folder)
         except Exception as error:
@@ -151,6 +151,6 @@ def _write_page(folder: RunFolder) -> None:
 
 
 def _by_stage(values: Iterable[int]) -> str:
-    """One value, or those of the stages in turn: "128, 512"; of many the first and the last."""
+    """The values of the stages, such as "128, 512"; of more than eight, the first two and the last."""
     found = [str(value) for value, _ in itertools.groupby(values)]
     return ", ".join(found if len(found) <= 8 else [*found[:2], "...", found[-1]])

@@ -24,7 +24,7 @@ _AVERAGED = 100  # steps
 
 @dataclass(frozen=True)
 class LastCheckpoint:
-    """The newest committed checkpoint. problem: what is wrong by its manifest and the files' sizes, None if nothing."""
+    """The newest committed checkpoint. problem: damage found in its manifest and file sizes; None if intact."""
 
     step: int
     age_seconds: float | None
@@ -33,18 +33,17 @@ class LastCheckpoint:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run folder says about its run. Values that are not known are None.
+    """The summary of a run. Values that are not known are None.
 
     Attributes:
-        status: the content of status.json. problem: why it is not known.
-        loss, masked_accuracy, tokens_per_second: of the last step that was measured.
-        loss_average: of the last 100 steps that were measured.
-        eval_loss: the last one.
-        seconds_left: of a run that trains, by the median time between its last steps.
-        starts: how often processes have begun to train it. skipped_steps: by the last checkpoint and
-            the last steps.
-        slurm_job: the last job that trained it.
-        mlflow_page: where MLflow shows it.
+        status: the content of status.json. problem: the reason that it cannot be read.
+        loss, masked_accuracy, tokens_per_second: of the last measured step.
+        loss_average: over the last 100 measured steps.
+        eval_loss: of the last evaluation.
+        seconds_left: of a running run, estimated from the median time between its last steps.
+        starts: number of starts. skipped_steps: counted from the last checkpoint and the last steps.
+        slurm_job: the last job that trained the run.
+        mlflow_page: the address of the run in MLflow.
     """
 
     run: Path
@@ -64,12 +63,12 @@ class RunSummary:
 
     @property
     def state(self) -> str:
-        """As in status.json; "unknown" without one."""
+        """The state in status.json; "unknown" without the file."""
         return self.status.state if self.status else "unknown"
 
     @property
     def reason(self) -> str:
-        """Why the run is in its state, or why the state is not known."""
+        """The reason for the state, or the reason that it is not known."""
         return self.status.reason if self.status else self.problem or ""
 
     @property
@@ -79,11 +78,11 @@ class RunSummary:
 
     @property
     def percent(self) -> float | None:
-        """The part of the steps that is done."""
+        """The percentage of finished steps."""
         return 100 * self.status.step / self.status.total_steps if self.status and self.status.total_steps else None
 
     def as_values(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """All values as JSON values."""
         values = asdict(self)
         status, _ = values.pop("status"), values.pop("problem")
         said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
@@ -91,7 +90,7 @@ class RunSummary:
 
 
 def summarize(run: Path) -> RunSummary:
-    """The summary of a run. A file that is missing or damaged only leaves its values out."""
+    """Summarize a run. Values of missing or damaged files are left out."""
     folder = RunFolder(run)
     try:
         status = folder.read_status()
@@ -123,7 +122,7 @@ def summarize(run: Path) -> RunSummary:
 
 
 def page_of(run: Path) -> str | None:
-    """Where to see the run in MLflow; None if that is not known."""
+    """The address of the run in MLflow; None if it is not known."""
     try:
         record = load_record(run)
     except (OSError, UserError):
@@ -132,7 +131,7 @@ def page_of(run: Path) -> str | None:
 
 
 def runs_below(folder: Path) -> list[Path]:
-    """The run folders in a folder and in its folders, in order of name; the folder itself if it is one."""
+    """The run folders in a folder and its subfolders, sorted by name; the folder itself if it is a run folder."""
     if is_run(folder):
         return [folder]
     found = sorted(path for path in _folders(folder) if is_run(path))
@@ -169,7 +168,7 @@ def _seconds_left(entries: list[Entry], status: Status) -> float | None:
 
 
 def _newest_checkpoint(folder: RunFolder) -> tuple[LastCheckpoint | None, int | None]:
-    """The newest checkpoint, and the steps skipped until then."""
+    """The newest checkpoint, and the number of steps skipped before it."""
     try:
         found = checkpoint.committed(folder.checkpoints)
     except OSError:

@@ -1,4 +1,4 @@
-"""The metrics of a training step, for journal and progress line. Pure functions."""
+"""Metrics of a training step, for journal and progress line. Pure functions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ CountFlops = Callable[[NDArray[np.int64], int], float]
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What the host knows of a step while its sums are still on the device.
+    """The values of a step that the host knows before the step's sums arrive from the device.
 
     before: the position of its batch in the stream. rows, seq_len: the shape of the batch.
-    seconds: what it took. waited: how much of that this rank waited for data.
+    seconds: duration of the step. waited: seconds of it in which this rank waited for data.
     """
 
     step: int
@@ -32,7 +32,7 @@ class StepInfo:
     waited: float
 
     def batch(self, sums: StepSums, settings: str) -> dict[str, Any]:
-        """What the journal stores to make the batch again; `settings` is the digest of what else decides it."""
+        """The journal's record of the batch, for `replay`. settings: digest of the settings that decide the batch."""
         return {
             "position": self.before.to_json(),
             "seq_len": self.seq_len,
@@ -46,11 +46,12 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class FlopsCounter:
-    """Operations of a model.
+    """Counts the floating-point operations of a model.
 
-    count: of a micro-batch, by the lengths of its documents and its predictions; None if not known (`arch: auto`).
-    pad: the id that fills rows up.
-    peak: TFLOP/s that a device can do; None if not known.
+    count: operations of a micro-batch, from the lengths of its documents and the number of its predictions; None if
+        not known (`arch: auto`).
+    pad: id of the padding token.
+    peak: peak TFLOP/s of a device; None if not known.
     """
 
     count: CountFlops | None
@@ -58,11 +59,11 @@ class FlopsCounter:
     peak: int | None
 
     def of_batch(self, batch: Batch) -> float:
-        """Operations of a micro-batch, except for those of its predictions."""
+        """Operations of a micro-batch, without its predictions."""
         return self.count(batch.document_lengths(self.pad), 0) if self.count else 0.0
 
     def metrics(self, flops: float, predictions: float, seconds: float, devices: int) -> dict[str, float]:
-        """TFLOP/s of each device, and their share of the peak: model FLOPs utilization."""
+        """TFLOP/s of each device, and the model FLOPs utilization: their share of the peak."""
         if self.count is None:
             return {}
         flops += self.count(np.zeros(0, np.int64), int(predictions))
@@ -71,7 +72,7 @@ class FlopsCounter:
 
 
 def step_metrics(info: StepInfo, output: StepOutput, sums: StepSums, groups: Sequence[str]) -> dict[str, float]:
-    """The metrics of a step; `groups` names the parts of the model whose gradient norms may be in the output."""
+    """The metrics of a step. groups: names of the parts of the model whose gradient norms may be in the output."""
     metrics = {
         "train/loss": output.cross_entropy / max(sums.predictions, 1),
         "train/masked_accuracy": output.correct / max(sums.predictions, 1),

@@ -1,4 +1,4 @@
-"""Profile of chosen steps by torch.profiler: a trace of each rank for https://ui.perfetto.dev, and a table of times."""
+"""Profile chosen steps with torch.profiler: a trace of each rank for https://ui.perfetto.dev, and a table of times."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from pretrain.config.training import ProfileConfig
 from pretrain.run import Pulse
 from pretrain.run.phase_marker import Phase
 
-_NAMES: dict[Phase, str] = {"collective": "counts", "step": "optimizer"}  # where a part is not called as its phase
+_NAMES: dict[Phase, str] = {"collective": "counts", "step": "optimizer"}  # parts whose name differs from their phase
 _ROWS = 30  # of the table
 _NAME_WIDTH = 40
 _NOTE = (
@@ -22,14 +22,14 @@ _NOTE = (
 
 
 class Profile:
-    """Records the wanted steps, and listens to the pulse meanwhile; outside of them it does nothing.
+    """Profiles the wanted steps, and names their parts by the phases of the pulse.
 
     Args:
-        wanted: which steps; None: no profile.
-        folder: where to write.
-        pulse: says where training is.
-        device: of this rank.
-        steps_done: training goes on after them; rank 0 says so if the wanted steps are among them.
+        wanted: the steps; None for no profile.
+        folder: the folder to write.
+        pulse: reports the phases of a step.
+        device: the device of this rank.
+        steps_done: training starts after this step. If the wanted steps are past, rank 0 prints a message.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Profile:
             _say(f"train.profile: steps {self._first} to {self._last} are past, so that nothing is profiled")
 
     def before(self, step: int) -> bool:
-        """Begin if the step is wanted; whether that took time."""
+        """Start the profiler if the step is wanted. Returns whether it started, which takes time."""
         if self._profiler or not self._first <= step <= self._last:
             return False
         activities = [torch.profiler.ProfilerActivity.CPU]
         if self._cuda:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or PyTorch prints its own beginning and end to the terminal
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences PyTorch's own messages on the terminal
         self._steps = []
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()
@@ -58,7 +58,7 @@ class Profile:
         return True
 
     def after(self, step: int) -> bool:
-        """End after the last one of the wanted steps; whether that took time."""
+        """Write the profile after the last wanted step. Returns whether it wrote, which takes time."""
         if not self._profiler:
             return False
         self._steps.append(step)
@@ -68,7 +68,7 @@ class Profile:
         return True
 
     def close(self) -> None:
-        """Write what there is of a profile that is going on."""
+        """Write the steps profiled so far, if the profiler is running."""
         if not self._profiler:
             return
         self._leave()
@@ -79,7 +79,7 @@ class Profile:
             return
         try:
             self._write(profiler)
-        except (OSError, RuntimeError) as error:  # a missing profile is no reason to fail a run
+        except (OSError, RuntimeError) as error:  # a run does not fail because of its profile
             print(f"warning: {self._folder} was not written: {error}", file=sys.stderr, flush=True)
 
     def _enter(self, phase: Phase) -> None:

@@ -134,7 +134,7 @@ def test_a_browser_draws_the_page(tmp_path, options):
         "1 skipped step",
         "1 loss spike",
         "1 checkpoint",
-        "done again",
+        "repeated",
         "2 tokens right",
     ):
         assert words in dom, words

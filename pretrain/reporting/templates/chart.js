@@ -1,4 +1,4 @@
-// Charts that share the choice of the x axis, the zoom, the marks and the place of the pointer.
+// Charts that share the kind of x axis, the zoom, the marks and the position of the pointer.
 const view = { axis: "step", from: null, to: null, hidden: new Set(), charts: [] };
 const MARGIN = { left: 54, right: 14, top: 10, bottom: 24 };
 const TALL = new Set(["restart", "rollback", "stage"]);
@@ -53,7 +53,7 @@ class Chart {
     this.spec = spec;
     this.height = wide ? 320 : 180;
     this.log = spec.log;
-    this.averaged = spec.lines.some(line => line.style === "smooth");  // whose last value says more than a step's
+    this.averaged = spec.lines.some(line => line.style === "smooth");  // then the legend shows the average's last value
     this.entries = spec.lines.map(line => {
       const value = make("b");
       return { line, value, item: make("span", { class: `${hueOf(spec, line)} ${line.style}` }, make("i"), `${line.label} `, value) };
@@ -65,7 +65,7 @@ class Chart {
       make("header", {}, make("h3", {}, spec.title), scale),
       make("div", { class: "legend" }, ...this.entries.map(entry => entry.item)), this.svg);
     this.listen();
-    // In a frame of its own: a legend that wraps changes the size again.
+    // In a new animation frame: a legend that wraps changes the size again.
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.root);
   }
 
@@ -92,7 +92,7 @@ class Chart {
     this.point(null);
   }
 
-  // The part of a line that is in view, and a point more on each side.
+  // The visible part of a line, with one more point on each side.
   visible(line) {
     const xs = line.x.map(x => onAxis(x, line.axes));
     let first = xs.findIndex(x => x >= this.low), last = xs.findLastIndex(x => x <= this.high);
@@ -103,7 +103,7 @@ class Chart {
     return { x: part(xs), y: part(line.y), low: part(line.low), high: part(line.high) };
   }
 
-  // The y axis: what is drawn strongly decides, and of faint lines all but the wildest hundredth.
+  // Range of the y axis: all points of strong lines, and of faint lines all but the most extreme hundredth.
   fit() {
     const values = [];
     this.lines.forEach((line, n) => {
@@ -161,7 +161,7 @@ class Chart {
       let last = -Infinity;
       for (const mark of marks) {
         const x = this.x(onAxis(mark.step));
-        if (!tall && x - last < 5) continue;  // no more than can be told apart
+        if (!tall && x - last < 5) continue;  // closer labels would overlap
         last = x;
         if (mark.reached > mark.step)
           found.push(svg("rect", { class: `band ${name}`, x, y: MARGIN.top, width: Math.max(1, this.x(onAxis(mark.reached)) - x), height: base - MARGIN.top }));
@@ -174,7 +174,7 @@ class Chart {
     return found;
   }
 
-  // Show the values at x, or the last ones; and of the chart that the pointer is in, what happened there.
+  // Show the values at x, or the last ones. The chart under the pointer also shows the events near x.
   point(x, inside) {
     if (!this.cross) return;  // not drawn yet
     this.cross.replaceChildren();
@@ -196,13 +196,13 @@ class Chart {
         svg("text", { x: at + (left ? -6 : 6), y: MARGIN.top + 10 + 14 * n, "text-anchor": left ? "end" : "start" }, words)));
   }
 
-  // What is marked near x, in words.
+  // Names of the marks near x.
   happened(x) {
     const near = (this.high - this.low) / this.width * 5, found = [];
     for (const [kind, marks] of Object.entries(report.marks)) {
       if (view.hidden.has(kind)) continue;
       const mark = marks.find(one => Math.abs(onAxis(one.step) - x) <= near);
-      if (mark) found.push(mark.pause === undefined ? KINDS[kind] || kind : `${kind}, ${mark.reached - mark.after_step} steps again, ${duration(mark.pause)} pause`);
+      if (mark) found.push(mark.pause === undefined ? KINDS[kind] || kind : `${kind}, ${mark.reached - mark.after_step} steps repeated, ${duration(mark.pause)} pause`);
     }
     return found.slice(0, 3);
   }
@@ -230,7 +230,7 @@ class Chart {
   }
 }
 
-// The x axis in view.
+// The visible range of the x axis.
 function range() {
   if (view.from !== null) return [view.from, view.to];
   const all = report.charts.flatMap(chart => chart.lines.flatMap(line => [line.x[0], line.x[line.x.length - 1]].map(x => onAxis(x, line.axes))));

@@ -132,7 +132,7 @@ function breaks() {
   if (!rows.length) return [];
   const cells = rows.map(one => [one.kind, when(one.time), `step ${one.after_step.toLocaleString("en")}`,
     several(Math.max(0, one.reached - one.after_step), "step"), duration(one.repeated), duration(one.pause)]);
-  return [table("Restarts and rollbacks", ["", "when", "went on after", "done again", "which had taken", "pause before"], cells)];
+  return [table("Restarts and rollbacks", ["", "when", "resumed after", "repeated", "time of repeated steps", "pause before"], cells)];
 }
 
 function table(title, names, rows) {

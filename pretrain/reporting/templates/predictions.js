@@ -1,4 +1,4 @@
-// Passages of the held-out text, and what the model said in them at each evaluation.
+// Passages of the held-out text, and the model's predictions in them at each evaluation.
 class Predictions {
   constructor({ passages, asked, steps, answers }) {
     Object.assign(this, { asked, steps, answers, now: steps.length - 1, timer: null });
@@ -88,5 +88,5 @@ class Predictions {
 function predictions() {
   if (!report.predictions) return [];
   return [make("h2", {}, "What the model says in held-out text"),
-    make("p", { class: "soft small lead" }, "Each coloured token was hidden from the model or altered. Shown is its likeliest choice, stronger the surer it was; where that is wrong, the right token stands beside it."), new Predictions(report.predictions).root];
+    make("p", { class: "soft small lead" }, "Each coloured token was hidden from the model or changed. The page shows the model's most probable token: the higher its probability, the stronger its colour. If it is wrong, the right token follows."), new Predictions(report.predictions).root];
 }

@@ -9,7 +9,7 @@ function studyHead() {
 
 function verdict({ title, text, more, primary }) {
   const parts = [make("h3", {}, title), make("p", {}, text)];
-  if (more.length) parts.push(make("details", {}, make("summary", {}, "by how much, and what it would take"), ...more.map(words => make("p", {}, words))));
+  if (more.length) parts.push(make("details", {}, make("summary", {}, "size of the difference, and seeds needed to detect it"), ...more.map(words => make("p", {}, words))));
   return make("div", { class: `card verdict${primary ? " primary" : ""}` }, ...parts);
 }
 

@@ -67,7 +67,7 @@ def test_time_is_shared_out_without_rest():
             "waiting for data": 30 * SECONDS * 0.25,
             "evaluation": 6,
             "checkpoints": 3,
-            "steps done again": 13 * SECONDS,
+            "repeated steps": 13 * SECONDS,
             "between starts": 65,
             "before the first step": 0,
             "elsewhere": 0,
