@@ -1,7 +1,7 @@
-"""Fine-tuning of exported models: sentences, words, questions and cloze repair, with several seeds.
+"""Fine-tune exported models on sentences, words, questions and cloze repair, with several seeds.
 
-A task reads its files, makes features of them, and scores predictions; `learner` trains one model; `experiment` does
-that for each seed, and `report` holds what came of it.
+A task (`tasks`) reads its files, encodes them and scores predictions. `learner` trains one model, `experiment` runs all
+seeds, and `result_file` stores the results.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Classes of sentences and of pairs of sentences."""
+"""Classification of sentences and sentence pairs."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -18,16 +18,19 @@ from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import classification_metrics
 from evaluation.finetuning.settings import FinetuneSettings
 
-_GOLD, _UNDECIDED = "gold_label", "-"  # of SNLI and MultiNLI; of a pair on which no three annotators agreed
+_GOLD, _UNDECIDED = (
+    "gold_label",
+    "-",
+)  # SNLI and MultiNLI: column name; label of pairs without agreement of three annotators
 _TEXTS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"))
 _LAYOUTS = tuple((*texts, label) for texts, label in product((*_TEXTS, ("sentence",), ("text",)), ("label", _GOLD)))
 COLA = ("4", "2")  # text and label, without a header
 
 
 class Classification:
-    """A row's text or pair of texts, and its label. The metric is accuracy; for files of CoLA's form, Matthews'."""
+    """Classify texts or pairs of texts. The metric is accuracy, or Matthews correlation for files in CoLA's format."""
 
-    without_model = "naive Bayes, which counts the tokens of a text, whatever their order"
+    without_model = "naive Bayes on token counts"
 
     def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
         columns = settings.columns or find_columns(train)
@@ -60,29 +63,29 @@ class Classification:
         self.baseline = classification_metrics(self._gold, naive_bayes(features, learnt, self._features), self._classes)
 
     def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        found = learners[0].predict(self._features, lambda output: output.logits.argmax(-1))
-        return classification_metrics(self._gold, [int(label) for label in found], self._classes)
+        labels = learners[0].predict(self._features, lambda output: output.logits.argmax(-1))
+        return classification_metrics(self._gold, [int(label) for label in labels], self._classes)
 
 
 def naive_bayes(features: Sequence[Feature], labels: Sequence[int], held_out: Sequence[Feature]) -> list[int]:
-    """The labels that a unigram model of each label's texts gives to held-out ones; of a pair, both texts are one."""
+    """Predict held-out labels with a naive Bayes model of the tokens. The two texts of a pair count as one."""
     n_tokens = 1 + max(max(feature.inputs["input_ids"]) for feature in [*features, *held_out])
     model = MultinomialNB().fit(_counts(features, n_tokens), labels)
     return [int(label) for label in model.predict(_counts(held_out, n_tokens))]
 
 
 def _counts(features: Sequence[Feature], n_tokens: int) -> csr_array:
-    """How often each text has each token: [texts, n_tokens] int64."""
+    """Token counts of each text: [texts, n_tokens] int64."""
     tokens = [feature.inputs["input_ids"] for feature in features]
     bounds = np.cumsum([0, *map(len, tokens)])
     return csr_array((np.ones(bounds[-1], dtype=np.int64), np.concatenate(tokens), bounds), (len(tokens), n_tokens))
 
 
 def find_columns(path: str) -> tuple[str, ...]:
-    """The columns of a usual header, or of CoLA's lines, which have none.
+    """Find the text and label columns in a common header, or in CoLA's format without a header.
 
     Raises:
-        UserError: if they are neither.
+        UserError: if the first line is neither.
     """
     names = first_names(path)
     for layout in _LAYOUTS:
@@ -98,7 +101,7 @@ def find_columns(path: str) -> tuple[str, ...]:
 
 
 def read_labelled(path: str, columns: Sequence[str], limit: int | None) -> tuple[list[TableRow], list[str]]:
-    """Rows of a table, and a note on how many are left out, whose annotators did not agree on a `gold_label`."""
+    """Read labelled rows. The notes give the number of rows left out because their `gold_label` is undecided."""
     rows = read_table(path, columns)
     labelled = [row for row in rows if columns[-1] != _GOLD or _label(row) != _UNDECIDED]
     if not labelled:
@@ -116,11 +119,11 @@ def _label(row: TableRow) -> str:
 
 
 def _features(rows: list[TableRow], ids: dict[str, int], tokenizer: Any, max_length: int) -> tuple[list[Feature], int]:
-    """Features, and how many were cut."""
+    """Encode rows; return the features and the number of truncated ones."""
     texts = [[row.cells[place] for row in rows] for place in range(len(rows[0].cells) - 1)]
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)
     for row, ids_of in zip(rows, encoded["input_ids"], strict=True):
-        if not ids_of:  # the tokenizer puts nothing around a text
+        if not ids_of:  # this tokenizer adds no special tokens
             raise UserError(f"{row.place}: the text is empty")
     features = [
         Feature({name: encoded[name][number] for name in encoded}, {"labels": ids[_label(row)]})

@@ -1,8 +1,8 @@
-"""Cloze repair: find the wrong words of a sentence, mask them, and predict what should stand there.
+"""Cloze repair: find the wrong words of a sentence, mask them, and predict the right tokens.
 
-Two models do it. The detector says of each word by how many tokens it is to be replaced: not at all, by none, which
-takes it away, or by one to MOST_TOKENS. So many [MASK] stand in its place before the filler, which predicts them all at
-once, each by itself. Where a word is missing, no wrong word stands: that is neither found nor repaired.
+Two models share the work. The detector labels each word: keep, remove, or replace by 1 to MOST_TOKENS tokens. The
+filler sees that many [MASK] tokens in place of the word and predicts them independently in one pass. Missing words are
+neither detected nor repaired, because there is no word to label.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import f_beta, precision_recall, share
 from evaluation.finetuning.settings import FinetuneSettings
 
-MOST_TOKENS = 8  # in the place of a word
-KEEP = 0  # the detector's labels: this, and 1 more than the number of tokens by which a word is replaced
+MOST_TOKENS = 8  # that replace a word
+KEEP = 0  # detector labels: KEEP, or 1 + the number of replacement tokens
 LABELS = ["keep", "remove", *(f"replace by {n}" for n in range(1, MOST_TOKENS + 1))]
 
 Word = tuple[int, ...]
@@ -34,7 +34,7 @@ Word = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Edit:
-    """The words [begin, end) of a wrong text, of which there may be none, should be the tokens `right`."""
+    """A correction: the words [begin, end) of a wrong text become the tokens `right`. The range may be empty."""
 
     begin: int
     end: int
@@ -43,7 +43,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class RepairPair:
-    """The words of a wrong text as token ids, what is wrong with it, and the right text's tokens."""
+    """A wrong text (words as token ids), its edits, and the right text (tokens)."""
 
     words: list[Word]
     edits: list[Edit]
@@ -51,7 +51,7 @@ class RepairPair:
 
     @property
     def labels(self) -> list[int]:
-        """The detector's label of each word: an edit's first is replaced by all its tokens, its others are removed."""
+        """Detector label of each word. All tokens of an edit replace its first word; its other words are removed."""
         labels = [KEEP] * len(self.words)
         for edit in self.edits:
             labels[edit.begin : edit.end] = [1] * (edit.end - edit.begin)
@@ -61,11 +61,11 @@ class RepairPair:
 
 
 class RepairTask:
-    """Pairs of a wrong and a right text.
+    """Repair task on pairs of a wrong and a right text.
 
-    The metric is F0.5 of the repairs, as usual for error correction, counted in tokens of the wrong texts: repaired
-    ones among those taken for wrong (precision), and among the wrong ones (recall). A word that is kept can be part of
-    a repair, where the alignment has it in a longer edit: it is repaired, and was not taken for wrong.
+    The metric is F0.5 of the repairs, as usual for error correction, counted in tokens of the wrong texts. Precision is
+    the share of detected tokens that are repaired, recall the share of wrong tokens that are repaired. A kept word can
+    be part of a longer edit: it then counts as repaired, but not as detected.
     """
 
     metric = "repair_f0.5"
@@ -82,7 +82,7 @@ class RepairTask:
         filling = [self._row.filling(pair.words, pair.labels, pair.edits) for pair in pairs]
         if not (filling := with_targets(filling)):
             raise UserError(
-                f"{shown(train)}: no word of a wrong text is to be replaced by another; nothing can be learnt"
+                f"{shown(train)}: no edit replaces a word, so there is nothing to learn. Use pairs with replaced words."
             )
         self.heads = [
             Head("detector", AutoModelForTokenClassification, with_targets(detecting), label_options(LABELS)),
@@ -106,7 +106,7 @@ class RepairTask:
         return repair_metrics(self._pairs, labels, repaired)
 
     def _ordinary(self, output: Any) -> Tensor:
-        """The likeliest token of each place that is not a special one, int64 [batch, longest]."""
+        """The most likely ordinary token of each place, int64 [batch, longest]."""
         logits: Tensor = output.logits
         logits[..., self._specials] = -float("inf")
         return logits.argmax(-1)
@@ -114,7 +114,7 @@ class RepairTask:
 
 @dataclass(frozen=True)
 class RepairRow:
-    """How words lie in what a model sees: `first`, the words as far as `max_length` goes, `last`."""
+    """Row layout: `first`, the words that fit into `max_length`, `last`."""
 
     first: Word
     last: Word
@@ -123,7 +123,7 @@ class RepairRow:
 
     @classmethod
     def of(cls, tokenizer: Any, max_length: int) -> "RepairRow":
-        """Raises UserError if the tokenizer has no mask, or puts nothing before a text, as causal models' do."""
+        """Raise UserError if the tokenizer has no mask or adds no token before a text, as for causal models."""
         specials = tokenizer("")["input_ids"]
         if tokenizer.mask_token_id is None or not specials:
             raise UserError(
@@ -132,12 +132,12 @@ class RepairRow:
         return cls((specials[0],), tuple(specials[1:]), tokenizer.mask_token_id, max_length)
 
     def places(self, words: Sequence[Word]) -> list[int]:
-        """Where each of the words begins that fit."""
+        """First slot of each word that fits."""
         begins = np.cumsum([len(self.first), *map(len, words)]).tolist()
         return [begin for begin, end in pairwise(begins) if end + len(self.last) <= self.max_length]
 
     def detecting(self, words: Sequence[Word], labels: Sequence[int] = ()) -> Feature:
-        """What the detector sees; labels stand at the first token of each word."""
+        """Features for the detector. The label is at the first token of each word."""
         places = self.places(words)
         ids = self._ids(words[: len(places)])
         targets = [IGNORED] * len(ids)
@@ -146,12 +146,12 @@ class RepairRow:
         return Feature({"input_ids": ids}, {"labels": targets})
 
     def labels(self, words: Sequence[Word], found: np.ndarray) -> list[int]:
-        """The label of each word, from those of all tokens; words that do not fit are kept."""
+        """Labels of the words from token labels. Words that do not fit are kept."""
         labels = [int(found[place]) for place in self.places(words)]
         return labels + [KEEP] * (len(words) - len(labels))
 
     def filling(self, words: Sequence[Word], labels: Sequence[int], edits: Sequence[Edit] = ()) -> Feature:
-        """What the filler sees; the right tokens of edits are its targets."""
+        """Features for the filler. The targets are the right tokens of the edits."""
         masked = self._masked(words, labels)
         places = self.places(masked)
         ids = self._ids(masked[: len(places)])
@@ -163,7 +163,7 @@ class RepairRow:
         return Feature({"input_ids": ids}, {"labels": targets})
 
     def filled(self, words: Sequence[Word], labels: Sequence[int], found: np.ndarray) -> list[Word]:
-        """The words, with the found tokens in the place of masks."""
+        """The words after repair: predicted tokens replace the masks."""
         result = self._masked(words, labels)
         for number, place in enumerate(self.places(result)):
             if labels[number] != KEEP:
@@ -180,11 +180,11 @@ class RepairRow:
 
 
 def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: list[list[Word]]) -> dict[str, float]:
-    """Metrics of what was taken for wrong, and of what was put in its place.
+    """Metrics of detection and repair.
 
     Args:
-        labels: of each word, the detector's.
-        repaired: the tokens in each word's place.
+        labels: detector labels by word.
+        repaired: tokens after repair, by word.
     """
     wrong = taken = both = right = right_taken = whole = whole_of_wrong = 0
     for pair, chosen, words in zip(pairs, labels, repaired, strict=True):
@@ -213,7 +213,7 @@ def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: l
 
 
 def find_columns(path: str) -> tuple[str, ...]:
-    """Raises UserError if the fields or the header are not "wrong" and "right"."""
+    """Return ("wrong", "right"). Raise UserError if the header or the JSON fields lack them."""
     names = first_names(path)
     if not {"wrong", "right"} <= set(names):
         raise UserError(
@@ -224,20 +224,20 @@ def find_columns(path: str) -> tuple[str, ...]:
 
 
 def read_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: Any) -> list[RepairPair]:
-    """The pairs of a table whose cells are the wrong and the right text."""
+    """Read pairs from a table with the columns wrong and right."""
     rows = spread(read_table(path, columns), limit)
     wrong, right = (_words([row.cells[place] for row in rows], tokenizer) for place in (0, 1))
     return [pair_of(*both) for both in zip(wrong, right, strict=True)]
 
 
 def pair_of(wrong: list[Word], right: list[Word]) -> RepairPair:
-    """Both texts' words, aligned as `maskwright prep` aligns pairs."""
+    """Align the words of both texts with the algorithm of `maskwright prep`."""
     edits = [Edit(j, j_end, tuple(chain(*right[i:i_end]))) for i, i_end, j, j_end in differences(right, wrong)]
     return RepairPair(wrong, edits, tuple(chain(*right)))
 
 
 def _words(texts: list[str], tokenizer: Any) -> list[list[Word]]:
-    """The tokens of each text's words; of a long word, each token counts as one."""
+    """Words of each text as tokens. Each token of a very long word counts as a word."""
     encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
     return [list(_split(ids, encoded.word_ids(number))) for number, ids in enumerate(encoded["input_ids"])]
 

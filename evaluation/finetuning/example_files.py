@@ -1,4 +1,4 @@
-"""The examples of files, each with its place: tables of cells or JSON lines, columns of words, and JSON."""
+"""Read example files: tables or JSON lines, CoNLL columns, and JSON. Each example keeps its file and line."""
 
 import re
 import textwrap
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import orjson  # refuses what json lets through or stumbles over: lone surrogates, deep nesting, endless integers
+import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge integers
 
 from data_prep.errors import UnusableInput
 from data_prep.urls import file_name, shown
@@ -15,12 +15,12 @@ from evaluation.text_files import read_text
 Item = TypeVar("Item")
 _CONLLU_CELLS = 10
 _FORM_AND_UPOS = [2, 4]
-_CONLLU_ID = re.compile(r"[0-9]+([-.][0-9]+)?\t")  # of a word, of a range of words (3-4), of an empty node (5.1)
+_CONLLU_ID = re.compile(r"[0-9]+([-.][0-9]+)?\t")  # a word, a range of words (3-4), an empty node (5.1)
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """Chosen cells of a table's row; `place` is "FILE, line N"."""
+    """Selected cells of a row. place: "FILE, line N"."""
 
     place: str
     cells: tuple[str, ...]
@@ -28,7 +28,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class LabelledSentence:
-    """Words and their labels; `place` is where it begins."""
+    """Words and their labels. place: "FILE, line N" of the first word."""
 
     place: str
     words: list[str]
@@ -36,10 +36,10 @@ class LabelledSentence:
 
 
 def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
-    """The named cells of each row of a .jsonl file, or else of tab-separated lines without quoting.
+    """Read the selected cells of a .jsonl file, or of a tab-separated file without quoting.
 
     Args:
-        columns: names of the first line's, or of JSON's fields; or numbers from 1 on, where the first line is a row.
+        columns: names in the header or JSON fields; or numbers from 1, for a file without a header.
 
     Raises:
         UserError: if a column is missing, a line has more or fewer cells than the first, a line is not JSON, or there
@@ -62,24 +62,23 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
 
 
 def first_names(path: str) -> list[str]:
-    """The cells of a table's first line, which may be its header, or the names of the first JSON line's fields."""
+    """Cells of the first line of a table, header or not, or field names of the first JSON line."""
     (place, line), *_ = _lines(read_text(path), path)
     return list(_object(place, line)) if _is_jsonl(path) else line.split("\t")
 
 
 def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentence]:
-    """Sentences of a file in CoNLL's form: a word a line, cells apart by spaces or tabs, a blank line after a sentence.
+    """Read sentences in CoNLL format: a word per line, cells between spaces or tabs, a blank line per sentence.
 
-    Lines that begin with # are comments where the word is not the first cell; else # may be a word. Of CoNLL-U, cells
-    are what is between tabs, and lines of ranges and of empty nodes are left out, whose words are no words of the text
-    or stand below (https://universaldependencies.org/format.html).
+    A line that begins with # is a comment, unless the word is the first cell. In CoNLL-U, tabs separate cells. Lines of
+    ranges and empty nodes are skipped: they repeat words or are not in the text
+    (https://universaldependencies.org/format.html).
 
     Args:
-        columns: numbers of the word's cell and the label's, from 1 on; by default the first and the last, or of CoNLL-U
-            those of forms and of universal parts of speech.
+        columns: numbers of the word and label cells, from 1. Default: first and last; in CoNLL-U, FORM and UPOS.
 
     Raises:
-        UserError: if a line has too few cells, of CoNLL-U also too many, or no line has a word.
+        UserError: if a line has too few cells (in CoNLL-U also too many), or no line has a word.
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UnusableInput(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
@@ -106,7 +105,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
 
 
 def read_json(path: str) -> Any:
-    """Raises UserError, with the line, if the file is not JSON."""
+    """Read a JSON file. Raise UserError with the line number if it is not JSON."""
     text = read_text(path)
     try:
         return orjson.loads(text)
@@ -115,7 +114,7 @@ def read_json(path: str) -> Any:
 
 
 def spread(items: list[Item], count: int | None) -> list[Item]:
-    """`count` of the items, evenly spread over them; all of them if there are no more, or count is None."""
+    """Select `count` evenly spaced items; all of them if there are fewer, or without a count."""
     if count is None or count >= len(items):
         return items
     return [items[number * len(items) // count] for number in range(count)]
@@ -131,7 +130,7 @@ def _lines(text: str, path: str) -> list[tuple[str, str]]:
 
 
 def _word_lines(path: str, lines: list[str], is_conllu: bool, has_comments: bool) -> Iterator[tuple[str, list[str]]]:
-    """Place and cells of each line with a word; no cells between sentences."""
+    """Yield the place and cells of each line; empty cells mark the end of a sentence."""
     for number, line in enumerate(lines, 1):
         place = f"{shown(path)}, line {number}"
         cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
@@ -157,7 +156,7 @@ def _numbers(place: str, names: list[str], columns: Sequence[str]) -> list[int]:
 
 
 def _split(place: str, line: str, width: int) -> list[str]:
-    """The cells of a line, which are `width`: with another tab or one less, cells would be taken for others."""
+    """Split a line into exactly `width` cells. A missing or extra tab would shift the columns."""
     cells = line.split("\t")
     if len(cells) != width:
         raise UnusableInput(

@@ -1,4 +1,4 @@
-"""A fine-tuning with several seeds, one after the other."""
+"""Run a fine-tuning: open the task, train each seed, save the best model."""
 
 import hashlib
 import shutil
@@ -27,24 +27,24 @@ from pretrain.model import longest_text
 _MARK = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores
 
 OnProgress = Callable[[int, int, str], None]
-"""Called with the steps done, the steps of all of a seed, and what is going on."""
+"""Called with the steps done, the total steps of a seed, and the current task."""
 
 
 def prepare(
     model: Path, settings: FinetuneSettings, files: dict[str, str]
 ) -> tuple[Path, FinetuneSettings, FinetuneTask]:
-    """The Hugging Face folder of a model or run, the settings with the length that it can take, and the task.
+    """Return the model's Hugging Face folder, the settings with a supported length, and the task.
 
     Args:
-        files: those of "train" and "valid".
+        files: paths of "train" and "valid".
 
     Raises:
-        UserError: if there is no model or tokenizer, it cannot fill batches, or the files are not what the task needs.
+        UserError: if there is no model or tokenizer, the tokenizer has no pad token, or the files do not fit the task.
     """
     folder = model_folder(model)
     tokenizer = load_tokenizer(folder)
     if tokenizer.pad_token_id is None:
-        raise UserError(f"{folder}: the tokenizer has no pad token, with which shorter texts of a batch are filled up")
+        raise UserError(f"{folder}: the tokenizer has no pad token, which batches need. Add one.")
     longest = min(settings.max_length, tokenizer.model_max_length, _longest(folder))
     settings = replace(settings, max_length=longest)
     return folder, settings, open_task(settings, files["train"], files["valid"], tokenizer)
@@ -58,13 +58,13 @@ def open_report(
     json_path: Path | None,
     out: Path | None,
 ) -> FinetuneResults:
-    """The report to go on with, of `json_path` if there is one.
+    """Open the results to resume from `json_path`, or new ones.
 
     Args:
-        files: those of "train" and "valid".
+        files: paths of "train" and "valid".
 
     Raises:
-        UserError: if that is of another fine-tuning, `out` is in use and not its own, or neither can be written.
+        UserError: if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
     """
     identity = {**asdict(settings), "columns": list(settings.columns), "out": str(out) if out else None}
     identity["model"] = _digest(sha256_file(file) for file in _deciding(folder))
@@ -90,7 +90,7 @@ def open_report(
 def run_seed(
     settings: FinetuneSettings, task: FinetuneTask, folder: Path, seed: int, on_progress: OnProgress
 ) -> tuple[SeedResult, list[Learner]]:
-    """Train and evaluate with one seed; its result, and the models of the task's heads."""
+    """Train and evaluate one seed. Return its result and the trained models of the task's heads."""
     begun = time.monotonic()
     pad_id = load_tokenizer(folder).pad_token_id
     learners = [Learner(folder, head, settings, pad_id, seed) for head in task.heads]
@@ -111,13 +111,15 @@ def run_seed(
 
 
 def save(out: Path, folder: Path, task: FinetuneTask, learners: list[Learner], report: FinetuneResults) -> None:
-    """Write the models as Hugging Face folders, in the place of those of a worse seed: `out`, or of several out/NAME.
+    """Write the models as Hugging Face folders and replace the models of a worse seed.
+
+    One model goes to `out`, several go to out/NAME.
 
     Args:
-        folder: the pretrained model's, which has the tokenizer.
+        folder: of the pretrained model, with the tokenizer.
 
     Raises:
-        UserError: if they cannot be written; those of a worse seed are still there then.
+        UserError: if writing fails; the earlier models are kept.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -138,12 +140,12 @@ def save(out: Path, folder: Path, task: FinetuneTask, learners: list[Learner], r
 
 
 def _aside(out: Path) -> Path:
-    """Where the models of a worse seed are while those of a better one take their place."""
+    """Temporary place of the previous best models while they are replaced."""
     return out.absolute().with_name(f".{out.absolute().name}.before")
 
 
 def _restore(out: Path) -> None:
-    """What was put aside comes back where nothing took its place."""
+    """Move the previous models back if nothing replaced them."""
     if _aside(out).exists() and not (out.exists() and any(out.iterdir())):
         _aside(out).rename(out)
 
@@ -157,7 +159,7 @@ def _is_own(out: Path, report: FinetuneResults) -> bool:
 
 
 def _longest(folder: Path) -> int:
-    """Tokens that the model takes."""
+    """Maximum text length of the model in tokens."""
     from transformers import AutoConfig, AutoModel
 
     try:

@@ -1,4 +1,4 @@
-"""Features of a model, and batches of those of like length."""
+"""Model inputs with targets, and batches of similar length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from torch import Tensor
 
 from pretrain.philox import derive_key, draw
 
-IGNORED = -100  # of labels, where nothing is predicted
-_POOL = 50  # batches whose features are sorted by length
+IGNORED = -100  # label of tokens without a prediction
+_POOL = 50  # batches per pool; a pool is sorted by length
 
 
 @dataclass(frozen=True)
 class Feature:
-    """What a model sees of one text or window, and what it is to predict.
+    """Inputs and targets of one text or window.
 
     Attributes:
-        inputs: `input_ids`, and `token_type_ids` where the tokenizer has them: [length] each.
-        targets: by the names of the model's arguments; an integer, or one for each token.
+        inputs: `input_ids`, and `token_type_ids` if the tokenizer has them, [length] each.
+        targets: by argument name of the model; an integer, or one per token.
     """
 
     inputs: dict[str, list[int]]
@@ -30,12 +30,12 @@ class Feature:
 
 
 def with_targets(features: Sequence[Feature]) -> list[Feature]:
-    """Those in which some token has a label: a batch without any has no loss."""
+    """Keep features with at least one label: a batch without labels has no loss."""
     return [feature for feature in features if set(feature.targets["labels"]) != {IGNORED}]  # type: ignore[arg-type]
 
 
 def shuffled(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Batches of an epoch, as numbers of features: a random order, in pools sorted by length, the batches shuffled."""
+    """Batches of an epoch as feature numbers: shuffle, sort pools by length, split, shuffle the batches."""
     key = derive_key(seed, "finetune-order")
     order = np.argsort(draw(key, len(lengths), 0, 0, epoch), kind="stable")
     pools = [order[first : first + _POOL * batch_size] for first in range(0, len(order), _POOL * batch_size)]
@@ -44,7 +44,7 @@ def shuffled(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> 
 
 
 def by_length(lengths: Sequence[int], batch_size: int, of: np.ndarray | None = None) -> list[np.ndarray]:
-    """Batches of features (those whose numbers are in `of`), the shortest first."""
+    """Batches of the features numbered in `of`, the shortest first."""
     numbers = np.arange(len(lengths)) if of is None else of
     ordered = numbers[np.argsort(np.asarray(lengths)[numbers], kind="stable")]
     return [ordered[first : first + batch_size] for first in range(0, len(ordered), batch_size)]
@@ -53,7 +53,7 @@ def by_length(lengths: Sequence[int], batch_size: int, of: np.ndarray | None = N
 def collate(
     features: Sequence[Feature], pad_id: int, device: torch.device
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Inputs with `attention_mask`, and targets: int64 [batch, longest], or [batch] for integers."""
+    """Padded inputs with `attention_mask`, and targets: int64 [batch, longest], or [batch] for integer targets."""
     longest = max(map(len, features))
 
     def padded(lists: list[list[int]], filler: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Training one model of transformers with a head, and asking it."""
+"""Train a transformers model with a task head, and predict with it."""
 
 import math
 from collections.abc import Callable
@@ -23,13 +23,13 @@ Read = Callable[[Any], Tensor]
 
 @dataclass(frozen=True)
 class Head:
-    """A model of a task.
+    """Specification of one model of a task.
 
     Attributes:
-        name: "" where the task has one model.
-        auto_class: AutoModelForSequenceClassification or a sibling.
-        features: to train on.
-        options: of the model's config, as `num_labels`.
+        name: "" if the task has only one model.
+        auto_class: a transformers class such as AutoModelForSequenceClassification.
+        features: training examples.
+        options: entries of the model config, such as `num_labels`.
     """
 
     name: str
@@ -41,15 +41,15 @@ class Head:
 class Learner:
     """A head's model in training, in fp32 on a CPU and in bf16 autocast on a GPU.
 
-    Two of them with the same arguments go through the same weights, on a CPU bit for bit.
+    The same arguments give the same weights, bit for bit on a CPU.
 
     Args:
         folder: of a Hugging Face model.
-        pad_id: which token fills batches.
-        seed: keys the head's initial weights, or all of them for init "random"; order; dropout.
+        pad_id: token that pads batches.
+        seed: keys the initial weights of the head (of the whole model for init "random"), the order and the dropout.
 
     Raises:
-        UserError: as initial_model, or if a feature has an id that the model does not know.
+        UserError: as initial_model, or if a feature has an id outside the model's vocabulary.
     """
 
     def __init__(self, folder: Path, head: Head, settings: FinetuneSettings, pad_id: int, seed: int) -> None:
@@ -72,10 +72,10 @@ class Learner:
         self._rate = torch.optim.lr_scheduler.LambdaLR(self._optimizer, lambda step: lr_factor(schedule, step, total))
 
     def epoch(self, number: int, on_step: Callable[[], None] = lambda: None) -> float:
-        """Train for an epoch (from 0 on); the mean loss of its steps in nats.
+        """Train epoch `number` (from 0) and return the mean loss of its steps in nats.
 
         Raises:
-            UserError: if that is not finite.
+            UserError: if the loss is not finite.
         """
         self._seed_torch("dropout", number)
         self.model.train()
@@ -99,10 +99,10 @@ class Learner:
 
     @torch.inference_mode()
     def predict(self, features: list[Feature], read: Read) -> list[np.ndarray]:
-        """What `read` takes of the model's output, [batch, ...], of each feature; tokens beyond its length are cut.
+        """Apply `read` to the model's outputs [batch, ...]; return one array per feature, without padding.
 
         Raises:
-            UserError: if a feature has an id that the model does not know.
+            UserError: if a feature has an id outside the model's vocabulary.
         """
         self._check_ids(features)
         self.model.eval()
@@ -132,20 +132,20 @@ class Learner:
 
 
 def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: int) -> Any:
-    """A head's model in fp32, the weights of a head that the folder lacks being drawn by torch's generator.
+    """Load a head's model in fp32. Head weights that the folder lacks are drawn from torch's generator.
 
-    A causal model's tokens see both sides from now on, where its architecture can be an encoder's. Where its config
-    names no token that fills batches, as those of causal models may, it is told of `pad_id`.
+    Causal models get bidirectional attention if their architecture supports it. A config without a pad token gets
+    `pad_id`.
 
     Raises:
-        UserError: if transformers has no such head for it, it has no dropout where one is wanted, or the folder lacks
-            weights of the encoder.
+        UserError: if transformers has no such head for the model, the model has no dropout but the settings set one, or
+            the folder lacks encoder weights.
     """
     from transformers import AutoConfig
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # that the head is new
+    logging.set_verbosity_error()  # hides the warning about new head weights
     try:
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         options = head.options | ({"is_decoder": False} if getattr(config, "is_decoder", False) else {})
@@ -167,10 +167,10 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
 
 
 def _dropouts(config: Any) -> list[str]:
-    """Names under which a config has its dropout, as `hidden_dropout_prob` of BERT or `embd_pdrop` of GPT-2.
+    """Names of the dropout entries of a config, for example `hidden_dropout_prob` (BERT) or `embd_pdrop` (GPT-2).
 
     Raises:
-        UserError: if it has none.
+        UserError: if there are none.
     """
     found = [name for name in config.to_dict() if "dropout" in name or name.endswith("_pdrop")]
     if not found:

@@ -1,4 +1,4 @@
-"""Metrics, as shares of 1."""
+"""Metrics of the fine-tuning tasks, as shares from 0 to 1 (Matthews correlation: -1 to 1)."""
 
 import re
 import string
@@ -9,19 +9,19 @@ from itertools import chain
 
 import numpy as np
 
-_FIRST, _INSIDE, _LAST = {"B", "S", "U"}, {"I", "E", "L"}, {"E", "L", "S", "U"}  # prefixes of words of an entity
+_FIRST, _INSIDE, _LAST = {"B", "S", "U"}, {"I", "E", "L"}, {"E", "L", "S", "U"}  # label prefixes of entity words
 
 
 def classification_metrics(gold: Sequence[int], predicted: Sequence[int], classes: int) -> dict[str, float]:
     """Accuracy, F1 and Matthews correlation of class numbers.
 
-    F1 is that of class 1 where there are two, else the mean over the classes that occur (macro).
+    F1 of class 1 for two classes, else the mean over the classes that occur (macro).
     """
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
     average = "binary" if classes == 2 else "macro"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that few examples have one label alone
+        warnings.simplefilter("ignore", UserWarning)  # scikit-learn warns if a few examples have only one label
         matthews = float(matthews_corrcoef(gold, predicted))
     return {
         "accuracy": float(accuracy_score(gold, predicted)),
@@ -31,7 +31,7 @@ def classification_metrics(gold: Sequence[int], predicted: Sequence[int], classe
 
 
 def token_metrics(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
-    """Accuracy of words; where labels are of entities, their precision, recall and F1 too, summed over kinds."""
+    """Word accuracy and, for entity labels, precision, recall and F1 over all kinds of entities (micro)."""
     pairs = list(zip(chain(*gold), chain(*predicted), strict=True))
     metrics = {"accuracy": sum(a == b for a, b in pairs) / len(pairs)}
     if not any(names_entities(labels) for labels in gold):
@@ -42,15 +42,15 @@ def token_metrics(gold: list[list[str]], predicted: list[list[str]]) -> dict[str
 
 
 def names_entities(labels: Sequence[str]) -> bool:
-    """Whether labels name entities, as B-PER and I-PER do, and E-PER and S-PER (IOBES), or L-PER and U-PER (BILOU)."""
+    """Whether labels are entity labels: B-PER, I-PER; E-PER, S-PER (IOBES); L-PER, U-PER (BILOU)."""
     return any(re.match(r"[BIELSU]-\w", label) for label in labels)
 
 
 def entities(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """(kind, first word, past the last word) of each entity.
+    """(kind, first word, last word + 1) of each entity.
 
-    As conlleval and seqeval count: an entity begins at B- and S-, and at I- and E- where none of its kind is open. It
-    ends with E- and S-, and before a word that does not go on with it. L- and U- are E- and S-.
+    Same rules as conlleval and seqeval: an entity begins at B- and S-, and at I- and E- if no entity of its kind is
+    open. It ends with E- and S-, and before a word that does not continue it. L- and U- count as E- and S-.
     """
     kind, begin = None, 0
     for place, label in enumerate([*labels, "O"]):
@@ -66,27 +66,27 @@ def entities(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
 
 
 def f_beta(precision: float, recall: float, beta: float = 1.0) -> float:
-    """The weighted harmonic mean of the two, recall counting `beta` times as much; 0 where both are."""
+    """F-beta: weighted harmonic mean, recall counts `beta` times as much as precision; 0 if both are 0."""
     bottom = beta**2 * precision + recall
     return (1 + beta**2) * precision * recall / bottom if bottom else 0.0
 
 
 def share(part: int, whole: int) -> float:
-    """`part` of `whole` things; 0 where there are none."""
+    """`part` / `whole`; 0 if `whole` is 0."""
     return part / whole if whole else 0.0
 
 
 def precision_recall(right: int, found: int, wanted: int) -> dict[str, float]:
-    """Precision, recall and F1 of `right` things, of those `found` and those `wanted`; 0 where there are none."""
+    """Precision right/found, recall right/wanted, and F1; a ratio with denominator 0 is 0."""
     precision, recall = share(right, found), share(right, wanted)
     return {"precision": precision, "recall": recall, "f1": f_beta(precision, recall)}
 
 
 def question_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
-    """SQuAD's exact match and F1; a question without answers in `gold` has none, and its right prediction is "".
+    """SQuAD's exact match and F1. An empty list in `gold` marks an unanswerable question; its correct prediction is "".
 
-    Where there are questions of both kinds, also F1 of each. Source: the evaluation script of SQuAD 2.0 (Rajpurkar et
-    al., "Know what you don't know", 2018).
+    If there are answerable and unanswerable questions, also F1 of each kind. Source: evaluation script of SQuAD 2.0
+    (Rajpurkar et al., "Know what you don't know", 2018).
     """
     answers = [[answer for answer in known if normalized(answer)] or [""] for known in gold]
     exact = [max(float(normalized(a) == normalized(text)) for a in known) for known, text in _both(answers, predicted)]
@@ -103,13 +103,13 @@ def _both(answers: list[list[str]], predicted: Sequence[str]) -> Iterator[tuple[
 
 
 def normalized(answer: str) -> str:
-    """The answer in lower case, without ASCII punctuation and the articles a, an, the; its words one space apart."""
+    """Normalise an answer: lower case, no ASCII punctuation, no articles (a, an, the), single spaces."""
     kept = "".join(sign for sign in answer.lower() if sign not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
 
 
 def word_f1(gold: str, predicted: str) -> float:
-    """F1 of the words of two normalised answers, counted with repetition; of empty ones, whether both are."""
+    """F1 of the words (multisets) of two normalised answers. If one is empty: 1 if both are, else 0."""
     wanted, found = normalized(gold).split(), normalized(predicted).split()
     if not wanted or not found:
         return float(wanted == found)

@@ -1,4 +1,4 @@
-"""Questions about a text, whose answers are parts of it or do not exist (SQuAD 1.1 and 2.0)."""
+"""Extractive question answering, with or without unanswerable questions (SQuAD 1.1 and 2.0)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _SHORTEST = 32  # tokens of a window
 
 @dataclass(frozen=True)
 class Question:
-    """answers: (text, where it begins in the context, in characters); none if the context does not answer it."""
+    """A question. answers: (text, first character in the context); empty if it is unanswerable."""
 
     text: str
     context: str
@@ -33,7 +33,7 @@ class Question:
 
 @dataclass(frozen=True)
 class QuestionWindow:
-    """A part of a question's context; `offsets` of its tokens in the context, None for other tokens."""
+    """A part of a question's context. offsets: characters of each token in the context, None for other tokens."""
 
     question: int
     feature: Feature
@@ -41,11 +41,11 @@ class QuestionWindow:
 
 
 class Questions:
-    """Begin and end of the answer. The metric is F1.
+    """Predict the begin and end of the answer. The metric is F1.
 
-    Contexts longer than `max_length` are laid out in windows that overlap by a third of it. The answer to an
-    unanswerable question is [CLS], as Devlin et al. (2019) have it. It is given if its least score in any window is
-    above that of the best part of the text, and if any training question is unanswerable.
+    Contexts longer than `max_length` are split into windows that overlap by a third of it. As in Devlin et al. (2019),
+    [CLS] is the answer to an unanswerable question. It is predicted if its lowest score over the windows exceeds the
+    score of the best span, and only if the training questions include unanswerable ones.
     """
 
     metric = "f1"
@@ -88,7 +88,7 @@ class Questions:
 
 
 def best_span(scores: np.ndarray, offsets: list[tuple[int, int] | None]) -> tuple[float, int, int]:
-    """The highest sum of a begin's and an end's score, and the characters from that begin to that end.
+    """The highest sum of a begin score and an end score, and the characters of this span.
 
     Args:
         scores: float [tokens, 2].
@@ -104,10 +104,10 @@ def best_span(scores: np.ndarray, offsets: list[tuple[int, int] | None]) -> tupl
 
 
 def read_questions(path: str) -> list[Question]:
-    """The questions of a file in SQuAD's form.
+    """Read questions in SQuAD's format.
 
     Raises:
-        UserError: if it has another form, or an answer does not stand where it is said to.
+        UserError: if the file has another format, or an answer is not at its stated position.
     """
     whole = read_json(path)
     found: list[Question] = []
@@ -127,20 +127,20 @@ def read_questions(path: str) -> list[Question]:
 
 
 def _question(place: str, entry: dict[str, Any], context: Any) -> Question:
-    """Raises ValueError for a value of another type."""
+    """Raise ValueError for a value of another type."""
     typed(str, context)
     answers = [(typed(str, answer["text"]), typed(int, answer["answer_start"])) for answer in entry["answers"]]
     is_impossible = typed(bool | None, entry.get("is_impossible"))
     for text, begin in answers:
         if context[begin : begin + len(text)] != text or not text.strip():
-            raise UserError(f"{place}: the answer {text[:80]!r} does not stand at character {begin} of the context")
+            raise UserError(f"{place}: the answer {text[:80]!r} is not at character {begin} of the context")
     if not answers and not is_impossible:
         raise UserError(f"{place} has no answers, and is not marked as is_impossible")
     return Question(typed(str, entry["question"]).strip(), context, [] if is_impossible else answers)
 
 
 def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list[QuestionWindow]:
-    """Windows of contexts; of a question longer than half of one, its beginning."""
+    """Split contexts into windows. A question longer than half a window is truncated."""
     texts = [question.text for question in questions]
     cut = tokenizer(
         texts, add_special_tokens=False, truncation=True, max_length=max_length // 2, return_offsets_mapping=True
@@ -171,7 +171,7 @@ def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list
 
 
 def _target(question: Question, offsets: list[tuple[int, int] | None]) -> tuple[int, int]:
-    """First and last token of the first answer; [CLS], token 0, if the window does not hold all of it."""
+    """First and last token of the first answer; (0, 0), that is [CLS], if the window lacks part of it."""
     if question.answers:
         text, start = question.answers[0]
         begin, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())

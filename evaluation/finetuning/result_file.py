@@ -1,4 +1,4 @@
-"""What came of a fine-tuning: the file that is written after each seed, and from which a rerun goes on."""
+"""Results of a fine-tuning. The file is written after each seed, and a rerun resumes from it."""
 
 import statistics
 from dataclasses import asdict, dataclass, field, fields
@@ -14,7 +14,7 @@ from pretrain.tracking.run_record import is_key, new_key
 
 @dataclass(frozen=True)
 class Epoch:
-    """time: when it ended, in Unix seconds. train_loss: the mean of its steps, in nats, by model."""
+    """Results of an epoch. time: its end in Unix seconds. train_loss: mean over its steps in nats, by model."""
 
     time: UnixTime
     train_loss: dict[str, Measurement]
@@ -23,7 +23,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The epochs of one seed, the last one's metrics being its result."""
+    """Epochs of one seed. The metrics of the last epoch are the result."""
 
     seed: int
     seconds: float
@@ -45,12 +45,12 @@ class _Saved:
 
 @dataclass
 class FinetuneResults:
-    """Of one fine-tuning.
+    """Results of one fine-tuning, seed by seed.
 
     Attributes:
-        identity: what decides the scores: settings, and digests of the model and of the examples.
+        identity: everything that determines the scores: settings, digests of the model and the examples.
         baseline: metrics without a model.
-        key: finds the runs again in MLflow.
+        key: identifies the runs in MLflow.
     """
 
     metric: str
@@ -60,22 +60,24 @@ class FinetuneResults:
     key: str = field(default_factory=new_key)
 
     def values(self, metric: str) -> list[float]:
-        """Of each seed."""
+        """The metric of each seed."""
         return [result.metrics[metric] for result in self.results]
 
     def mean(self, metric: str) -> float:
         return statistics.fmean(self.values(metric))
 
     def deviation(self, metric: str) -> float | None:
-        """The standard deviation of a sample; None of a single seed."""
+        """Sample standard deviation; None for a single seed."""
         return statistics.stdev(self.values(metric)) if len(self.results) > 1 else None
 
     def write(self, path: Path) -> None:
-        """Raises UserError if it cannot be written."""
+        """Write the file. Raise UserError if that fails."""
         try:
             write_json(path, self.to_json())
         except OSError as error:
-            raise UnusableInput(f"{path} cannot be written ({error.strerror}); the same command goes on") from error
+            raise UnusableInput(
+                f"{path} cannot be written ({error.strerror}). To resume, run the same command again."
+            ) from error
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -92,25 +94,25 @@ class FinetuneResults:
         }
 
     def take_over(self, path: Path) -> None:
-        """Take the seeds of an earlier report of the same fine-tuning, if there is one.
+        """Load the seeds of an earlier file of the same fine-tuning, if it exists.
 
         Raises:
-            UserError: if the file is something else, or of another fine-tuning.
+            UserError: if it is another kind of file, or belongs to another fine-tuning.
         """
         if not path.exists():
             return
         try:
             values = read_json(path, dict[str, Any], nan=True)
-            names = {one.name for one in fields(_Saved)}
-            found: _Saved = typed(_Saved, {name: value for name, value in values.items() if name in names})
-            if not is_key(found.key) or not all(self._has_scores(result) for result in found.runs):
+            names = {field.name for field in fields(_Saved)}
+            saved: _Saved = typed(_Saved, {name: value for name, value in values.items() if name in names})
+            if not is_key(saved.key) or not all(self._has_scores(result) for result in saved.runs):
                 raise ValueError("it has no scores")
         except (UserError, ValueError) as error:
             raise UnusableInput(
                 f"{path} is there, and is no report of a fine-tuning; choose another --json ({error})"
             ) from error
-        self.key, self.results = found.key, found.runs
-        changed = [name for name in self.identity if found.identity.get(name) != self.identity[name]]
+        self.key, self.results = saved.key, saved.runs
+        changed = [name for name in self.identity if saved.identity.get(name) != self.identity[name]]
         if changed:
             raise UnusableInput(
                 f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"

@@ -1,6 +1,6 @@
-"""A fine-tuning in MLflow: a run with mean and deviation, and below it one for each seed.
+"""Send a fine-tuning to MLflow: a run with mean and standard deviation, and a nested run per seed.
 
-All that is sent is in the report, so it may be sent again: MLflow keeps one row of a point that it gets twice.
+All points come from the result file and may be sent again: MLflow stores a repeated point once.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from pretrain.tracking import Point, Target, TrackedResults, send_results
 
 
 def send_report(report: FinetuneResults, target: Target, name: str, params: dict[str, str]) -> None:
-    """Send what a report has so far. A failure becomes a warning, and the next call sends everything.
+    """Send the results so far. A failure becomes a warning, and the next call sends everything.
 
     Args:
-        name: of the run in MLflow.
+        name: of the MLflow run.
     """
     if report.results:
         seeds = [_seed_results(result, report.key, params) for result in report.results]
@@ -32,7 +32,7 @@ def _seed_results(result: SeedResult, key: str, params: dict[str, str]) -> Track
 
 
 def _summary(report: FinetuneResults) -> Iterator[Point]:
-    """Of the seeds so far, with their number as the step."""
+    """Mean and deviation over the seeds so far; the step is the number of seeds."""
     values = {"mean": report.mean(report.metric), "sd": report.deviation(report.metric)}
     for name, value in (values | {"baseline": report.baseline[report.metric]}).items():
         if value is not None:

@@ -1,24 +1,24 @@
-"""What decides the result of a fine-tuning, besides the model and the data."""
+"""Settings of a fine-tuning that affect its result, except the model and the data."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-WARMUP = 0.1  # share of the steps in which the learning rate rises
+WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
-CLIP = 1.0  # largest norm of the gradient
+CLIP = 1.0  # maximum gradient norm
 
 
 @dataclass(frozen=True)
 class FinetuneSettings:
-    """Of one fine-tuning.
+    """Settings of one fine-tuning.
 
     Attributes:
-        batch_size: examples; of questions, windows.
-        max_length: tokens with the special ones; longer texts are cut, or of questions laid out in windows.
-        dropout: of the encoder and the head, in the place of what the model's config says; None leaves that.
+        batch_size: in examples; for questions, in windows.
+        max_length: in tokens, specials included. Longer texts are truncated; questions use windows.
+        dropout: of the encoder and the head; None: as in the model's config.
         init: "random" trains the same architecture from random weights.
-        limit, limit_valid: examples that are used of each file, spread evenly over it; None for all.
-        metric: the main one; None for the task's own.
+        limit, limit_valid: number of evenly spaced examples to use of each file; None: all.
+        metric: the main metric; None: the task's default.
     """
 
     task: str

@@ -1,4 +1,4 @@
-"""The protocol of a fine-tuning task, and the task that settings name."""
+"""Protocol of a fine-tuning task, and `open_task`, which creates a task by name."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -13,14 +13,14 @@ from evaluation.finetuning.token_labels import TokenTask
 
 
 class FinetuneTask(Protocol):
-    """The examples of two files, ready for models.
+    """Encoded training and held-out examples, and their metrics.
 
     Attributes:
-        metric: the one that counts, unless another is asked for.
-        heads: the models that are trained.
-        baseline: the metrics of what can be had without a model.
-        without_model: what that is, for people.
-        notes: sentences about the data, for people.
+        metric: the main metric.
+        heads: the models to train.
+        baseline: metrics of a baseline without a model.
+        without_model: description of this baseline for reports.
+        notes: remarks on the data for reports.
     """
 
     metric: str
@@ -30,15 +30,15 @@ class FinetuneTask(Protocol):
     notes: list[str]
 
     def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        """Metrics on the held-out examples; `learners` are of the heads."""
+        """Metrics on the held-out examples. learners: one per head."""
         ...
 
 
 def open_task(settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> FinetuneTask:
-    """The task of the settings, its examples read and encoded.
+    """Create the task: read and encode its examples.
 
     Raises:
-        UserError: if files do not hold what the task needs, or it has no such metric.
+        UserError: if the files do not fit the task, or the task lacks the metric.
     """
     kinds: dict[str, Any] = {
         "classification": Classification,

@@ -1,4 +1,4 @@
-"""Labels of words: named entities, parts of speech."""
+"""Word labelling: named entities, parts of speech."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from evaluation.finetuning.settings import FinetuneSettings
 
 
 class TokenTask:
-    """A label for the first token of each word, other tokens' being ignored.
+    """Predict a label at the first token of each word; other tokens have no label.
 
-    The metric is F1 of entities, or accuracy where labels name none. A word without a token, as beyond `max_length`,
-    counts as predicted "O", or the most frequent label where there is no "O".
+    The metric is entity F1, or accuracy without entity labels. Words without a token, for example beyond `max_length`,
+    get the prediction "O", or the most frequent label if there is no "O".
     """
 
-    without_model = "always the label that is most frequent in training"
+    without_model = "the most frequent training label"
 
     def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
         sentences = spread(read_columns(train, settings.columns), settings.limit)
@@ -51,10 +51,10 @@ class TokenTask:
         self.metric = "f1" if any(names_entities(labels) for labels in self._gold) else "accuracy"
 
     def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        found = learners[0].predict(self._features, lambda output: output.logits.argmax(-1))
+        token_labels = learners[0].predict(self._features, lambda output: output.logits.argmax(-1))
         predicted = [
             [self._absent if place is None else self._labels[int(ids[place])] for place in firsts]
-            for ids, firsts in zip(found, self._firsts, strict=True)
+            for ids, firsts in zip(token_labels, self._firsts, strict=True)
         ]
         return token_metrics(self._gold, predicted)
 
@@ -62,9 +62,9 @@ class TokenTask:
 def _features(
     sentences: list[LabelledSentence], ids: dict[str, int], tokenizer: Any, max_length: int
 ) -> tuple[list[Feature], list[list[int | None]], int]:
-    """Features, the place of each word's first token, and how many sentences were cut.
+    """Encode sentences. Return features, the place of each word's first token, and the number of truncated sentences.
 
-    The text is the words a space apart, so that every tokenizer sees words as it did in pretraining.
+    Words are joined with spaces, so every tokenizer sees text as in pretraining.
     """
     texts = [" ".join(sentence.words) for sentence in sentences]
     encoded = tokenizer(
@@ -84,7 +84,7 @@ def _features(
 
 
 def first_tokens(words: list[str], offsets: list[tuple[int, int]]) -> list[int | None]:
-    """The first token of each word, by the last character of each token: the space before a word may be part of it."""
+    """First token of each word. The last character of a token decides its word: a token may begin with a space."""
     owners = np.repeat(np.arange(len(words)), [len(word) + 1 for word in words])
     firsts: list[int | None] = [None] * len(words)
     for place, (begin, end) in enumerate(offsets):
