@@ -21,6 +21,7 @@ from transformers import (
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from evaluation import finetuning
 from evaluation.finetuning import FinetuneResults, FinetuneSettings, experiment
 from evaluation.finetuning import learner as learner_module
 from evaluation.finetuning.feature_batches import IGNORED, Feature, collate, shuffled
@@ -281,7 +282,7 @@ def test_a_rerun_goes_on_with_the_missing_seeds(model, files, monkeypatch):
             raise KeyboardInterrupt
         return run_seed(settings, task, folder, seed, on_progress)
 
-    monkeypatch.setattr(experiment, "run_seed", counted)
+    monkeypatch.setattr(finetuning, "run_seed", counted)
     options = ("--seeds", 2, "--uri", "none", "--epochs", "1")
     assert "has 1 seed. Run the same command to resume." in call(model, files, *options).output
     record = files / "out.json"
@@ -400,7 +401,7 @@ def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, 
     """And its parameters are the names of model and files, without what opens them."""
     options = ("--seeds", 1, "--epochs", "1", "--limit", 8)
     call(model, files, *options, "--uri", "http://127.0.0.1:9")
-    monkeypatch.setattr(experiment, "run_seed", lambda *_: pytest.fail("all seeds are there"))
+    monkeypatch.setattr(finetuning, "run_seed", lambda *_: pytest.fail("all seeds are there"))
     write_config(files / "config.yaml", {"track": {"uri": f"sqlite:///{files}/mlflow.db"}})  # for its empty database
     train = f"file://{files}/train.tsv?token=abc"
     (files / "train.tsv?token=abc").write_bytes((files / "train.tsv").read_bytes())
@@ -415,7 +416,7 @@ def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, 
 
 
 def test_results_that_could_not_be_written_are_refused_before_training(model, files, monkeypatch):
-    monkeypatch.setattr(experiment, "run_seed", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(finetuning, "run_seed", lambda *_: pytest.fail("trained"))
     options = ("--uri", "none")
     with pytest.raises(UserError, match=r"Cannot write to /proc/out\.json: .*another --json"):
         call(model, files, *options, "--json", "/proc/out.json")
