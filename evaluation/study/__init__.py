@@ -1,6 +1,6 @@
-"""Compare ways of masking: train the arms of a study, evaluate them, and conclude with confidence intervals.
+"""Masking studies: train each arm with several seeds, evaluate, and compare with confidence intervals.
 
-It starts commands and submits jobs only through functions that the caller hands in.
+The caller passes the functions that start commands and submit jobs.
 """
 
 import lazy_loader

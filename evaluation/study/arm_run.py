@@ -1,4 +1,4 @@
-"""One run of a study, from training to its figures: each part is skipped if its result is there and sound."""
+"""One run of a study: train, export, evaluate, fine-tune. Parts with an intact result are skipped."""
 
 import hashlib
 import json
@@ -16,13 +16,13 @@ from pretrain.config import on_one_line
 from pretrain.run import EXIT_CODES, RunFolder
 
 EVALUATION, FINETUNING, RECORD, LOG = "evaluate.json", "finetune.json", "study.json", "study.log"
-"""Files in a run's folder beside those of training. The record says that all is done, and is written last."""
-_LOG_LINES = 3  # of a command that failed, in what is said of it
+"""Files that a study adds to a run folder. The record marks a finished run and is written last."""
+_LOG_LINES = 3  # of a failed command, quoted in the error message
 
 
 @dataclass(frozen=True)
 class Record:
-    """RUN/study.json: says that a run is done, and what its results were made of.
+    """RUN/study.json: marks a finished run and identifies its results.
 
     Attributes:
         settings: the digest of `settings_of`. files: SHA-256 of the results, by name.
@@ -34,7 +34,7 @@ class Record:
 
 
 def is_done(folder: Path, study: Study, child: Child, steps: int | None) -> bool:
-    """Whether the record says so, is of this study and these steps, and its results are as they were written."""
+    """Whether the run has a record of this study and number of steps, and unchanged results."""
     run = child.run(folder)
     record = _read_record(run)
     if steps is None or record is None or record.settings != settings_of(study, child, steps):
@@ -43,7 +43,7 @@ def is_done(folder: Path, study: Study, child: Child, steps: int | None) -> bool
 
 
 def _read_record(run: Path) -> Record | None:
-    """The record; None if it is missing, damaged, or names files that are not results of a run."""
+    """Read the record; None if it is missing, damaged, or names files that are not results."""
     try:
         record: Record = read_json(run / RECORD, Record)
     except UserError:
@@ -52,7 +52,7 @@ def _read_record(run: Path) -> Record | None:
 
 
 def _altered(run: Path, record: Record) -> list[Path]:
-    """Results that are lost, are links, or are not as the record says."""
+    """Results that are missing, are links, or differ from the record."""
     paths = {run / name: digest for name, digest in record.files.items()}
     return [
         path for path, digest in paths.items() if path.is_symlink() or not path.is_file() or sha256_file(path) != digest
@@ -62,23 +62,23 @@ def _altered(run: Path, record: Record) -> list[Path]:
 def run_child(
     folder: Path, study: Study, child: Child, steps: int, maskwright: Maskwright, tell: Callable[[str, int], None]
 ) -> None:
-    """Train, export, evaluate and, if asked for, fine-tune. Results that were altered since are made anew.
+    """Train, export, evaluate and, if configured, fine-tune. Altered results are computed again.
 
     Args:
-        tell: called with what is being done, and the steps trained so far.
+        tell: called with the current task and the steps trained so far.
 
     Raises:
-        UserError: if a command fails, or the folder holds a run that was another. Stopped: if somebody asked to stop.
+        UserError: if a command fails, or the folder holds a different run. Stopped: after a request to stop.
     """
     run, settings = child.run(folder), settings_of(study, child, steps)
     if record := _read_record(run):
         if record.settings != settings:
             raise UserError(f"{run} holds a run of another study, or of other steps; remove it")
-        for path in (*_altered(run, record), run / RECORD):  # the record does not describe what is made from here on
+        for path in (*_altered(run, record), run / RECORD):  # the record is invalid from here on
             _remove(path)
     if not _is_trained(run, steps):
         _train(folder, study, child, steps, maskwright, tell)
-    model = run / "exports" / f"step-{steps:08d}"  # which appears whole or not at all
+    model = run / "exports" / f"step-{steps:08d}"  # the export is atomic
     if not (model / "config.json").is_file():
         _call(["export", str(run), "--step", str(steps)], run, maskwright)
     results = [run / EVALUATION]
@@ -87,7 +87,7 @@ def run_child(
         tell("evaluation", steps)
         _call(evaluate_words(study, model, results[0]), run, maskwright, results[0])
     if study.finetune:
-        tell("fine-tuning", steps)  # goes on with what its file has
+        tell("fine-tuning", steps)  # resumes from its file
         results.append(run / FINETUNING)
         _call(finetune_words(study, model, results[1]), run, maskwright, results[1])
     files = {path.name: sha256_file(path) for path in results}
@@ -102,7 +102,7 @@ def _remove(path: Path) -> None:
 
 
 def _call(words: list[str], run: Path, maskwright: Maskwright, result: Path | None = None) -> None:
-    """Run a command, which writes its JSON to `result`, if it has one."""
+    """Run a command. If `result` is given, the command must write JSON to it."""
     _check(maskwright(words, run / LOG), words, run)
     if result and read_result(result) is None:
         raise UserError(f"`maskwright {words[0]}` wrote no JSON to {result}; see {run / LOG}")
@@ -114,13 +114,13 @@ def _check(code: int, words: list[str], run: Path) -> None:
 
 
 def settings_of(study: Study, child: Child, steps: int) -> str:
-    """A digest of all that decides a run's results: 64 hexadecimals."""
+    """Digest of everything that determines a run's results: 64 hexadecimal digits."""
     decides = [study.digest, child.budget, child.arm.name, child.seed, steps]
     return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
-    """The JSON object of a result; None if the file is missing or damaged."""
+    """Read the JSON object of a result; None if the file is missing or damaged."""
     try:
         values: dict[str, Any] = read_json(path, dict[str, Any], nan=True)
     except UserError:
@@ -129,7 +129,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
 
 
 def train_words(folder: Path, study: Study, child: Child, steps: int) -> list[str]:
-    """`maskwright train` of a run: the study's config, and what its arm, seed and budget change."""
+    """`maskwright train` arguments of a run: the study's config with overrides for arm, seed and budget."""
     name = folder.absolute().name[:200]
     values = {
         "run.dir": str(child.run(folder)),
@@ -149,14 +149,14 @@ def overrides(values: dict[str, Any]) -> list[str]:
 
 
 def evaluate_words(study: Study, model: Path, out: Path) -> list[str]:
-    """`maskwright evaluate` of a model: the same held-out tokens and masks for every run; MLflow has the trainings."""
+    """`maskwright evaluate` arguments. Every run has the same held-out tokens and masks. MLflow: training runs only."""
     pairs = ["--pairs", study.pairs] if study.pairs else []
     pairs += ["--limit", str(study.pairs_limit)] if study.pairs_limit else []
     return ["evaluate", str(model), "--data", study.data, *pairs, "--uri", "none", "--json", str(out)]
 
 
 def finetune_words(study: Study, model: Path, out: Path) -> list[str]:
-    """`maskwright finetune` of a model; MLflow has the trainings."""
+    """`maskwright finetune` arguments. MLflow: training runs only."""
     return ["finetune", str(model), *study.finetune, "--uri", "none", "--json", str(out)]
 
 
@@ -186,7 +186,7 @@ def _is_trained(run: Path, steps: int) -> bool:
 
 
 def steps_done(run: Path) -> int:
-    """As status.json says; 0 of a run that has not begun."""
+    """Steps recorded in status.json; 0 if the run has not started."""
     try:
         return RunFolder(run).recorded_status().step
     except UserError:
@@ -194,9 +194,9 @@ def steps_done(run: Path) -> int:
 
 
 def said_last(log: Path) -> str:
-    """The last lines of the log of a command that failed, and where the rest is."""
+    """Last lines of the log of a failed command, and the path of the log."""
     try:
         lines = read_bytes(log).decode(errors="replace").splitlines()[-_LOG_LINES:]
     except UserError:
         lines = []
-    return f"{' / '.join(lines)} (all of it: {log})"
+    return f"{' / '.join(lines)} (log: {log})"

@@ -1,4 +1,4 @@
-"""The arms of a masking study: strategies x rates x replacements, each as a whole `masking:` section."""
+"""Arms of a masking study: strategies x rates x replacements, each as a complete `masking:` section."""
 
 import itertools
 import re
@@ -13,13 +13,13 @@ from pretrain.config import MaskingConfig
 from pretrain.config.error_text import percent, value_refusal
 
 _OF_A_STRATEGY = {"span": "span", "ngram": "ngram", "collocations": "collocation"}
-"""Keys of masking: that only one strategy has."""
+"""Keys of section `masking` that apply to one strategy only."""
 _USUAL = "80/10/10"
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A way to mask: `masking` is the section of the config, as JSON values; `name` names folders, too."""
+    """A masking method. name: also used in folder names. masking: the config section as JSON values."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-zA-Z0-9_.+-]{0,199}$")]
     masking: dict[str, Any]
@@ -28,15 +28,15 @@ class Arm:
 def grid(
     strategies: Sequence[str], rates: Sequence[str], replacements: Sequence[str], masking: MaskingConfig
 ) -> list[Arm]:
-    """All combinations, strategies slowest; what is not varied is as in `masking`.
+    """All combinations, strategies in the outer loop. All other settings come from `masking`.
 
     Args:
-        strategies: names, as for masking.strategy.
-        rates: `0.15`, or `0.3:0.15` for one that falls linearly over the run.
-        replacements: `80/10/10`: percent that become [MASK], another token, and stay.
+        strategies: values of masking.strategy.
+        rates: `0.15`, or `0.3:0.15` for a linear decay over the run.
+        replacements: `80/10/10`: percent [MASK], random token, unchanged.
 
     Raises:
-        UserError: for one that is no such thing, or there twice.
+        UserError: for an invalid or repeated value.
     """
     for name, given in (("strategies", strategies), ("rates", rates), ("replacements", replacements)):
         if len(set(given)) != len(given):
@@ -68,7 +68,7 @@ def _arm(strategy: str, rate: str, replacement: str, masking: MaskingConfig) -> 
 
 
 def _rate(text: str) -> tuple[str, float | dict[str, Any]]:
-    """Its name, and the value of masking.rate."""
+    """Name of the rate for the arm, and the value of masking.rate."""
     try:
         numbers = [float(part) for part in text.split(":")]
         if not all(0 < number < 1 for number in numbers) or len(numbers) > 2:
@@ -89,6 +89,6 @@ def _replacement(text: str) -> dict[str, float]:
     if not match or sum(map(int, match.groups())) != 100:
         raise UserError(
             f"--replacements {text!r}: write three whole percentages that add up to 100, such as 80/10/10, for what "
-            "becomes [MASK], another token, and stays"
+            "becomes [MASK], becomes another token, and stays unchanged"
         )
     return {"mask": int(match[1]) / 100, "random": int(match[2]) / 100}

@@ -1,4 +1,4 @@
-"""Commands of `maskwright`, one after the other, each a process whose words go to a file."""
+"""Run `maskwright` commands one at a time as child processes; their output goes to a log file."""
 
 import signal
 import subprocess
@@ -15,10 +15,10 @@ PROGRAM = (sys.executable, "-m", "launchers.cli")
 
 
 class Stopped(Exception):
-    """Somebody asked the study, or one of its runs, to stop; what was running has ended in good order.
+    """A study or one of its runs received a request to stop, and the running command has exited cleanly.
 
     Args:
-        run: the run that was asked to; None if the study was.
+        run: the run that received the request; None: the study.
     """
 
     def __init__(self, run: Path | None = None) -> None:
@@ -27,16 +27,16 @@ class Stopped(Exception):
 
 
 class Maskwright(Protocol):
-    """Runs `maskwright WORDS`, and gives its exit code; `look` is called every second meanwhile."""
+    """Run `maskwright WORDS` and return the exit code. Call `look` every second while the command runs."""
 
     def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = ...) -> int: ...
 
 
 class Commands:
-    """The real ones. Within `with`, a request to stop is handed to the one that runs, and none is begun.
+    """Runs commands as child processes. Inside `with`, it forwards stop requests and then starts no more commands.
 
     Args:
-        on_stop: the context in which a function is called with the number of each signal that asks to stop.
+        on_stop: returns a context manager that calls a function with the number of each stop signal.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Commands:
         self._signals.__exit__(*error)
 
     def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
-        """The exit code.
+        """Run a command and return its exit code.
 
         Raises:
-            Stopped: if a request to stop came before the end.
+            Stopped: if a request to stop arrived before the end.
         """
         self._check()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -68,10 +68,10 @@ class Commands:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is ours to hand on, once
+                start_new_session=True,  # so that only this process forwards Ctrl-C, once
                 preexec_fn=lambda: die_with_parent(signal.SIGTERM),
             )
-            if self._stopping:  # asked between the two
+            if self._stopping:  # the request arrived before the process started
                 self._child.terminate()
             code = self._wait(look)
         self._check()

@@ -1,4 +1,4 @@
-"""STUDY/report.html, report.md, report.json and the pictures."""
+"""Report of a study: STUDY/report.html, report.md, report.json and the charts."""
 
 import time
 from dataclasses import asdict
@@ -20,10 +20,10 @@ Found = dict[Budget, tuple[StudyResults, list[Comparisons], list[Curve]]]
 
 
 def write_study_report(folder: Path, study: Study) -> Path:
-    """Write all files of the report from the runs that are done; the page.
+    """Write all files of the report from the finished runs. Return the path of the page.
 
     Raises:
-        UserError: if they cannot be written.
+        UserError: if a file cannot be written.
     """
     found: Found = {}
     for budget in study.budgets:
@@ -44,7 +44,7 @@ def write_study_report(folder: Path, study: Study) -> Path:
 
 
 def as_json(folder: Path, study: Study, found: Found) -> dict[str, Any]:
-    """All figures: by budget the values of each run, and by metric means, differences, verdict and its sentences."""
+    """All results as JSON: values of each run by budget; means, differences, verdict and conclusions by metric."""
     return {
         "study": str(folder.absolute()),
         "baseline": study.baseline,
@@ -64,7 +64,7 @@ def as_json(folder: Path, study: Study, found: Found) -> dict[str, Any]:
 
 
 def conclusions(study: Study, comparisons: list[Comparisons]) -> list[tuple[str, str, list[str]]]:
-    """(metric, heading, sentences) of each metric that is compared, the primary one first."""
+    """(metric, heading, sentences) of each compared metric, the primary one first."""
     compared = sorted(
         (one for one in comparisons if one.metric.better), key=lambda one: one.metric.key != study.primary
     )
@@ -79,7 +79,7 @@ def conclusions(study: Study, comparisons: list[Comparisons]) -> list[tuple[str,
 
 
 def notices(folder: Path, study: Study, found: Found) -> list[str]:
-    """What a reader has to know before the figures."""
+    """Warnings at the top of the report."""
     missing = sorted({name for results, _, _ in found.values() for name in results.missing})
     said = []
     if missing:
@@ -89,18 +89,18 @@ def notices(folder: Path, study: Study, found: Found) -> list[str]:
 
 
 def _unsteady(rounds: dict[str, list[float]], most: float = 0.05) -> list[str]:
-    """Of arms whose rounds of timing differ by more than this share: their time equals that of others no better."""
+    """Warnings for arms whose timing rounds differ by more than the share `most`."""
     apart = {arm: max(seconds) / min(seconds) - 1 for arm, seconds in rounds.items()}
     return [
-        f"{arm}: the rounds in which its time was measured differ by {share:.0%}, and its steps at equal time are as "
-        "uncertain."
+        f"{arm}: the timing rounds differ by {share:.0%}, so its number of steps at equal time has the same "
+        "uncertainty."
         for arm, share in apart.items()
         if share > most
     ]
 
 
 def markdown(page: dict[str, Any]) -> str:
-    """The tables and conclusions of the page as a text."""
+    """The tables and conclusions of the page in Markdown."""
     parts = [f"# {page['name']}\n", f"{page['summary']}\n", *(f"> {text}\n" for text in page["notices"])]
     for section in page["sections"]:
         parts += [f"## {section['title']}\n", f"{section['explanation']}\n"]
@@ -111,7 +111,7 @@ def markdown(page: dict[str, Any]) -> str:
 
 
 def summary(study: Study) -> str:
-    """What was compared, in a sentence."""
+    """One-line summary of the study."""
     train, data, model = (study.config[section] for section in ("train", "data", "model"))
     return (
         f"{len(study.arms)} ways to mask, {study.seeds} seed{'s' * (study.seeds > 1)} each; {study.steps:,} steps of "
@@ -121,22 +121,22 @@ def summary(study: Study) -> str:
 
 
 def explanation(folder: Path, study: Study, budget: Budget) -> str:
-    """What is equal."""
+    """Explanation of the budget: equal tokens or equal time."""
     if budget == "tokens":
-        return "All arms train for the same steps, with one seed on the very same rows in the same order."
+        return "All arms train for the same steps, and with the same seed on the same rows in the same order."
     seconds = read_timing(folder, study)
     if not seconds:
         return f"All arms train as long as {study.baseline} takes for {study.steps:,} steps."
     steps = steps_in_time(seconds, study.baseline, study.steps)
     each = ", ".join(f"{arm} {count:,}" for arm, count in steps.items())
     return (
-        f"Each arm trains for the steps that take it as long as {study.baseline} takes for {study.steps:,}, by a "
-        f"measurement before the runs, and its learning rate falls over just these steps: {each}."
+        f"Each arm trains for as long as {study.baseline} takes for {study.steps:,} steps. The step times were "
+        f"measured before the runs, and the learning rate decays over the steps of the arm: {each}."
     )
 
 
 def shown(folder: Path, study: Study, found: Found) -> dict[str, Any]:
-    """What the page shows."""
+    """Contents of the page."""
     arms = [arm.name for arm in study.arms]
     titles = {budget: f"{conclusion_text.BUDGET_TITLES[budget]}: held-out loss, 15% token masks" for budget in found}
     return {

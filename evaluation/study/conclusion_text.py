@@ -1,4 +1,4 @@
-"""A study's figures and conclusions in words, for the page and for the table in Markdown."""
+"""Tables and conclusion sentences of a study report."""
 
 from collections.abc import Sequence
 
@@ -9,22 +9,20 @@ from evaluation.study.study_results import Comparisons, Metric, Unit
 _FORMATS = {"nats": ".4f", "number": ".4f", "seconds": ",.1f", "count": ",.0f"}
 BUDGET_TITLES: dict[Budget, str] = {"tokens": "Equal tokens", "time": "Equal time"}
 YARDSTICK = (
-    "Held-out loss and masked accuracy are those of 15% token masks for every arm. Arms that trained with such masks "
-    "are at home there; minimal pairs and downstream tasks are masked by no arm's rule."
+    "Held-out loss and masked accuracy use 15% token masks for every arm. This favours arms that trained with such "
+    "masks; minimal pairs and downstream tasks favour no arm."
 )
 HOW = (
-    "The interval of a mean is Student's at 95%. Differences are paired by seed. All pairs of arms are one family, "
-    "from which both the differences from the baseline and the conclusions are taken; each interval is at the level "
-    "at which Holm's procedure tests it, and excludes zero just where its arms are told apart (*). By one measure "
-    "at one budget, the chance that any two equal arms are told apart is at most 5%, if the number of seeds was "
-    "fixed beforehand: where seeds are added after a look at the report, because of what it says, the chance is "
-    "larger. Measures and budgets are not corrected for one another, and each has its own 5%: go by the measure and "
-    "the budget that were chosen before."
+    "Means have 95% Student's t intervals. Differences are paired by seed. Holm's procedure corrects for all pairs of "
+    "arms, and each interval has the level of its test: it excludes zero exactly if the difference is significant (*). "
+    "For one measure and one budget, the chance of any false significant difference is at most 5%, if the number of "
+    "seeds was fixed in advance. Adding seeds because of the report's results raises this chance. There is no "
+    "correction across measures and budgets: decide by the measure and the budget that were chosen in advance."
 )
 
 
 def value(number: float, unit: Unit, signed: bool = False) -> str:
-    """A number as a table has it; differences of shares are in percentage points."""
+    """Format a number for a table; differences of shares are in percentage points."""
     sign = "+" if signed else ""
     if unit == "share":
         return format(100 * number, f"{sign}.2f") + ("" if signed else "%")
@@ -32,14 +30,14 @@ def value(number: float, unit: Unit, signed: bool = False) -> str:
 
 
 def mean_cell(mean: Mean | None, unit: Unit) -> str:
-    """ "3.1200 [3.1000, 3.1400]"; what is not known is left out."""
+    """Format as "3.1200 [3.1000, 3.1400]"; unknown parts are left out."""
     if mean is None:
         return "–"
     return value(mean.mean, unit) + _interval(mean.interval, unit)
 
 
 def difference_cell(difference: Difference | None, unit: Unit) -> str:
-    """ "-0.1200 [-0.1500, -0.0900] *": the star stands where the arms are told apart."""
+    """Format as "-0.1200 [-0.1500, -0.0900] *"; the star marks a significant difference."""
     if difference is None:
         return "–"
     star = " *" if difference.told_apart else ""
@@ -47,7 +45,7 @@ def difference_cell(difference: Difference | None, unit: Unit) -> str:
 
 
 def means_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
-    """A line of titles, and one for each arm."""
+    """Table of means: a header and one row per arm."""
     rows = [["arm", *(one.metric.title for one in found)]]
     for arm in study.arms:
         cells = [mean_cell(one.means.get(arm.name), one.metric.unit) for one in found]
@@ -56,7 +54,7 @@ def means_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
 
 
 def differences_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
-    """The same for the differences from the baseline, of the metrics that are compared."""
+    """Table of differences from the baseline for the compared metrics: a header and one row per arm."""
     compared = [one for one in found if one.metric.better]
     rows = [["arm", *(_difference_title(one.metric) for one in compared)]]
     for arm in study.arms:
@@ -71,40 +69,40 @@ def _difference_title(metric: Metric) -> str:
 
 
 def conclusion(found: Comparisons, n_arms: int) -> list[str]:
-    """What one metric says of the arms, sentence by sentence: no more than the intervals do."""
+    """Conclusions about the arms from one metric, as sentences; never stronger than the intervals."""
     metric, verdict = found.metric, found.verdict
     if verdict is None:
-        return [f"No two arms have a result of the same seed: by {metric.title} nothing can be compared."]
-    told = _left_out(verdict, n_arms - len(found.means), n_arms)
+        return [f"No two arms have a result of the same seed, so {metric.title} cannot be compared."]
+    sentences = _left_out(verdict, n_arms - len(found.means), n_arms)
     if verdict.seeds == 1:
         return [
-            f"With one seed, how much chance decides is not known: by {metric.title} no arm can be recommended. "
-            f"{verdict.best} has the {_superlative(metric)} one.",
-            *told,
+            f"By {metric.title} no arm can be recommended: one seed does not show the variation by chance. "
+            f"{verdict.best} has the {_superlative(metric)} value.",
+            *sentences,
         ]
     if verdict.worse:
-        told.insert(0, f"{verdict.best} is better than {_named(verdict.worse, metric)}.")
+        sentences.insert(0, f"{verdict.best} is better than {_named(verdict.worse, metric)}.")
     if verdict.level:
-        told.append(_undecided(verdict, metric))
+        sentences.append(_undecided(verdict, metric))
     head = f"{verdict.best} is recommended by {metric.title}"
     if not verdict.worse:
         head = f"By {metric.title} no arm can be recommended"
     elif verdict.level:
         others = _listed([one.other for one in verdict.level])
         head = f"By {metric.title}, {verdict.best} is recommended over some arms, but not over {others}"
-    return [f"{head} ({verdict.seeds} seeds).", *told]
+    return [f"{head} ({verdict.seeds} seeds).", *sentences]
 
 
 def _left_out(verdict: Verdict, absent: int, n_arms: int) -> list[str]:
-    told = [f"{absent} of {n_arms} arms have no result and are left out."] if absent else []
+    sentences = [f"{absent} of {n_arms} arms have no result and are left out."] if absent else []
     if verdict.left_out:
         one = len(verdict.left_out) == 1
-        which = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
-        told.append(
-            f"{_listed(verdict.left_out)} {'lacks' if one else 'lack'} results of the {which} by which the others are "
-            f"compared, and {'is' if one else 'are'} left out."
+        seeds = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
+        sentences.append(
+            f"{_listed(verdict.left_out)} {'lacks' if one else 'lack'} results of the {seeds} that the other arms "
+            f"share, and {'is' if one else 'are'} left out."
         )
-    return told
+    return sentences
 
 
 def _undecided(verdict: Verdict, metric: Metric) -> str:
@@ -112,13 +110,13 @@ def _undecided(verdict: Verdict, metric: Metric) -> str:
     more = [one.other for one in verdict.level if one.seeds is None and one.difference.sd and one.difference.mean]
     needed = [*known, *([f"more than {MOST_SEEDS:,} for {_listed(more)}"] if more else [])]
     text = (
-        f"{verdict.best}, of the {_superlative(metric)} mean, cannot be told apart with {verdict.seeds} seeds from "
-        f"{_named(verdict.level, metric)}."
+        f"{verdict.best} has the {_superlative(metric)} mean, but with {verdict.seeds} seeds it does not differ "
+        f"significantly from {_named(verdict.level, metric)}."
     )
     if needed:
         text += (
-            f" If means and spreads are as measured, it would take roughly {_listed(needed)} to do so with a chance of "
-            f"{POWER:.0%}."
+            f" If the true means and deviations equal the measured ones, a significant difference needs roughly "
+            f"{_listed(needed)}, at a power of {POWER:.0%}."
         )
     return text
 
@@ -149,6 +147,6 @@ def _interval(interval: tuple[float, float] | None, unit: Unit, signed: bool = F
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """A table."""
+    """Format rows as a Markdown table."""
     lines = [rows[0], ["---"] + ["---:"] * (len(rows[0]) - 1), *rows[1:]]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)

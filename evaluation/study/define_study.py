@@ -1,4 +1,4 @@
-"""From a run config and the options of a study to the study: all that is wrong is said before anything is trained."""
+"""Build and check a study from a run config and options. All errors are reported before any training."""
 
 import itertools
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ def define(
     pairs_limit: int | None,
     finetune: list[str],
 ) -> Study:
-    """The study of a config.
+    """Define the study of a config.
 
-    The recommendation goes by the downstream score, or else by minimal pairs, or else by the held-out loss: which of
-    them there is decides it before anything is measured.
+    The primary measure is the downstream score if the study fine-tunes, else minimal pairs if it has them, else the
+    held-out loss. So it is fixed before any result.
 
     Raises:
-        UserError: if a study of this config would not be one, or it cannot be trained.
+        UserError: if the config or the options do not give a valid study, or it cannot be trained.
     """
     _check(config, budget)
     if pairs_limit is not None and pairs is None:
@@ -42,11 +42,11 @@ def define(
     arms = grid(strategies, rates, replacements, config.masking)
     names = [arm.name for arm in arms]
     if baseline is not None and baseline not in names:
-        raise UserError(f"--baseline {baseline} is none of the arms, which are {', '.join(names)}")
+        raise UserError(f"--baseline {baseline} is not one of the arms, which are {', '.join(names)}")
     for arm in arms:
         check_start(_masked(config, arm), processes)
     held_out = config.data.valid
-    assert held_out is not None  # it was checked
+    assert held_out is not None  # checked above
     primary: Measure = "downstream" if finetune else "pairs" if pairs else "held_out"
     return Study(
         arms=tuple(arms),
@@ -65,10 +65,10 @@ def define(
 
 
 def open_unchanged(folder: Path) -> Study:
-    """The study in a folder, to go on with.
+    """Open the study in a folder to resume it.
 
     Raises:
-        UserError: if there is none, or data, files or config are not what they were when it was begun.
+        UserError: if there is no study, or data, files or config have changed since its start.
     """
     study = open_study(folder)
     config = load_config(folder / "config.yaml")
@@ -95,13 +95,13 @@ def _check(config: Config, budget: str) -> None:
         raise UserError(f"cluster.nodes is {config.cluster.nodes}; each run of a study trains on one node: set it to 1")
     if budget != "tokens" and (config.curriculum or config.train.batch_ramp):
         raise UserError(
-            "which steps fit into an equal time cannot be told where rows or batches change during a run; choose "
+            "Equal time needs steps of constant cost, but rows or batches change during the run; choose "
             "--budget tokens, or leave curriculum and train.batch_ramp out"
         )
 
 
 def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[str, str]:
-    """Digests of all data, by name; a URL of a file of pairs or of a task stands for itself."""
+    """Digests of all data, by name. For a URL of pairs or task files, the URL itself."""
     sources = open_sources(config.data)
     held_out = open_held_out(config.data, sources)
     assert held_out
@@ -115,7 +115,7 @@ def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[st
 
 
 def files_of(finetune: list[str]) -> dict[str, str]:
-    """The files that the options of a fine-tuning name, by option."""
+    """Files named by the fine-tuning options, by option."""
     words = [word for one in finetune for word in (one.split("=", 1) if one.startswith("--") else [one])]
     return {option: file for option, file in itertools.pairwise(words) if option in ("--train", "--valid")}
 
@@ -131,14 +131,14 @@ def _digest(option: str, file: str) -> str:
 
 
 def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, finetune: Mapping[str, Any]) -> None:
-    """Read minimal pairs, and the examples of a fine-tuning, as the evaluations will after the training.
+    """Read minimal pairs and fine-tuning examples as the evaluations do after training.
 
     Args:
-        pairs_limit: of each UID; None for all.
-        finetune: the parameters of `maskwright finetune`, by name; none for no fine-tuning.
+        pairs_limit: per UID; None: all.
+        finetune: parameters of `maskwright finetune`, by name; empty: no fine-tuning.
 
     Raises:
-        UserError: if these are not what the evaluations need.
+        UserError: if the evaluations could not use them.
     """
     if pairs:
         _check_pairs(config, pairs, pairs_limit)
@@ -172,7 +172,7 @@ def _check_task(config: Config, finetune: Mapping[str, Any]) -> None:
 
 
 def _longest(config: Config) -> int:
-    """Tokens of a text that the models take."""
+    """Maximum text length of the models in tokens."""
     return config.model.max_positions or config.longest_row
 
 

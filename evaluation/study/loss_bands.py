@@ -1,4 +1,4 @@
-"""The held-out loss of each arm over training: the mean of its seeds, and the band that they fill."""
+"""Held-out loss of each arm over training: mean over seeds, with a band from minimum to maximum."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,9 @@ _DASHES = ("-", "--", ":", "-.")
 
 @dataclass(frozen=True)
 class Curve:
-    """One arm's E evaluations that all its S seeds have.
+    """The E evaluations that all S seeds of an arm share.
 
-    steps [E] int64; tokens, hours [E] float64: of training up to them, means over the seeds; losses [S, E] float64, in
-    nats.
+    steps [E] int64; tokens, hours [E] float64: of training so far, means over seeds; losses [S, E] float64, in nats.
     """
 
     arm: str
@@ -31,7 +30,7 @@ class Curve:
 
 
 def read_curves(folder: Path, study: Study, budget: Budget) -> list[Curve]:
-    """The curves of the arms of which at least one run has an evaluation, also of a run that is not done."""
+    """Curves of all arms with at least one evaluation; unfinished runs count too."""
     found = []
     for arm in study.arms:
         journals = [
@@ -44,7 +43,7 @@ def read_curves(folder: Path, study: Study, budget: Budget) -> list[Curve]:
 
 
 def curve_of(arm: str, runs: list[JournalTable]) -> Curve | None:
-    """The curve of an arm's runs; those without an evaluation are left out, and None if all are."""
+    """Curve of an arm from its runs with evaluations; None if no run has one."""
     evaluated = [(run, run.series("eval/loss")) for run in runs]
     evaluated = [(run, series) for run, series in evaluated if np.isfinite(series.values).any()]
     if not evaluated:
@@ -58,7 +57,7 @@ def curve_of(arm: str, runs: list[JournalTable]) -> Curve | None:
 
 
 def _progress(run: JournalTable, steps: Ints) -> tuple[Floats, Floats]:
-    """Tokens and hours of training up to each of the steps; what was done again is left out."""
+    """Tokens and hours of training up to each step; repeated steps count once."""
     kept = run.kept
     at = np.searchsorted(run.steps[kept], steps, side="right")
     tokens, seconds = (np.concatenate([[0.0], np.cumsum(values[kept])]) for values in (run.tokens, run.seconds))
@@ -82,7 +81,7 @@ def _png_line(curve: Curve, x: Ints | Floats, number: int) -> Line:
 
 
 def chart(title: str, curves: list[Curve], arms: list[str]) -> dict[str, Any]:
-    """A chart of the page: a line for each arm, in the colour of its place in `arms`."""
+    """Chart of the page: one line per arm; the colour depends on its index in `arms`."""
     return {"title": title, "unit": "nats", "log": False, "lines": [_line(one, arms.index(one.arm)) for one in curves]}
 
 

@@ -1,7 +1,7 @@
-"""Means, and differences paired by seed, with Student's t; many differences at once by Holm's procedure.
+"""Means and paired differences with Student's t intervals; Holm's procedure for multiple differences.
 
-Holm (1979), A simple sequentially rejective multiple test procedure: however the differences depend on one another, the
-chance that any of them is wrongly said to differ is at most `alpha`.
+Holm (1979), A simple sequentially rejective multiple test procedure: for any dependence between the differences, the
+chance of at least one false significant difference is at most `alpha`.
 """
 
 import bisect
@@ -16,7 +16,7 @@ from scipy.special import ncfdtr, stdtr, stdtrit
 ALPHA = 0.05
 POWER = 0.8
 MOST_SEEDS = 1000
-_ROUNDING = 1e-9  # of the values: a smaller spread is that of binary fractions
+_ROUNDING = 1e-9  # relative to the values: a smaller deviation is rounding error
 
 Seeds = Mapping[int, float]
 """A value for each seed."""
@@ -24,7 +24,7 @@ Seeds = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean over n seeds; its interval is None where one seed, or equal values, tell nothing of the spread."""
+    """The mean over n seeds. interval: None for one seed or equal values, which do not show the variation."""
 
     mean: float
     interval: tuple[float, float] | None
@@ -35,10 +35,10 @@ class Mean:
 class Difference:
     """One arm minus another, over the n seeds that both have.
 
-    sd: standard deviation of the n differences; None of one difference, and 0 of equal ones.
-    p: two-sided, for a mean difference of zero; 1 where the spread is not known.
-    level: at which Holm's procedure tests it, and that of `interval`, which therefore excludes zero just where
-        `told_apart` is true. `p_adjusted` is below `alpha` just there, too.
+    sd: standard deviation of the n differences; None for one difference, 0 for equal ones.
+    p: two-sided, for a mean difference of zero; 1 if the deviation is unknown.
+    level: of the test in Holm's procedure and of `interval`. The interval excludes zero, and `p_adjusted` is below
+        `alpha`, exactly if `told_apart` (the difference is significant) is true.
     """
 
     mean: float
@@ -51,14 +51,14 @@ class Difference:
     told_apart: bool
 
     def swapped(self) -> "Difference":
-        """The other arm minus the one."""
+        """The difference with swapped arms."""
         interval = self.interval and (-self.interval[1], -self.interval[0])
         return replace(self, mean=-self.mean, interval=interval)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best arm minus another one; `seeds`: how many would probably tell them apart, None if that is not known."""
+    """The best arm minus another one. seeds: estimated number for a significant difference; None: unknown."""
 
     other: str
     difference: Difference
@@ -67,12 +67,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of several arms the one with the best mean, and how the others compare with it.
+    """The arm with the best mean, and its comparison with the others.
 
-    seeds: how many they are compared by, each of which all of them have.
-    worse: those that differ from the best, by Holm's procedure over all pairs of arms, as any could have been the best.
-    level: those that do not; none of these, the best included, may be preferred by this measure.
-    differences: of each arm minus each other, all of one family.
+    seeds: number of seeds that all compared arms share.
+    worse: arms that differ significantly from the best. Holm's procedure covers all pairs, as any arm could be best.
+    level: arms that do not differ significantly from the best; this measure gives no preference among them.
+    differences: of each arm minus each other arm, one family.
     left_out: arms that lack some of the seeds.
     """
 
@@ -85,16 +85,13 @@ class Verdict:
 
 
 def mean_of(values: Sequence[float], alpha: float = ALPHA) -> Mean:
-    """The mean of at least one value, with Student's interval at the level 1 - alpha."""
+    """Mean of at least one value, with Student's t interval at the level 1 - alpha."""
     n, mean, sd = _moments(values, max(map(abs, values)))
     return Mean(mean, _interval(mean, sd, n, alpha), n)
 
 
 def differences(pairs: Sequence[tuple[Seeds, Seeds]], alpha: float = ALPHA) -> list[Difference]:
-    """The first minus the second of each pair, by their common seeds, of which there is at least one.
-
-    All pairs are one family.
-    """
+    """Difference (first minus second) of each pair over their common seeds, at least one. All pairs are one family."""
     moments = [_paired(one, two) for one, two in pairs]
     p_values = [_p_value(mean, sd, n) for n, mean, sd in moments]
     found = []
@@ -105,10 +102,7 @@ def differences(pairs: Sequence[tuple[Seeds, Seeds]], alpha: float = ALPHA) -> l
 
 
 def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool, alpha: float = ALPHA) -> Verdict | None:
-    """Compare arms, by their values of each seed.
-
-    None if no two arms have a seed in common.
-    """
+    """Compare arms by their values per seed; None if no two arms share a seed."""
     arms = _complete(values)
     if not arms:
         return None
@@ -130,10 +124,10 @@ def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool, alpha: float
 
 
 def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[tuple[float, float, bool]]:
-    """For each p-value: the level at which it is tested, the adjusted p-value, and whether it is below `alpha`.
+    """For each p-value: the level of its test, the adjusted p-value, and whether that is below `alpha`.
 
-    The k-th smallest of m is tested at alpha / (m - k + 1); from the first that is not below its level on, none is, and
-    all are tested at that level.
+    The k-th smallest of m is tested at alpha / (m - k + 1). The first that fails its test stops the procedure: all
+    later ones fail too, at the same level.
     """
     count = len(p_values)
     found: list[tuple[float, float, bool]] = [(alpha, 1.0, False)] * count
@@ -148,10 +142,10 @@ def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[tuple[float, f
 
 
 def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
-    """With how many seeds a difference of this mean and spread would be told from zero, at its level, with this chance.
+    """Number of seeds for which a difference of this mean and deviation is significant with the given power.
 
-    The power of the two-sided paired t-test is that of the noncentral F distribution, t squared being an F. None if
-    more than MOST_SEEDS are needed, or the spread is not known.
+    The power of the two-sided paired t-test comes from the noncentral F distribution, since t squared is an F. None if
+    more than MOST_SEEDS are needed, or the deviation is unknown.
     """
     if not difference.sd or not difference.mean:
         return None
@@ -162,9 +156,9 @@ def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
 
 
 def _power(effect: float, n: int, alpha: float) -> float:
-    """The chance that the two-sided paired t-test tells a mean of `effect` standard deviations from zero."""
+    """Power of the two-sided paired t-test for a mean of `effect` standard deviations."""
     power = 1 - float(ncfdtr(1, n - 1, effect**2 * n, _quantile(n, alpha) ** 2))
-    return 1.0 if math.isnan(power) else power  # SciPy has none where the effect is too large for it
+    return 1.0 if math.isnan(power) else power  # SciPy returns NaN for very large effects
 
 
 def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:
@@ -174,7 +168,7 @@ def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:
 
 
 def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float | None]:
-    """n, mean, and standard deviation; one that is but the rounding of numbers of this scale is 0."""
+    """n, mean, and standard deviation; a deviation within rounding error of this scale becomes 0."""
     n, mean = len(values), float(np.mean(values))
     if n == 1:
         return n, mean, None
@@ -183,7 +177,7 @@ def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float |
 
 
 def _p_value(mean: float, sd: float | None, n: int) -> float:
-    """1 where all differences are equal: with measures that move in steps, that happens by chance."""
+    """p-value; 1 if all differences are equal, which happens by chance for discrete measures."""
     return float(2 * stdtr(n - 1, -abs(mean) / sd * math.sqrt(n))) if sd else 1.0
 
 
@@ -195,19 +189,19 @@ def _interval(mean: float, sd: float | None, n: int, alpha: float) -> tuple[floa
 
 
 def _quantile(n: int, alpha: float) -> float:
-    """Student's t that n values exceed with a chance of alpha, on both sides together."""
+    """Two-sided critical value of Student's t for n values at the level alpha."""
     return -float(stdtrit(n - 1, alpha / 2))
 
 
 def _complete(values: Mapping[str, Seeds]) -> dict[str, dict[int, float]]:
-    """Arms with the seeds that all of them have, chosen for the most degrees of freedom; none if no two share a seed.
+    """Choose arms and their common seeds for the most degrees of freedom; empty if no two arms share a seed.
 
-    An arm with few seeds would else keep all others from being compared by more. Which runs there are decides this, and
-    no value.
+    Without this choice, one arm with few seeds would limit the comparison of all others. The choice depends only on
+    which runs exist, never on their values.
     """
     every = [frozenset(seeds) for seeds in values.values()]
     choices: set[frozenset[int]] = set()
-    for own in every:  # all intersections of any of them
+    for own in every:  # all intersections of any number of seed sets
         choices |= {own} | {own & others for others in choices}
 
     def arms_with(seeds: frozenset[int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How long a step of each arm takes, and how many steps of it fit into the baseline's time."""
+"""Measure the step time of each arm, and compute its number of steps at equal time."""
 
 import contextlib
 import shutil
@@ -19,43 +19,43 @@ from evaluation.study.study_file import Child, Study
 from pretrain.run import read_measured
 
 STEPS = 40
-_WARM_UP = 10  # steps of these that are not counted
+_WARM_UP = 10  # warm-up steps, not counted
 ROUNDS = 2
 _SECONDS = (1e-6, 1e6)
-"""A step takes at least and at most so long; other figures are of a damaged file."""
+"""Valid range of a step time in seconds; other values mean a damaged file."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """STUDY/timing.json. study: its digest. seconds: of a step, by arm, of each round."""
+    """STUDY/timing.json. study: digest of the study. seconds: per step, by arm, one value per round."""
 
     study: str
     seconds: dict[str, list[float]]
 
 
 def steps_in_time(seconds: dict[str, float], baseline: str, steps: int) -> dict[str, int]:
-    """The steps of each arm that take as long as `steps` of the baseline, to the nearest one; at least 1.
+    """Steps of each arm in the time of `steps` baseline steps, rounded to the nearest integer, at least 1.
 
     Args:
-        seconds: of a step, by arm.
+        seconds: per step, by arm.
     """
     budget = seconds[baseline] * steps
     return {arm: max(1, round(budget / each)) for arm, each in seconds.items()}
 
 
 def read_timing(folder: Path, study: Study) -> dict[str, float] | None:
-    """Seconds of a step, by arm; None before they are measured, or if they are another study's."""
+    """Seconds per step, by arm; None if not measured yet, or measured for another study."""
     return {arm: float(np.mean(rounds)) for arm, rounds in read_rounds(folder, study).items()} or None
 
 
 def read_rounds(folder: Path, study: Study) -> dict[str, list[float]]:
-    """Seconds of a step, by arm, of each round of measuring; nothing before all are measured."""
+    """Seconds per step, by arm and round; empty until all rounds are measured."""
     found = _measured(folder, study)
     return found if all(len(seconds) == ROUNDS for seconds in found.values()) else {}
 
 
 def _measured(folder: Path, study: Study) -> dict[str, list[float]]:
-    """Seconds of a step, by arm, of the rounds so far; none if the file is missing, damaged or of another study."""
+    """Seconds per step, by arm, of the rounds so far; empty if the file is missing, damaged or of another study."""
     seconds: dict[str, list[float]] = {}
     least, most = _SECONDS
     with contextlib.suppress(UserError):
@@ -66,7 +66,7 @@ def _measured(folder: Path, study: Study) -> dict[str, list[float]]:
 
 
 def steps_of(folder: Path, study: Study, child: Child) -> int | None:
-    """The steps of a run; None if they are not known before times are measured."""
+    """Steps of a run; None if the times must be measured first."""
     if child.budget == "tokens":
         return study.steps
     seconds = read_timing(folder, study)
@@ -74,17 +74,17 @@ def steps_of(folder: Path, study: Study, child: Child) -> int | None:
 
 
 def measure(folder: Path, study: Study, maskwright: Maskwright, tell: Callable[[str], None]) -> None:
-    """Train each arm for STEPS steps, ROUNDS times; timing.json is written after each, and what it has is not repeated.
+    """Train each arm for STEPS steps, ROUNDS times. timing.json is updated after each, and a rerun resumes from it.
 
-    Every second round goes through the arms backwards, so that a machine that slows down evenly favours none.
+    Every second round reverses the order of the arms, so that a machine that slows down steadily favours no arm.
 
     Raises:
-        UserError: if a training fails, or another process measures. Stopped: if somebody asked to stop.
+        UserError: if a training fails, or another process measures. Stopped: after a request to stop.
     """
     try:
         with file_lock(folder / ".timing.lock", wait=False, needed=False):
             _measure_all(folder, study, maskwright, tell)
-    except LockHeldError:  # two would train in the same folder, and take each other's time
+    except LockHeldError:  # two processes would train in the same folder and slow each other down
         raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
 
 
@@ -100,9 +100,9 @@ def _measure_all(folder: Path, study: Study, maskwright: Maskwright, tell: Calla
 
 
 def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:
-    """Seconds of a step: the median of a short training, which is then removed."""
+    """Median seconds per step of a short training; its folder is removed afterwards."""
     run, log = folder / "timing" / arm.name, folder / "timing" / f"{arm.name}.log"
-    if run.parent.is_symlink():  # what is removed below would be somewhere else
+    if run.parent.is_symlink():  # the removal below would delete the link's target
         raise UserError(f"{run.parent} is a symbolic link; put a folder there")
     shutil.rmtree(run, ignore_errors=True)
     words = ["train", str(folder / "config.yaml"), *overrides(settings_of(run, arm)), "--procs", str(study.processes)]
@@ -117,7 +117,7 @@ def _measure(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> fl
 
 
 def settings_of(run: Path, arm: Arm) -> dict[str, Any]:
-    """What such a training changes in the study's config. A mask rate that changes goes through its whole course."""
+    """Config overrides of a timing run. A mask rate schedule runs through its full course."""
     return {
         "run.dir": str(run),
         "train.steps": STEPS,

@@ -1,4 +1,4 @@
-"""What a study compares: STUDY/study.json, and the runs that follow from it."""
+"""Definition of a study (STUDY/study.json), and the list of its runs."""
 
 import hashlib
 import json
@@ -24,18 +24,18 @@ _WithoutNul = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 
 
 class Study(BaseModel):
-    """A study as it was asked for.
+    """The definition of a study.
 
     Attributes:
-        baseline: the arm that the others are compared with, and whose time an equal time is.
-        seeds: how many; their numbers are 1, 2, ... and are also those of run.seed.
-        budget: "tokens": all arms train for the same steps; "time": for the same seconds; "both": both, in runs apart.
-        processes: of each training.
-        primary: the measure that the recommendation goes by.
-        data, pairs: what the finished models are evaluated on; of each UID of the pairs at most pairs_limit.
-        finetune: options of `maskwright finetune`; empty for no fine-tuning.
-        contents: digests of what these and data.train hold, by name.
-        config: the run config, but for what decides no result.
+        baseline: the arm to compare with; its training time defines equal time.
+        seeds: number of seeds; run.seed is 1, 2, ...
+        budget: "tokens": all arms train for the same steps; "time": for the same time; "both": separate runs for each.
+        processes: per training.
+        primary: the measure that decides the recommendation.
+        data, pairs: the held-out data set and minimal pairs of the evaluation. pairs_limit: maximum pairs per UID.
+        finetune: options of `maskwright finetune`; empty: no fine-tuning.
+        contents: digests of data, pairs, fine-tuning files and data.train, by name.
+        config: the run config without keys that do not affect results.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -75,7 +75,7 @@ class Study(BaseModel):
 
     @property
     def digest(self) -> str:
-        """Of all but the number of seeds, which may grow: 64 hexadecimals."""
+        """Digest of everything except the number of seeds, which may grow: 64 hexadecimal digits."""
         values = self.model_dump(mode="json", exclude={"seeds"})
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
@@ -93,12 +93,12 @@ class Child:
         return f"{self.arm.name}, seed {self.seed}" + (", equal time" if self.budget == "time" else "")
 
     def run(self, study: Path) -> Path:
-        """Its run folder."""
+        """Run folder in the study folder."""
         return study / "runs" / self.budget / self.arm.name / f"seed-{self.seed}"
 
 
 def children(study: Study) -> list[Child]:
-    """All runs, seed by seed, so that a part of a study compares arms already; more seeds only add to the end."""
+    """All runs, seed by seed, so that an unfinished study can already compare arms. New seeds come last."""
     return [
         Child(budget, arm, seed)
         for seed in range(1, study.seeds + 1)
@@ -109,17 +109,17 @@ def children(study: Study) -> list[Child]:
 
 
 def child_at(study: Study, budget: Budget, arm: Arm, seed: int) -> Child:
-    """The run that stands for an arm at a budget."""
+    """The run of an arm at a budget."""
     return Child(_own_budget(study, budget, arm.name), arm, seed)
 
 
 def _own_budget(study: Study, budget: Budget, arm: str) -> Budget:
-    """Equal time is that of the baseline's runs at equal tokens, which are thus its runs at equal time too."""
+    """Budget of the run to use. The baseline's equal-token runs define equal time, so they serve both budgets."""
     return "tokens" if study.budget == "both" and arm == study.baseline else budget
 
 
 def deciding(config: Config) -> dict[str, Any]:
-    """The part of a config that decides the results of a study's runs, masking aside, which each arm has of its own."""
+    """Config entries that affect the results of all runs, without `masking`, which differs by arm."""
     values = config.model_dump(mode="json")
     for section in ("masking", "track", "cluster"):
         del values[section]
@@ -128,10 +128,10 @@ def deciding(config: Config) -> dict[str, Any]:
 
 
 def open_study(folder: Path) -> Study:
-    """The study in a folder.
+    """Read the study in a folder.
 
     Raises:
-        UserError: if there is none, or it cannot be read.
+        UserError: if there is no study, or it cannot be read.
     """
     path = folder / "study.json"
     try:
@@ -146,12 +146,12 @@ def open_study(folder: Path) -> Study:
 
 
 def continued(folder: Path, study: Study) -> Study:
-    """A study as the folder has it, in the words of the version that began it, with seeds added; or as it is, if new.
+    """Return the study stored in the folder with the new number of seeds, or `study` for a new folder.
 
-    What decides no result may change.
+    Settings that do not affect results may differ from the stored study.
 
     Raises:
-        UserError: naming what differs from the study in the folder, or if a run is there.
+        UserError: naming the difference to the stored study, or if the folder is a run folder.
     """
     if (folder / "status.json").exists():
         raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
@@ -165,10 +165,10 @@ def continued(folder: Path, study: Study) -> Study:
 
 
 def keep_study(folder: Path, study: Study, config: Config) -> None:
-    """Write study.json, of a `continued` study, and config.yaml.
+    """Write study.json and config.yaml of a study from `continued`.
 
     Raises:
-        UserError: if nothing can be written.
+        UserError: if a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -179,10 +179,10 @@ def keep_study(folder: Path, study: Study, config: Config) -> None:
 
 
 def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
-    """Refuse what is another study, seeds aside.
+    """Require that two studies are equal except for the number of seeds.
 
     Raises:
-        UserError: the problem, what differs, and the advice.
+        UserError: with the problem, the first difference, and the advice.
     """
     if changed := [*differences(_settings(before), _settings(now)).values()]:
         more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
@@ -190,7 +190,7 @@ def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
 
 
 def _settings(study: Study) -> dict[str, Any]:
-    """All but the seeds, by name; what a config of an earlier version does not know is what it is by default."""
+    """All settings except the seeds, by name. Keys missing in a config of an earlier version get defaults."""
     values = study.model_dump(mode="json", exclude={"seeds", "arms", "config"})
     parts = {"run": {"dir": "."}, **study.config}
     try:
@@ -198,7 +198,7 @@ def _settings(study: Study) -> dict[str, Any]:
     except ValidationError as error:
         key = ".".join(map(str, error.errors()[0]["loc"]))
         raise UserError(
-            f"The study was made by another version of Maskwright, whose config has another {key}. Go on with that "
+            f"The study was made by another version of Maskwright, whose config has another {key}. Continue with that "
             "version, or choose another run.dir."
         ) from None
     masking = {name: config.masking.model_dump(mode="json") for name, config in configs.items()}

@@ -1,4 +1,4 @@
-"""What a study would do: its arms, runs, tokens and, as far as it was measured, time."""
+"""Preview of a study: its arms, runs, tokens and, once measured, time."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from pretrain.reporting import duration
 
 
 def describe(folder: Path, study: Study, config: Config) -> list[str]:
-    """Lines for people; `folder` may not be there yet."""
+    """Lines of the preview. The folder need not exist yet."""
     seconds = read_timing(folder, study)
     steps = steps_in_time(seconds, study.baseline, study.steps) if seconds else {}
     lines = [f"{folder}: {len(study.arms)} arms, {study.seeds} seeds each, baseline {study.baseline}"]
@@ -40,7 +40,7 @@ def _totals(folder: Path, study: Study, config: Config, seconds: dict[str, float
 
 
 def slots_of(config: Config, steps: int) -> int:
-    """Slots of the batches of so many steps."""
+    """Slots in the batches of the first `steps` steps."""
     stages = [stage for stage in config.stages if stage.after_step < steps]
     ends = [*(stage.after_step for stage in stages[1:]), steps]
     return sum(

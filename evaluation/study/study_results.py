@@ -1,4 +1,4 @@
-"""The figures of a study's runs, from their files, and what they say of the arms."""
+"""Read the results of a study's runs, and compare the arms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Unit = Literal["nats", "share", "number", "seconds", "count"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of a run. better: None where more is neither better nor worse, so that nothing is compared."""
+    """A measure of a run. better: None for a measure that is reported but not compared."""
 
     key: str
     title: str
@@ -39,10 +39,7 @@ METRICS = (
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What is measured at one budget.
-
-    values: by metric, arm and seed. missing: names of runs that are not done.
-    """
+    """Results at one budget. values: by metric, arm and seed. missing: names of unfinished runs."""
 
     budget: Budget
     values: dict[str, dict[str, dict[int, float]]]
@@ -51,7 +48,7 @@ class StudyResults:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Of one metric: the mean of each arm, how each but the baseline differs from it, and which is best."""
+    """Comparison by one metric: mean of each arm, differences from the baseline, and the verdict on the best arm."""
 
     metric: Metric
     means: dict[str, Mean]
@@ -60,7 +57,7 @@ class Comparisons:
 
 
 def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
-    """The figures of all runs that are done."""
+    """Read the results of all finished runs."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     missing = []
     for seed in range(1, study.seeds + 1):
@@ -75,14 +72,14 @@ def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
 
 
 def figures(run: Path) -> dict[str, float]:
-    """By metric, those of one run that are finite numbers."""
+    """Results of one run by metric; values that are not finite are left out."""
     found = {**evaluated(read_result(run / EVALUATION) or {}), **trained(read_measured(run / "journal.jsonl"))}
     score = (read_result(run / FINETUNING) or {}).get("mean")
     return _finite({**found, "downstream": score})
 
 
 def evaluated(evaluation: dict[str, Any]) -> dict[str, Any]:
-    """What `maskwright evaluate` found of its only model."""
+    """Results of `maskwright evaluate` for its only model."""
     model = _object(next(iter(_object(evaluation.get("models")).values()), None))
     held_out, pairs = _object(model.get("held_out")), _object(model.get("pairs"))
     accuracy = pairs.get("accuracy")
@@ -90,12 +87,12 @@ def evaluated(evaluation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """A JSON object; an empty one in place of anything else."""
+    """The value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def trained(measured: JournalTable) -> dict[str, float]:
-    """Steps, real tokens and seconds of training, what was done again, evaluations and checkpoints left out."""
+    """Steps, real tokens and seconds of training, without repeated steps, evaluations and checkpoints."""
     kept = measured.kept
     seconds, tokens = float(measured.seconds[kept].sum()), float(measured.tokens[kept].sum())
     found = {"steps": float(len(kept)), "tokens": round(tokens), "seconds": seconds}
@@ -106,12 +103,12 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
     return {
         key: float(value)
         for key, value in values.items()
-        if type(value) in (int, float) and abs(value) <= MAX_FLOAT  # which NaN is not
+        if type(value) in (int, float) and abs(value) <= MAX_FLOAT  # False for NaN
     }
 
 
 def compare(study: Study, results: StudyResults) -> list[Comparisons]:
-    """Every metric that was measured, in the order of METRICS."""
+    """Compare the arms by every measured metric, in the order of METRICS."""
     return [
         compare_arms(metric, results.values[metric.key], study.baseline)
         for metric in METRICS
@@ -120,7 +117,7 @@ def compare(study: Study, results: StudyResults) -> list[Comparisons]:
 
 
 def compare_arms(metric: Metric, values: Mapping[str, Seeds], baseline: str) -> Comparisons:
-    """The arms by one metric; the differences from the baseline are some of those that the verdict goes by."""
+    """Compare the arms by one metric. The differences from the baseline are part of the verdict's family."""
     means = {arm: mean_of(list(seeds.values())) for arm, seeds in values.items()}
     verdict = verdict_of(values, metric.better == "higher") if metric.better else None
     found = verdict.differences if verdict else {}

@@ -1,4 +1,4 @@
-"""A study's runs, one after the other, on this machine."""
+"""Run the runs of a study one after the other on this machine."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from evaluation.study.study_file import Child, Study, children
 from pretrain.reporting import duration
 
 Show = Callable[[int, int, str], None]
-"""Called with the steps done, the steps to do in this call, and what is going on."""
+"""Called with the steps done, the total steps of this call, and the current task."""
 
 
 def run_study(
@@ -23,15 +23,15 @@ def run_study(
     show: Show = lambda done, total, line: None,
     only: Sequence[int] | None = None,
 ) -> list[str]:
-    """Do what is not done; the runs that failed, each with the reason, the others being done nevertheless.
+    """Do all unfinished runs. Return the failed runs with the reasons; a failure does not stop the other runs.
 
     Args:
-        say: called with a line for each run that begins, ends or fails.
-        only: the numbers of some runs, from 1; times are then not measured.
+        say: called with a line for each run that starts, ends or fails.
+        only: numbers of the runs to do, from 1; then step times are not measured.
 
     Raises:
-        UserError: if `only` names no run, or one whose number of steps is not known yet.
-        Stopped: if somebody asked to stop.
+        UserError: if `only` has an unknown run, or a run whose number of steps is not known yet.
+        Stopped: after a request to stop.
     """
     if only is None and needs_timing(folder, study):
         measure(folder, study, maskwright, say)
@@ -43,7 +43,7 @@ def run_study(
     failed = []
     for number, child, steps in todo:
         title, started = f"run {number} of {len(children(study))}: {child.name}", time.monotonic()
-        if is_done(folder, study, child, steps):  # since this call began: elements of an array, or --only elsewhere
+        if is_done(folder, study, child, steps):  # finished by another process since the start: a job array, or --only
             total -= steps
             say(f"{title}: done meanwhile")
             continue
@@ -63,12 +63,12 @@ def run_study(
 
 
 def _teller(show: Show, done: int, total: int, title: str) -> Callable[[str, int], None]:
-    """Shows what a run is doing, `done` steps of others being done before."""
+    """Progress callback of a run, after `done` steps of earlier runs."""
     return lambda doing, steps_done: show(done + steps_done, total, f"{title}, {doing}")
 
 
 def needs_timing(folder: Path, study: Study) -> bool:
-    """Whether the times of the arms are still to be measured."""
+    """Whether the step times of the arms must be measured first."""
     return "time" in study.budgets and read_timing(folder, study) is None
 
 
@@ -81,8 +81,8 @@ def _chosen(folder: Path, study: Study, only: Sequence[int] | None) -> list[tupl
         steps = steps_of(folder, study, every[number - 1])
         if steps is None:
             raise UserError(
-                f"run {number} is one of equal time, and how long the arms take is not measured yet: do that with "
-                f"`maskwright study time {folder}`"
+                f"run {number} is one of equal time, and the step times of the arms are not measured yet. Measure them "
+                f"with `maskwright study time {folder}`."
             )
         found.append((number, every[number - 1], steps))
     return found

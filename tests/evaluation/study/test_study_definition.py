@@ -31,7 +31,7 @@ def config(data, tmp_path):
         (["checkpoint.remote=s3://b/r"], {}, "checkpoint.remote is the place of one run alone"),
         (["cluster.nodes=2"], {}, "each run of a study trains on one node"),
         (["train.batch_ramp={start: 4, increment: 4, rows: 16}"], {"budget": "both"}, "choose --budget tokens"),
-        ([], {"baseline": "span-0.3"}, "--baseline span-0.3 is none of the arms, which are token-0.15, span-0.15"),
+        ([], {"baseline": "span-0.3"}, "--baseline span-0.3 is not one of the arms, which are token-0.15, span-0.15"),
         ([], {"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
         ([], {"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl cannot be read"),
         (["data.train=/nowhere"], {}, "/nowhere"),

@@ -27,7 +27,7 @@ def test_the_report_says_no_more_than_the_intervals(config):
     best, other = ("token-0.15", "span-0.15") if "By held-out loss, token" in said else ("span-0.15", "token-0.15")
     assert f"{best} is recommended over some arms, but not over {other} (4 seeds)." in said
     assert f"{best} is better than whole_word-0.15 (-1.0" in said
-    assert f"cannot be told apart with 4 seeds from {other}" in said
+    assert f"with 4 seeds it does not differ significantly from {other}" in said
     metric = found["metrics"]["held_out"]
     assert metric["from_baseline"]["whole_word-0.15"]["told_apart"]
     low, high = metric["from_baseline"]["span-0.15"]["interval"]
@@ -47,8 +47,8 @@ def compared(higher: bool, **values):
 
 def test_conclusions_in_words():
     assert conclusion(compared(False, a=[3.0], b=[4.0]), 2) == [
-        "With one seed, how much chance decides is not known: by held-out loss no arm can be recommended. a has the "
-        "lowest one."
+        "By held-out loss no arm can be recommended: one seed does not show the variation by chance. a has the "
+        "lowest value."
     ]
     clear = conclusion(compared(False, a=[3.0, 3.1, 3.0], b=[4.0, 4.1, 4.01]), 3)
     assert clear[0] == "a is recommended by held-out loss (3 seeds)."
@@ -56,10 +56,10 @@ def test_conclusions_in_words():
     assert clear[2] == "1 of 3 arms have no result and are left out."
     unclear = " ".join(conclusion(compared(True, a=[0.31, 0.35, 0.30], b=[0.32, 0.31, 0.31]), 2))
     assert unclear.startswith(
-        "By masked accuracy no arm can be recommended (3 seeds). a, of the highest mean, cannot be"
+        "By masked accuracy no arm can be recommended (3 seeds). a has the highest mean, but with 3 seeds it"
     )
     assert "a is better" not in unclear
-    assert re.search(r"it would take roughly [\d,]+ seeds for b to do so with a chance of 80%", unclear)
+    assert re.search(r"needs roughly [\d,]+ seeds for b, at a power of 80%", unclear)
     assert difference_cell(compared(True, a=[0.3, 0.3], b=[0.31, 0.33]).from_baseline["b"], "share").startswith(
         "+2.00 ["
     )
@@ -70,11 +70,11 @@ def test_an_arm_without_all_seeds_is_named():
     assert found[0] == "a is recommended by held-out loss (3 seeds)."
     assert found[2:] == [
         "1 of 4 arms have no result and are left out.",
-        "c lacks results of the 3 seeds by which the others are compared, and is left out.",
+        "c lacks results of the 3 seeds that the other arms share, and is left out.",
     ]
     metric = next(one for one in METRICS if one.better)
     (nothing,) = conclusion(compare_arms(metric, {"a": {1: 3.0}, "b": {2: 3.1}}, "a"), 2)
-    assert nothing == "No two arms have a result of the same seed: by held-out loss nothing can be compared."
+    assert nothing == "No two arms have a result of the same seed, so held-out loss cannot be compared."
 
 
 def test_no_curve_without_an_evaluation():
