@@ -1,4 +1,4 @@
-"""One way to show each thing: tables, progress, marked text, JSON, errors of the command line."""
+"""Output of commands: tables, progress, marked text, JSON files, and errors of the command line."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The file that `--json` names: looked at before the work, written before anything is printed."""
+"""The output file of `--json`: checked before the work, written before anything is printed."""
 
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,14 @@ from data_prep.files import check_writable, write_json
 
 
 def check_json_output(file: Path) -> None:
-    """Raise UserError if it cannot be written: it is a folder, or the nearest folder above it takes no files."""
+    """Raise UserError if the file cannot be written: it is a folder, or the nearest existing parent is not writable."""
     if file.is_dir():
-        raise UserError(f"{file} is a folder; name a file to write all figures to")
+        raise UserError(f"{file} is a folder. Name a file for --json.")
     check_writable(file, "--json")
 
 
 def write_json_output(file: Path, value: Any) -> None:
-    """As write_json, the folders above included; raises UserError where the disk takes no more."""
+    """Write JSON, and create parent folders. Raises UserError if the disk is full."""
     try:
         file.absolute().parent.mkdir(parents=True, exist_ok=True)
         write_json(file, value)

@@ -1,4 +1,4 @@
-"""Documents as text in which every predicted token is marked."""
+"""Decoded documents with a mark around every predicted token."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -24,12 +24,12 @@ CAUSAL_LEGEND: list[Segment] = [("every token but special ones is predicted from
 def marked(
     document: BatchDocument, spelling: Spelling, outside: frozenset[int], units: Sequence[int] | None = None
 ) -> list[Segment]:
-    """A document's original text in segments, each with what became of it, or None for text that is not predicted.
+    """Split a document's original text into segments, each with its fate: None for text that is not predicted.
 
-    Tokens in `outside`, those that packing adds, are left out. A mark stands around the token alone: where it is a part
-    of a word, so is the mark ("em⟦bed⟧ding"). The other token stands there as it is alone ("⟦ing→##ed⟧"). With `units`,
-    a number for each place of the document, tokens of one number share a mark if they share a fate ("⟦old ship⟧").
-    Tokens of a causal model have no mark: nearly all are predicted.
+    Tokens in `outside`, which packing adds, are left out. A mark surrounds only the token, also inside a word
+    ("em⟦bed⟧ding"). A replacement token is shown in its own spelling ("⟦ing→##ed⟧"). `units` has a number for each
+    position: tokens with the same number and fate share a mark ("⟦old ship⟧"). Tokens of a causal model have no mark,
+    because nearly all are predicted.
     """
     segments: list[Segment] = []
     kinds = {prediction.place: prediction.kind for prediction in document.predictions if prediction.kind != "next"}
@@ -56,21 +56,21 @@ def marked(
 
 
 def _split_space(text: str) -> tuple[str, str]:
-    """White space at the front, and the rest."""
+    """Split off leading white space."""
     rest = text.lstrip()
     return text[: len(text) - len(rest)], rest
 
 
 def plain_text(segments: list[Segment]) -> str:
-    """Segments without colours."""
+    """Join segments without colours."""
     return "".join(text for text, _ in segments)
 
 
 def coloured(segments: list[Segment]) -> Text:
-    """Segments for a console."""
+    """Join segments with colours for a console."""
     return Text.assemble(*((text, _STYLES[kind]) for text, kind in segments))
 
 
 def listed(segments: list[Segment]) -> Text:
-    """A document of several, for a console."""
+    """Format one document of a list for a console."""
     return Text.assemble(("- ", "dim"), coloured(segments))

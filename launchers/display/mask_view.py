@@ -1,4 +1,4 @@
-"""What `maskwright mask show` shows: a text or rows of a data set, visited again and again under a config's masks."""
+"""Data of `maskwright mask show`: rows of a text or a data set with the masks of several epochs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from pretrain.objectives import objective_of
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A row of a visit: its documents, and for each the marked text and the unit of each of its places."""
+    """A masked row: its documents, each with the marked text and the unit of each position."""
 
     documents: list[BatchDocument]
     texts: list[list[Segment]]
@@ -34,10 +34,10 @@ class ShownRow:
 
 @dataclass(frozen=True)
 class ShownStep:
-    """A visit.
+    """One masked visit of all rows.
 
-    tokens: ordinary tokens of all rows. units: the number of those selected. fates: predictions by what became of them.
-    times: how many ordinary tokens were predicted never, once, twice, ... up to now.
+    tokens: ordinary tokens of all rows. units: number of selected units. fates: number of predictions by fate.
+    times: number of ordinary tokens that were predicted 0, 1, 2, ... times up to now.
     """
 
     step: int
@@ -51,16 +51,16 @@ class ShownStep:
 
     @property
     def selected(self) -> int:
-        """Tokens that are predicted."""
+        """Number of predicted tokens."""
         return self.fates.total()
 
     @property
     def covered(self) -> int:
-        """Ordinary tokens that were predicted at least once up to now."""
+        """Number of ordinary tokens that were predicted at least once up to now."""
         return self.tokens - self.times[0]
 
     def to_json(self) -> dict[str, Any]:
-        """All that is shown, with token ids."""
+        """All shown values, with token ids."""
         return {
             "step": self.step,
             "epoch": self.epoch,
@@ -85,7 +85,7 @@ def _json(document: BatchDocument, text: list[Segment], units: list[int]) -> dic
 
 
 class Show:
-    """Rows of a text or of a data set, ready to be masked."""
+    """Rows of a text or a data set, ready for masking."""
 
     def __init__(self, config: Config, objective: MaskedTokens, packed: PackedRows, spelling: Spelling):
         self.config, self._objective, self._packed, self._spelling = config, objective, packed, spelling
@@ -93,11 +93,11 @@ class Show:
 
     @property
     def by_token(self) -> bool:
-        """Whether nothing but single tokens is masked as a whole."""
+        """Whether every masking unit is a single token."""
         return self._objective.by_token
 
     def steps(self, number: int) -> Iterator[ShownStep]:
-        """The visits, one after the other."""
+        """Yield the visits in order."""
         for step, visit in enumerate(visits(self._packed, self._objective, self.config, number), 1):
             documents = documents_of(visit.rows, self._objective.vocabulary)
             rows = [self._row(*of_row) for of_row in zip(documents, visit.units, strict=True)]
@@ -125,11 +125,11 @@ class Show:
 
 
 def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
-    """The first `most` rows of a text; the tokenizer is a folder, a tokenizer.json or a hub id.
+    """Pack the first `most` rows of a text. The tokenizer is a folder, a tokenizer.json or a hub id.
 
     Raises:
-        UserError: for a text without tokens, a tokenizer that cannot be had or lacks a token that masking needs, or
-            another objective than masked language modelling.
+        UserError: for a text without tokens, a tokenizer that cannot be loaded or lacks a token that masking needs,
+            and an objective other than masked language modelling.
     """
     if not text.strip():
         raise UserError("the text is empty; there is nothing to mask")
@@ -144,7 +144,7 @@ def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
 
 
 def _encode(text: str, folder: Path, info: TokenizerInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Ids [T] as `maskwright prep` would write them, and for each whether it begins a word."""
+    """Token ids [T] as `maskwright prep` writes them, and word starts [T]."""
     encoder, _ = Encoders(load(folder), info).choose([text])
     ids, _, word_starts = encoder([text])
     if word_starts is None:
@@ -153,10 +153,10 @@ def _encode(text: str, folder: Path, info: TokenizerInfo) -> tuple[np.ndarray, n
 
 
 def show_data(config: Config, most: int) -> Show:
-    """The first `most` rows of the first window of data.train's first data set, packed as in training.
+    """Pack the first `most` rows of the first window of data.train's first data set, as in training.
 
     Raises:
-        UserError: for a data set that cannot be read or has no tokenizer to decode it with, or another objective.
+        UserError: for a data set that cannot be read or has no tokenizer, and for another objective.
     """
     sources = open_sources(config.data)
     dataset = sources.datasets[0]

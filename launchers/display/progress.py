@@ -1,4 +1,4 @@
-"""The progress display of commands that take long."""
+"""Progress display of long commands."""
 
 import sys
 import time
@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-PLAIN_SECONDS = 10  # between lines where there is no terminal
+PLAIN_SECONDS = 10  # seconds between lines if stderr is not a terminal
 
 
 class CommandProgress:
-    """Progress on stderr: one line that is redrawn on a terminal, else a plain line now and then."""
+    """Progress on stderr: one redrawn line on a terminal, otherwise a plain line from time to time."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -33,13 +33,13 @@ class CommandProgress:
         self._bar.stop()
 
     def seconds(self, stage: str) -> float:
-        """Seconds since this stage was first heard of."""
+        """Seconds since the first call for this stage."""
         if stage != self._stage:
             self._stage, self._begin = stage, time.monotonic()
         return max(time.monotonic() - self._begin, 1e-9)
 
     def rate(self, unit: str) -> Callable[[int, int], None]:
-        """A function of (done, total) that shows how many million units are done a second."""
+        """Return a function of (done, total) that shows the speed in million units per second."""
         return lambda done, total: self.show(done, total, f"{done / 1e6 / self.seconds(unit):,.0f} million {unit}/s")
 
     def show(self, done: int, total: int, line: str) -> None:

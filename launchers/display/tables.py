@@ -1,4 +1,4 @@
-"""The one table display: plain tables that read well without colours, on a terminal or in a pipe."""
+"""Plain tables for terminals and pipes, readable without colours."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ PIPE_WIDTH = 120
 
 
 def output(pipe_width: int = PIPE_WIDTH) -> Console:
-    """Standard output; where that is no terminal, lines have up to `pipe_width` columns."""
+    """Console on standard output. If it is not a terminal, lines have up to `pipe_width` columns."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=pipe_width)
 
@@ -19,10 +19,10 @@ def output(pipe_width: int = PIPE_WIDTH) -> Console:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str | Text]] = (), title: str = "", texts: Collection[str] = ()
 ) -> Table:
-    """Rows of cells under the names of their columns.
+    """Build a table from column names and rows of cells.
 
     Args:
-        texts: columns of text beside the first one; the others hold figures and are aligned to the right.
+        texts: text columns in addition to the first column. Other columns hold numbers and are right-aligned.
     """
     lines = box.SIMPLE_HEAD if title else None  # a table alone is as easy to cut into words as to read
     found = Table(title=Text(title) or None, title_justify="left", title_style="bold", box=lines, pad_edge=False)
@@ -35,7 +35,7 @@ def table(
 
 
 def facts(values: Mapping[str, str]) -> Table:
-    """A name and its value on each line; empty values are left out."""
+    """Build a table with a name and its value on each line. Empty values are left out."""
     found = Table(box=None, show_header=False, pad_edge=False)
     for name, value in values.items():
         if value:

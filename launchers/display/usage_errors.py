@@ -1,4 +1,4 @@
-"""One sentence for a command line that cannot be parsed: what is wrong, and an example or the help to read."""
+"""Messages for invalid command lines: the error, with an example or the help command."""
 
 import importlib
 import re
@@ -14,7 +14,7 @@ ShowHelp: type[Exception] = _exceptions.NoArgsIsHelpError
 
 
 def explain(error: Any) -> str:
-    """The sentence for one of typer's usage errors."""
+    """Build the message for one of typer's usage errors."""
     problems = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
     if problems:  # a value that pydantic refuses
         return value_refusal(_name(error.param), problems[0])
@@ -23,14 +23,14 @@ def explain(error: Any) -> str:
 
 
 def examples(command: Any) -> list[str]:
-    """The command lines that a command's help gives as examples."""
+    """The example command lines in a command's help."""
     _, _, text = (command.help or "").partition("Example")
     lines = re.sub(r"`([^`]*)`", r"\n\1\n", text).splitlines()
     return [line.strip() for line in lines if line.strip().startswith("maskwright ")]
 
 
 def _name(parameter: Any) -> str:
-    """A parameter as users type it: --vocab-size, or the CONFIG of the help."""
+    """Name of a parameter on the command line, such as --vocab-size, or in the help, such as CONFIG."""
     if parameter.param_type_name == "option":
         return str(parameter.opts[0])
     return str(parameter.metavar or parameter.name).removesuffix("...").strip("[]")

@@ -1,4 +1,4 @@
-"""The list of the doctor's checks for a machine and, with a config, for its run."""
+"""List of the checks of a machine and, with a config, of its run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from pretrain.reporting import RunSummary, summarize
 
 
 def machine_checks(config: Config | None) -> list[Check]:
-    """The checks whose result can differ between the nodes of a cluster; none takes long or imports torch."""
+    """The checks whose result can differ between nodes. All are fast and do not import torch."""
     found = [
         *package_checks.checks(config),
         *machine.checks(),
@@ -40,18 +40,18 @@ def machine_checks(config: Config | None) -> list[Check]:
 
 
 def all_checks(config: Config | None, full: bool = False) -> list[Check]:
-    """All checks of one machine; `full` also imports torch and DeepSpeed, and runs a kernel."""
+    """All checks of one machine. `full` also imports torch and DeepSpeed, and runs a kernel."""
     found = machine_checks(config) + (run_checks_of(config) if config else [])
     return [*found, *slurm_checks.checks(), *(full_checks.checks() if full else [])]
 
 
 def run_checks_of(config: Config) -> list[Check]:
-    """The preflight checks of a run, and the state of the run that its folder holds."""
+    """The preflight checks of a run, and the state of the run in its folder."""
     return [Check("run", "preflight", lambda: _preflight(config), seconds=120)]
 
 
 def judge_run(summary: RunSummary) -> Finding:
-    """The state of a run that has begun."""
+    """The state of a started run."""
     last = summary.last_checkpoint
     saved = f"; last checkpoint: step {last.step:,}{f', {last.problem}' if last.problem else ''}" if last else ""
     return judge(

@@ -1,4 +1,4 @@
-"""Run checks in separate processes, so that a check that crashes or hangs is only a finding."""
+"""Execution of checks in separate processes: a crash or a hang becomes a finding."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from data_prep.errors import UserError, one_line
 from data_prep.processes import die_with_parent
 from launchers.doctor.finding import Check, Finding, presentable
 
-_GRACE_SECONDS = 3.0  # for a check that is ended to remove its files
+_GRACE_SECONDS = 3.0  # for an ended check to delete its files
 
 
 def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
-    """The findings of the checks, one check after the other, without secrets in addresses.
+    """Run the checks in order, and yield their findings without secrets in addresses.
 
-    A check that raises, is killed or takes too long fails; what it had found before is kept.
+    A check that raises, is killed or exceeds its time limit fails. Its earlier findings are kept.
     """
     for check in checks:
         yield from (presentable(replace(finding, group=check.group)) for finding in _run(check))
@@ -71,7 +71,7 @@ def _findings(check: Check) -> Iterator[Finding]:
 
 
 def _end(pid: int) -> None:
-    """End a process and those that it started; one that hangs in the kernel is left there."""
+    """End a process and its children. A process that hangs in the kernel is abandoned."""
     deadline = time.monotonic() + _GRACE_SECONDS
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)

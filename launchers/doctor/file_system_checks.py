@@ -1,4 +1,4 @@
-"""Checks of file systems: room, commits, locks and speed of the folders that a run uses."""
+"""Checks of file systems: free space, atomic writes, locks and speed of the folders that a run uses."""
 
 import contextlib
 import fcntl
@@ -26,26 +26,26 @@ _SLOW = 50e6  # bytes per second
 
 
 class Mount(NamedTuple):
-    """A mounted file system: mount point and type."""
+    """Mounted file system: mount point and type."""
 
     point: str
     kind: str
 
     @property
     def is_network(self) -> bool:
-        """Whether other machines share it."""
+        """Whether other machines can mount it."""
         return self.kind in _NETWORK or (
             self.kind.startswith("fuse.") and any(word in self.kind for word in _NETWORK_FUSE)
         )
 
     @property
     def is_memory(self) -> bool:
-        """Whether its files are gone after a reboot."""
+        """Whether its files are lost at a reboot."""
         return self.kind in ("tmpfs", "ramfs")
 
 
 def write_checks(place: str, path: Path) -> list[Check]:
-    """The checks of a folder that a run writes to, or of the nearest one above it that exists."""
+    """The checks of a folder that a run writes to, or of its nearest existing parent."""
     return [
         Check("storage", f"{place}: room", lambda: _room(place, path)),
         Check("storage", f"{place}: writes", lambda: _writes(place, path), seconds=30),
@@ -53,29 +53,29 @@ def write_checks(place: str, path: Path) -> list[Check]:
 
 
 def read_checks(place: str, folder: Path) -> list[Check]:
-    """The check of how fast the shards of a data set are read."""
+    """The check of the read speed of a data set's shards."""
     return [Check("storage", f"{place}: reads", lambda: _reads(place, folder), seconds=30)]
 
 
 def judge_lock(place: str, is_exclusive: bool) -> Finding:
-    """Advisory locks, which keep two runs out of one folder."""
+    """Judge advisory locks, which prevent two runs in one folder."""
     advice = "nothing prevents two runs in one run folder here: never start two (Lustre: mount it with -o flock)"
     value = "another process sees it" if is_exclusive else "another process can take a lock that is held"
     return judge(f"{place}: lock", value, (not is_exclusive, "warn", advice))
 
 
 def judge_speed(name: str, what: str, rate: float, advice: str) -> Finding:
-    """Bytes per second against the least that does not delay a run."""
+    """Compare bytes per second with the lowest speed that does not delay a run."""
     return judge(name, f"{what} {rate / 1e6:,.0f} MB/s", (rate < _SLOW, "warn", advice))
 
 
 def existing(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that exists."""
+    """The folder itself, or its nearest existing parent."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
 
 
 def mount_of(path: Path) -> Mount:
-    """The mounted file system that holds a path."""
+    """The mounted file system of a path."""
     place = existing(path).resolve()
     mounts = [Mount(one.mountpoint, one.fstype) for one in reversed(psutil.disk_partitions(all=True))]
     return max(
@@ -118,10 +118,10 @@ def _writes(place: str, path: Path) -> Iterator[Finding]:
 
 @contextlib.contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
-    """A temporary folder at a place; the nearest existing folder where none can be made."""
+    """A temporary folder at a path, or the nearest existing folder if it cannot be created."""
     try:
         folder = Path(tempfile.mkdtemp(prefix=".maskwright-doctor-", dir=existing(path)))
-    except OSError:  # check_writes says why
+    except OSError:  # check_writes reports the reason
         yield existing(path)
         return
     try:
@@ -131,7 +131,7 @@ def _scratch(path: Path) -> Iterator[Path]:
 
 
 def _is_exclusive(path: Path, lock: Callable[..., None] = fcntl.flock) -> bool:
-    """Whether another process cannot take a lock that this one holds."""
+    """Whether a lock of this process excludes another process."""
     with open(path, "w") as held:
         lock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         child = os.fork()
@@ -144,7 +144,7 @@ def _is_exclusive(path: Path, lock: Callable[..., None] = fcntl.flock) -> bool:
 
 
 def _write_rate(path: Path) -> float:
-    """Bytes per second that reach the disk, from SPEED_BYTES or SPEED_SECONDS of writing."""
+    """Measure bytes per second that reach the disk, with SPEED_BYTES or SPEED_SECONDS of writing."""
     chunk = os.urandom(_CHUNK)  # some file systems do not write zeros
     done, begin = 0, time.perf_counter()
     with open(path, "wb", buffering=0) as file:
@@ -165,7 +165,7 @@ def _reads(place: str, folder: Path) -> Iterator[Finding]:
 
 
 def _read_rate(path: Path) -> float:
-    """Bytes per second, past the page cache where the system allows it; limited as writing is."""
+    """Measure bytes per second, without the page cache if possible, with the same limits as for writing."""
     buffer, done = bytearray(_CHUNK), 0
     with open(path, "rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

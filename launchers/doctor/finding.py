@@ -1,4 +1,4 @@
-"""Checks of the doctor, each with its time limit, and their findings made fit to print."""
+"""Types of the doctor: a check with its time limit, and printable findings."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skipped")
 
 @dataclass(frozen=True)
 class Check:
-    """A check of one thing. It may give several findings, and is ended after `seconds`."""
+    """One check. It may yield several findings, and is killed after `seconds`."""
 
     group: str
     name: str
@@ -21,7 +21,7 @@ class Check:
 
 
 def presentable(finding: Finding) -> Finding:
-    """The finding without secrets in addresses and without control characters."""
+    """Remove secrets in addresses and control characters from a finding."""
     return replace(
         finding,
         value=printable(redact(finding.value)),
@@ -31,7 +31,7 @@ def presentable(finding: Finding) -> Finding:
 
 
 def worst(findings: Iterable[Finding]) -> Status:
-    """The worst status that occurs: fail, then warn, then ok; skipped if all checks were."""
+    """The worst status: fail, then warn, then ok; skipped if all checks were skipped."""
     present = {finding.status for finding in findings}
     order: tuple[Status, ...] = ("fail", "warn", "ok")
     return next((status for status in order if status in present), "skipped")

@@ -1,4 +1,4 @@
-"""Print findings, for people and for programs."""
+"""Output of findings as lines or as JSON."""
 
 import json
 from collections import Counter
@@ -13,25 +13,25 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "bright_bl
 
 
 def print_finding(finding: Finding) -> None:
-    """Print a finding on one line, its status in color on a terminal."""
+    """Print a finding on one line. On a terminal its status is coloured."""
     text = line(finding)
     typer.echo(typer.style(text[:8], fg=_COLORS[finding.status]) + text[8:])
 
 
 def line(finding: Finding) -> str:
-    """A finding on one line."""
+    """Format a finding on one line."""
     advice = f" -> {finding.advice}" if finding.advice else ""
     return f"{finding.status:<8}{finding.group:<11}{finding.name}: {finding.value}{advice}"
 
 
 def summary(findings: Sequence[Finding], seconds: float) -> str:
-    """How many findings have which status."""
+    """Number of findings by status."""
     counts = Counter(finding.status for finding in findings)
     return ", ".join(f"{counts[status]} {status}" for status in STATUSES) + f" in {seconds:.1f} s"
 
 
 def as_json(findings: Sequence[Finding], seconds: float, measured: dict[str, Any] | None = None) -> str:
-    """One JSON object: the findings, their number by status, and what was `measured` on a cluster."""
+    """One JSON object: the findings, their number by status, and the values `measured` on a cluster."""
     counts = Counter(finding.status for finding in findings)
     keys = ("group", "name", "status", "value", "advice")
     report: dict[str, Any] = {

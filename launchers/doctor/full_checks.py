@@ -1,4 +1,4 @@
-"""The checks of `--full`: whether torch, kernels and DeepSpeed work on this machine."""
+"""Checks of `--full`: torch, kernels and DeepSpeed on this machine."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Checks of NVIDIA GPUs by nvidia-smi, and whether the installed torch can use them."""
+"""Checks of NVIDIA GPUs with nvidia-smi, and of torch's CUDA build."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _BUSY_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, in nvidia-smi's words; memory in MiB."""
+    """A GPU as reported by nvidia-smi; memory in MiB."""
 
     index: str
     name: str
@@ -41,12 +41,12 @@ class Gpu:
 
 
 def checks(precision: str | None) -> list[Check]:
-    """The GPUs, and torch's build; `precision` is that of the config, if there is one."""
+    """The checks of the GPUs and of torch's build. `precision` comes from the config, if there is one."""
     return [Check("gpu", "gpus", lambda: _gpus(precision), seconds=20), Check("gpu", "torch build", _build, seconds=20)]
 
 
 def list_gpus() -> list[Gpu] | str | None:
-    """The GPUs of this machine; nvidia-smi's message if it fails; None if it is not installed."""
+    """The GPUs of this machine; the message of nvidia-smi if it fails; None if it is not installed."""
     query = f"--query-gpu={','.join(_FIELDS.values())}"
     answer = ask("nvidia-smi", query, "--format=csv,noheader,nounits", seconds=15)
     if answer is None or not answer.works:
@@ -55,13 +55,13 @@ def list_gpus() -> list[Gpu] | str | None:
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """The lines of nvidia-smi's CSV without header and units."""
+    """Parse nvidia-smi's CSV output without header and units."""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
     return [Gpu(*row) for row in rows if len(row) == len(_FIELDS)]
 
 
 def judge_gpu(gpu: Gpu, precision: str | None) -> Finding:
-    """One GPU: its capability for Triton and for the precision, MIG, memory errors, and who else uses it."""
+    """Judge one GPU: capability for Triton and the precision, MIG, memory errors, and use by other processes."""
     memory, used, capability, errors = map(_number, (gpu.memory, gpu.used, gpu.capability, gpu.errors))
     value = f"{gpu.name}, {memory / 1024:.0f} GiB ({used / 1024:.1f} used), capability {gpu.capability}"
     value += f", {gpu.errors} uncorrected memory errors" if errors else ""
@@ -81,7 +81,7 @@ def judge_gpu(gpu: Gpu, precision: str | None) -> Finding:
 
 
 def judge_build(build: str | None, driver: str | None, gpus: int) -> Finding:
-    """torch's CUDA version (None: built for CPU) against the newest that the driver supports (None: no driver)."""
+    """Compare torch's CUDA version (None: CPU build) with the newest that the driver supports (None: no driver)."""
     if driver is None and not gpus:
         return Finding("torch build", "ok", f"{f'CUDA {build}' if build else 'CPU'}; this machine has no GPU")
     newer = build is not None and driver is not None and _major(build) > _major(driver)
@@ -96,7 +96,7 @@ def judge_build(build: str | None, driver: str | None, gpus: int) -> Finding:
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version that the installed torch is built for, read from its files; None for a CPU build or no torch."""
+    """The CUDA version of the installed torch, read from its files; None for a CPU build or without torch."""
     try:
         text = Path(str(metadata.distribution("torch").locate_file("torch/version.py"))).read_text()
     except (OSError, metadata.PackageNotFoundError):
@@ -129,7 +129,7 @@ def _build() -> Iterator[Finding]:
 
 
 def _number(text: str) -> float:
-    """The number, or 0 where nvidia-smi has none ([N/A])."""
+    """The number, or 0 for [N/A]."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Checks of this machine: cores, memory, limits, and the network towards other machines."""
+"""Checks of this machine: cores, memory, limits, and the network to other machines."""
 
 import ipaddress
 import os
@@ -16,22 +16,22 @@ from pretrain.distributed.network_interfaces import addresses
 from pretrain.distributed.threads import Cores, Threads
 from pretrain.planning import GIB, Finding, check_memory, judge
 
-_SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL takes up to some hundred MB
+_SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL needs up to some hundred MB
 _FILES_WANTED = 4096  # shards, sockets and workers of a rank
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-_OUTSIDE = "203.0.113.1"  # an address of no machine (RFC 5737); nothing is sent to it
+_OUTSIDE = "203.0.113.1"  # a documentation address (RFC 5737); nothing is sent to it
 
 
 def checks() -> list[Check]:
-    """The machine as this process sees it: inside a job or a container, its share."""
+    """The machine as visible to this process: in a job or a container, its share."""
     looks = {"cores": _cores, "memory": _memory, "shm": _shm, "open files": _files}
     looks |= {"host name": _host_name, "interface": _interface}
     return [Check("machine", name, look) for name, look in looks.items()]
 
 
 def judge_cores(cores: Cores, present: int, threads: Threads, processes: int = 1) -> Finding:
-    """Cores granted of those present, and the threads of each process of a run here."""
+    """Judge the usable cores, and the threads of each process of a run."""
     number = f"{processes} process{'es' if processes > 1 else ''}"
     advice = f"threads will wait for each other: unset OMP_NUM_THREADS or set it to {cores.number} or less"
     one_core = "training, reading ahead and tracking share one core: on Slurm, ask for --cpus-per-process 4"
@@ -44,21 +44,21 @@ def judge_cores(cores: Cores, present: int, threads: Threads, processes: int = 1
 
 
 def judge_shm(total: int, free: int) -> Finding:
-    """Bytes of /dev/shm, through which NCCL exchanges gradients between the GPUs of a machine."""
+    """Judge the size of /dev/shm in bytes. NCCL uses it to exchange gradients between the GPUs of a machine."""
     value = f"{free / GIB:.2f} GiB free of {total / GIB:.2f} in /dev/shm"
     advice = "NCCL exchanges gradients there: start the container with --shm-size=8g (or --ipc=host), or clear it"
     return judge("shm", value, (free < _SHM_LEAST, "fail", advice), (free < _SHM_WANTED, "warn", advice))
 
 
 def judge_files(soft: int, hard: int) -> Finding:
-    """The limits of open files; -1 is no limit."""
+    """Judge the limits of open files; -1 means no limit."""
     value = "no limit" if soft < 0 else f"{soft:,} at most"
     advice = f"raise it before a run: ulimit -n {65536 if hard < 0 else min(hard, 65536)}"
     return judge("open files", value, (0 <= soft < _FILES_WANTED, "warn", advice))
 
 
 def judge_host_name(name: str, known: Sequence[str]) -> Finding:
-    """This host's name, and the addresses that it has here."""
+    """Judge this host's name and its addresses."""
     loopback = all(ipaddress.ip_address(address).is_loopback for address in known)
     return judge(
         "host name",
@@ -69,7 +69,7 @@ def judge_host_name(name: str, known: Sequence[str]) -> Finding:
 
 
 def judge_interface(chosen: str | None, present: Sequence[str], variables: Mapping[str, str]) -> Finding:
-    """The interface that leads to other machines, and whether those that the environment names exist."""
+    """Judge the interface of the route to other machines, and the interfaces named in the environment."""
     named = {variable: variables[variable] for variable in _INTERFACE_VARIABLES if variables.get(variable)}
     for variable, value in named.items():
         if not any(_matches(pattern, present) for pattern in value.split(",")):
@@ -85,7 +85,7 @@ def judge_interface(chosen: str | None, present: Sequence[str], variables: Mappi
 
 
 def _matches(pattern: str, present: Sequence[str]) -> bool:
-    """NCCL's forms: eth (a beginning), =eth0 (a name), ^docker (all but)."""
+    """Match NCCL's patterns: eth (prefix), =eth0 (exact name), ^docker (all except)."""
     if pattern.startswith("^"):
         return True
     if pattern.startswith("="):

@@ -1,7 +1,7 @@
-"""Measure the nodes of a Slurm allocation together: who reaches whom, bandwidth, latency, and the slow nodes.
+"""Network and speed test of a Slurm allocation: connections, bandwidth, latency, and slow nodes.
 
-`srun --label python -m launchers.doctor.network_test MASTER PORT PEER DEVICE`, in one process for each GPU, or node.
-MASTER is the first node and PEER the last one. Rank 0 prints what all processes have measured.
+`srun --label python -m launchers.doctor.network_test MASTER PORT PEER DEVICE` runs one process per GPU, or per node.
+MASTER is the first node and PEER the last one. Rank 0 prints the measurements of all processes.
 """
 
 import os
@@ -30,13 +30,13 @@ _NODE_SECONDS, _MEASURING_SECONDS = 180.0, 600.0
 _LEAVE_OUT = "leave it out (--exclude with sbatch), and ask the administrator to check it"
 _WARM_UP, _CALLS = 2, 10
 _RATIOS = {"matrix products": (0.9, 0.7), "bandwidth": (0.75, 0.5), "latency": (3.0, 3.0)}
-"""Slow is what is worse than this share of the median, with GPUs and without."""
+"""A node is slow if it is worse than this share of the median, with and without GPUs."""
 
 
 def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, Any]]:
-    """Check the nodes of this process's allocation, each by itself and then together: the findings and the figures.
+    """Check the nodes of this allocation, first separately and then together. Returns findings and measurements.
 
-    With CONFIG and overrides as `arguments`, each node also checks what that run needs.
+    If `arguments` holds CONFIG and overrides, each node also checks the requirements of that run.
 
     Raises:
         UserError: outside an allocation.
@@ -61,7 +61,7 @@ def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, 
 def _run(
     hosts: Sequence[str], each: int, cores: int | None, module: str, arguments: Sequence[str], seconds: float
 ) -> tuple[dict[int, Any], str]:
-    """Run a module on these hosts, in `each` processes: the values that the tasks print, and the last error message."""
+    """Run a module on these hosts with `each` processes. Returns the values of the tasks, and the last error message."""
     print(f"{module.rpartition('.')[2]}: {len(hosts)} nodes, {each} processes on each ...", file=sys.stderr, flush=True)
     step = client.srun([sys.executable, "-m", module, *arguments], hosts, each, cores, ["--label"])
     code, output, errors = client.step_output(step, seconds)
@@ -71,7 +71,7 @@ def _run(
 
 
 def _measure(nodes: Mapping[str, dict[str, Any]]) -> tuple[list[Finding], dict[str, Any]]:
-    """Measure the nodes that have answered; their order is Slurm's, so that the first one has rank 0."""
+    """Measure the nodes that answered. They are in Slurm's order, so that the first one has rank 0."""
     hosts = list(nodes)
     each = max(1, min(node["gpus"] for node in nodes.values()))
     cores = max(1, min(node["cores"] for node in nodes.values()) // each)
@@ -88,7 +88,7 @@ def _measure(nodes: Mapping[str, dict[str, Any]]) -> tuple[list[Finding], dict[s
 
 
 def judge_figures(figures: Mapping[str, Any], on_gpus: bool) -> list[Finding]:
-    """The findings of what the processes have measured. A node's rate is its best: a bad link is bad with all nodes."""
+    """Judge the measurements. A node's rate is its best one, because a bad link is slow with all nodes."""
     rates = {f"{one['host']}:{one['local']}": one["tflops"] for one in figures["ranks"]}
     findings = [judge_rates("matrix products", "TFLOP/s", rates, _RATIOS["matrix products"][not on_gpus])]
     if total := figures["all"]:
@@ -97,15 +97,15 @@ def judge_figures(figures: Mapping[str, Any], on_gpus: bool) -> list[Finding]:
     for name, unit in {"bandwidth": "GB/s", "latency": "us"}.items() if figures["pairs"] else ():
         best: dict[str, float] = {}
         for pair in sorted(figures["pairs"], key=lambda pair: pair[unit], reverse=unit == "us"):
-            best |= dict.fromkeys(pair["nodes"], pair[unit])  # the last one stays
+            best |= dict.fromkeys(pair["nodes"], pair[unit])  # the last one stays in place
         findings.append(judge_rates(name, unit, best, _RATIOS[name][not on_gpus]))
     return findings
 
 
 def judge_rates(name: str, unit: str, rates: Mapping[str, float], ratio: float) -> Finding:
-    """A warning that names what is worse than `ratio` times the median: above it if `ratio` is, for latencies.
+    """Warn about nodes that are worse than `ratio` times the median. A `ratio` above 1 is for latencies.
 
-    Of two rates, the better one is the median, so that the worse one can be named.
+    For two rates, the better one is the median, so that the worse one can be found.
     """
     median = (statistics.median_low if ratio > 1 else statistics.median_high)(rates.values())
     slow = [one for one, rate in rates.items() if (rate > ratio * median if ratio > 1 else rate < ratio * median)]
@@ -114,7 +114,7 @@ def judge_rates(name: str, unit: str, rates: Mapping[str, float], ratio: float) 
 
 
 def rounds(nodes: int) -> list[list[tuple[int, int]]]:
-    """All pairs of nodes in rounds in which every node is busy once at most, by the circle method."""
+    """All pairs of nodes, in rounds with each node at most once (circle method)."""
     players: list[int | None] = [*range(nodes), *([None] if nodes % 2 else [])]
     found = []
     for _ in range(len(players) - 1):
@@ -136,7 +136,7 @@ def main(master: str, port: str, peer: str, kind: str) -> None:
         os.environ.setdefault(variable, interface_to(peer if node == 0 else master))
     store = open_store(master, int(port), rank, world, _TIMEOUT)
     own: dict[str, Any] = {"host": os.environ["SLURMD_NODENAME"], "local": local}
-    print_value(own)  # whoever prints it has reached rank 0
+    print_value(own)  # a process that prints it has reached rank 0
     backend = "nccl" if kind == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=_TIMEOUT)
     own |= {"tflops": _matrix_products(device), "pairs": _pairs(device, node, world // nodes, nodes)}
@@ -151,7 +151,7 @@ def main(master: str, port: str, peer: str, kind: str) -> None:
 
 
 def _matrix_products(device: torch.device) -> float:
-    """TFLOP/s of this process while all work: bf16 on a GPU, fp32 on a CPU."""
+    """TFLOP/s of this process while all processes compute: bf16 on a GPU, fp32 on a CPU."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
     a = torch.randn(size, size, device=device).to(dtype)
     dist.barrier()
@@ -159,7 +159,7 @@ def _matrix_products(device: torch.device) -> float:
 
 
 def _pairs(device: torch.device, node: int, each: int, nodes: int) -> list[tuple[int, int, dict[str, float]]]:
-    """All-reduces between all processes of this node and those of each other node; from the pair's first process."""
+    """Measure all-reduces between this node and each other node. The first process of a pair returns the result."""
     found = []
     for turn in rounds(nodes)[:_MOST_ROUNDS]:
         dist.barrier()
@@ -174,7 +174,7 @@ def _pairs(device: torch.device, node: int, each: int, nodes: int) -> list[tuple
 
 
 def _all_reduce(device: torch.device, group: Any) -> dict[str, float]:
-    """Bus bandwidth in GB/s (2 (n - 1) / n of the bytes of a process) and latency in microseconds, in a group."""
+    """Measure a group: bus bandwidth in GB/s (2 (n - 1) / n of a process's bytes), and latency in microseconds."""
     size, length = dist.get_world_size(group), 16 << 20 if device.type == "cuda" else 1 << 20
     large, small = torch.zeros(length, device=device), torch.zeros(2, device=device)
     latency = _median_seconds(lambda: dist.all_reduce(small, group=group), device)
@@ -183,7 +183,7 @@ def _all_reduce(device: torch.device, group: Any) -> dict[str, float]:
 
 
 def _median_seconds(work: Callable[[], Any], device: torch.device) -> float:
-    """The median time of some calls, after some to warm up."""
+    """Median time of a call, after some warm-up calls."""
     seconds = []
     for _ in range(_WARM_UP + _CALLS):
         begin = time.perf_counter()

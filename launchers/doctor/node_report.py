@@ -1,4 +1,4 @@
-"""Report on one node of an allocation, and compare the reports of all nodes.
+"""Reports on the nodes of an allocation, and their comparison.
 
 `srun --label python -m launchers.doctor.node_report [CONFIG] [KEY=VALUE ...]` prints the reports.
 """
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _facts() -> dict[str, Any]:
-    """What should be the same on all nodes."""
+    """Facts that should be the same on all nodes."""
     gpus = list_gpus()
     listed = gpus if isinstance(gpus, list) else []
     return {
@@ -67,13 +67,13 @@ def _facts() -> dict[str, Any]:
 
 
 def print_value(value: Any) -> None:
-    """Print a JSON value for values_by_task, on short lines: srun cuts lines at 1,024 bytes."""
+    """Print a JSON value for values_by_task. Lines are short, because srun cuts them at 1,024 bytes."""
     sys.stdout.write(f"{_MARK}\n{json.dumps(value, indent=0, ensure_ascii=False)}\n{_MARK} end\n")
     sys.stdout.flush()
 
 
 def values_by_task(output: str) -> dict[int, Any]:
-    """The last value that each task of `srun --label` has printed; whatever else they print is ignored."""
+    """The last value that each task of `srun --label` printed. Other output is ignored."""
     lines: dict[int, list[str]] = defaultdict(list)
     for line in output.splitlines():
         if match := re.match(r" *([0-9]{1,9}): (.*)", line):
@@ -89,13 +89,13 @@ def values_by_task(output: str) -> dict[int, Any]:
 
 
 def compare_nodes(nodes: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """What the reports of the nodes, by host, say about single nodes, and where they differ."""
+    """Judge the reports, given by host: problems of single nodes, and differences between nodes."""
     findings = {host: [Finding(**one) for one in report["findings"]] for host, report in nodes.items()}
     return [*merge_findings(findings), *judge_likeness({host: report["facts"] for host, report in nodes.items()})]
 
 
 def merge_findings(by_host: Mapping[str, Sequence[Finding]]) -> list[Finding]:
-    """One finding for each problem, which names its nodes, and one for all checks that are fine."""
+    """One finding for each problem, with the names of its nodes, and one for all passed checks."""
     problems: dict[tuple[str, str, str], list[tuple[str, Finding]]] = defaultdict(list)
     fine = 0
     for host, findings in by_host.items():
@@ -131,7 +131,7 @@ def judge_likeness(facts: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
 
 
 def names(hosts: Sequence[str]) -> str:
-    """The names on one line, of many the first ones."""
+    """Join names on one line. Of many names, only the first ones are listed."""
     more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
     return ", ".join(hosts[:_SHOWN]) + more
 

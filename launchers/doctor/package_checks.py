@@ -21,7 +21,7 @@ _INSTALL = "install it into this environment: python -m pip install '{0}'"
 
 
 def checks(config: Config | None) -> list[Check]:
-    """Python, the named packages on a line each and the others on one, and a compiler where the run uses one."""
+    """Check Python, the main packages (a line each), the other packages (one line), and a compiler if the run needs it."""
     looks = {"python": _python, "packages": _packages, "tokenizers": _tokenizers}
     if gpu_count() or (config and config.train.compile):
         looks["compiler"] = _compiler
@@ -29,7 +29,7 @@ def checks(config: Config | None) -> list[Check]:
 
 
 def judge_python(version: str, supported: str, system: str) -> Finding:
-    """Python and operating system."""
+    """Judge the versions of Python and the operating system."""
     right = SpecifierSet(supported).contains(version, prereleases=True)
     return judge(
         "python",
@@ -40,7 +40,7 @@ def judge_python(version: str, supported: str, system: str) -> Finding:
 
 
 def judge_version(requirement: str, installed: str | None, needed: bool = True) -> Finding:
-    """A package's version against a requirement such as `torch<2.14,>=2.11`."""
+    """Compare a package's version with a requirement such as `torch<2.14,>=2.11`."""
     wanted = Requirement(requirement)
     if installed is None and not needed:
         return Finding(wanted.name, "skipped", "not installed, and not needed without a GPU")
@@ -86,7 +86,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _is_always_needed(text: str) -> bool:
-    """Whether a requirement applies here without any extra."""
+    """Whether a requirement applies to this machine without extras."""
     marker = Requirement(text).marker
     return marker is None or marker.evaluate({"extra": ""})
 
@@ -98,7 +98,7 @@ def _tokenizers() -> Iterator[Finding]:
 
 
 def _compiler() -> Iterator[Finding]:
-    """A C compiler for Triton's kernels with a GPU; a C++ compiler for train.compile on a CPU."""
+    """Check for a C compiler (Triton's kernels on a GPU) or a C++ compiler (train.compile on a CPU)."""
     programs = (os.environ.get("CC", "cc"), "gcc", "clang") if gpu_count() else (os.environ.get("CXX", "g++"),)
     program = next(filter(None, map(shutil.which, programs)), None)
     advice = f"install gcc and g++: {'kernels of Triton' if gpu_count() else 'train.compile'} cannot be built"

@@ -1,4 +1,4 @@
-"""Checks of Slurm: its programs, its controller, and the settings that decide how a run ends and resumes."""
+"""Checks of Slurm: programs, controller, and the settings for stopping and requeueing a run."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _UNUSABLE = ("down", "drain", "fail", "unk", "no_respond", "inval", "maint")
 
 
 class Partition(NamedTuple):
-    """The nodes of a partition that are in one state, as sinfo's format `%P|%a|%l|%D|%T|%G` prints them."""
+    """Nodes of a partition in the same state, from sinfo's format `%P|%a|%l|%D|%T|%G`."""
 
     name: str
     available: str
@@ -27,17 +27,17 @@ class Partition(NamedTuple):
 
     @property
     def is_usable(self) -> bool:
-        """Whether these nodes can run something. A star marks nodes that do not respond."""
+        """Whether these nodes can run jobs. A star marks nodes that do not respond."""
         return not (self.state.startswith(_UNUSABLE) or "*" in self.state)
 
 
 def checks() -> list[Check]:
-    """All of Slurm in one check: without programs or a controller, there is nothing else to check."""
+    """All of Slurm in one check: without programs and a controller there is nothing else to check."""
     return [Check("slurm", "slurm", _slurm, seconds=40)]
 
 
 def judge_programs(missing: Sequence[str]) -> Finding:
-    """The programs that launching needs."""
+    """Judge the programs that `launch` needs."""
     if len(missing) == len(client.PROGRAMS):
         return Finding("programs", "skipped", "no Slurm on this machine")
     advice = "`maskwright launch slurm` needs them: use another login node"
@@ -45,7 +45,7 @@ def judge_programs(missing: Sequence[str]) -> Finding:
 
 
 def judge_settings(settings: dict[str, str]) -> Iterator[Finding]:
-    """Requeueing, and the time to stop."""
+    """Judge the requeue setting, and the time between SIGTERM and SIGKILL."""
     off = settings.get("JobRequeue") == "0"
     advice = "`maskwright launch slurm` asks for it by --requeue; scripts of your own must too"
     yield judge("requeue", f"JobRequeue={settings.get('JobRequeue', '1')}", (off, "warn", advice))
@@ -56,13 +56,13 @@ def judge_settings(settings: dict[str, str]) -> Iterator[Finding]:
 
 
 def parse_partitions(text: str) -> list[Partition]:
-    """The lines of sinfo; others are skipped."""
+    """Parse the lines of sinfo. Invalid lines are skipped."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 5]
     return [Partition(a, b, c, int(n), d, e) for a, b, c, n, d, e in rows if n.isdecimal()]
 
 
 def judge_partition(groups: Sequence[Partition]) -> Finding:
-    """One partition: the nodes that can run something, and the time limit."""
+    """Judge one partition: its usable nodes and its time limit."""
     first = groups[0]
     nodes, usable = (sum(group.nodes for group in these) for these in (groups, [g for g in groups if g.is_usable]))
     gpus = " ".join(sorted({group.gres for group in groups} - {"(null)"})) or "no GPUs"

@@ -1,4 +1,4 @@
-"""Checks of the tracking address: whether MLflow answers there, and who else can read what is tracked."""
+"""Checks of the tracking address: reachability of MLflow, and access by others."""
 
 import os
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
 
 
 def checks(track: TrackConfig) -> list[Check]:
-    """The checks of the address in the config or in MLFLOW_TRACKING_URI."""
+    """The checks of the address from the config or MLFLOW_TRACKING_URI."""
     return [Check("tracking", "mlflow", lambda: _mlflow(track), seconds=60)]
 
 
 def judge_database(path: Path, mount: Mount, writable: bool) -> Finding:
-    """A SQLite file, which only one machine may write to."""
+    """Judge a SQLite file, which only one machine may write to."""
     lost = "SQLite loses data on network file systems: run `mlflow server`, and set track.uri to its address"
     return judge(
         "mlflow",
@@ -38,7 +38,7 @@ def judge_database(path: Path, mount: Mount, writable: bool) -> Finding:
 
 
 def judge_exposure(scheme: str, is_local: bool, has_password: bool) -> Finding:
-    """Who else in the network can read what is tracked, or the password."""
+    """Judge who can read the tracked data, or the password, over the network."""
     everyone = "everyone in its network can read and delete the runs: start it with --app-name basic-auth"
     return judge(
         "exposure",
