@@ -61,7 +61,7 @@ def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, 
 def _run(
     hosts: Sequence[str], each: int, cores: int | None, module: str, arguments: Sequence[str], seconds: float
 ) -> tuple[dict[int, Any], str]:
-    """Run a module on these hosts with `each` processes. Returns the values of the tasks, and the last error message."""
+    """Run a module on these hosts with `each` processes. Returns the tasks' values and the last error message."""
     print(f"{module.rpartition('.')[2]}: {len(hosts)} nodes, {each} processes on each ...", file=sys.stderr, flush=True)
     step = client.srun([sys.executable, "-m", module, *arguments], hosts, each, cores, ["--label"])
     code, output, errors = client.step_output(step, seconds)

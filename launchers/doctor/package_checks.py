@@ -21,7 +21,7 @@ _INSTALL = "install it into this environment: python -m pip install '{0}'"
 
 
 def checks(config: Config | None) -> list[Check]:
-    """Check Python, the main packages (a line each), the other packages (one line), and a compiler if the run needs it."""
+    """Check Python, each main package, the other packages in one line, and a compiler if the run needs it."""
     looks = {"python": _python, "packages": _packages, "tokenizers": _tokenizers}
     if gpu_count() or (config and config.train.compile):
         looks["compiler"] = _compiler
