@@ -198,7 +198,7 @@ def test_questions(tmp_path):
     [
         (
             squad({"question": "q", "answers": [{"text": "York", "answer_start": 14}]}),
-            r"qas\[0\]: the answer 'York' does",
+            r"qas\[0\]: the answer 'York' is not",
         ),
         (squad({"question": "q", "answers": []}), r"data\[0\]\.paragraphs\[0\]\.qas\[0\] has no answers"),
         (squad({"question": "q"}), "not of SQuAD's form"),

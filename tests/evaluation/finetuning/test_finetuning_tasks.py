@@ -416,7 +416,7 @@ def test_a_repair_goes_through_both_models(tmp_path, tokenizer):
 
 def test_pairs_that_teach_nothing_are_refused(tmp_path, tokenizer):
     path = write(tmp_path / "a.tsv", "wrong\tright\nthe ship\tthe ship\nthe the\tthe\n")
-    with pytest.raises(UserError, match="no word of a wrong text is to be replaced"):
+    with pytest.raises(UserError, match="no edit replaces a word"):
         RepairTask(FinetuneSettings("repair"), path, path, tokenizer)
     with pytest.raises(UserError, match=r"has no columns 'wrong' and 'right'\. Name them with --columns"):
         RepairTask(FinetuneSettings("repair"), write(tmp_path / "b.tsv", "a\tb\nx\ty\n"), path, tokenizer)

@@ -203,7 +203,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([folder / "mlm", *data, "--out", "/proc/layers"], "Cannot write to /proc/layers"),
         ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),
         ([folder / "mlm", "--data", tmp_path / "none"], "none"),
-        ([folder / "mlm", *data, "--json", tmp_path], "is a folder; name a file"),
+        ([folder / "mlm", *data, "--json", tmp_path], "is a folder. Name a file"),
         (
             [folder / "mlm", *data, "--json", "/dev/null/found.json"],
             "Cannot write to /dev/null/found.json: not a directory",

@@ -351,7 +351,7 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
         (["--baseline", "unigram", "--data", "x"], "needs token counts"),
         (["m", "--pairs", "x", "--counts", "x"], "--counts is used only with --data"),
         (["m", "--data", "x", "--mask-rate", "1"], "--mask-rate must be more than 0 and less than 1, not 1."),
-        (["m", "--data", "x", "--json", "."], ". is a folder; name a file"),
+        (["m", "--data", "x", "--json", "."], ". is a folder. Name a file"),
         (
             ["m", "--data", "x", "--json", "/dev/null/x.json"],
             "Cannot write to /dev/null/x.json: not a dir",

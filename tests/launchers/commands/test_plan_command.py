@@ -111,7 +111,7 @@ def test_a_model_of_transformers_is_counted(tmp_path):
     assert found["fits"] is None
     assert found["parameters"] > 64 * 1000
     assert found["speed"] == []
-    assert "give --tokens-per-second" in refusal(*options, "--tflops", "10")
+    assert "--tokens-per-second" in refusal(*options, "--tflops", "10")
     given = facts(*options, "--tokens-per-second", "100")
     assert given["speed"][0]["seconds"] == pytest.approx(given["tokens"] / 100)
 
@@ -150,7 +150,7 @@ def test_a_measured_speed(tmp_path):
         (["--mfu", "0.3"], "name a GPU"),
         (["--mfu", "0.3", "--gpu", "H100", "train.precision=fp32"], "give --tflops"),
         (["--mfu", "0.3", "--tflops", "3", "--gpu", "H100"], "--mfu and --tflops say twice"),
-        (["--from", "/nowhere"], "cannot be read"),
+        (["--from", "/nowhere"], "Cannot read"),
         (["train.global_batch_size=2052", "train.micro_batch_size=1"], "choose a multiple of 8"),
     ],
 )
@@ -161,7 +161,7 @@ def test_what_is_refused(options, said):
 def test_missing_data_and_runs_without_speed_are_told(tmp_path):
     assert "give --vocab-size" in refusal("configs/bert-base.yaml")
     (tmp_path / "journal.jsonl").write_text("")
-    assert "no speed" in refusal(*BASE, "--from", tmp_path)
+    assert "no measured speed" in refusal(*BASE, "--from", tmp_path)
 
 
 def test_every_gpu_that_has_memory_has_a_peak():

@@ -138,9 +138,9 @@ def test_every_line_is_documented():
     "words,sentence",
     [
         (["none.yaml"], "No config file at none.yaml"),
-        (["--gpus-per-node", "8"], "give --nodes too"),
-        (["--cluster", "--full"], "without --cluster"),
-        (["--nodes", "2", "--full", "configs/demo.yaml"], "without --cluster"),
+        (["--gpus-per-node", "8"], "Add --nodes N"),
+        (["--cluster", "--full"], "Remove --cluster and --nodes"),
+        (["--nodes", "2", "--full", "configs/demo.yaml"], "Remove --cluster and --nodes"),
         (["--cluster"], "give --nodes N"),
     ],
 )
