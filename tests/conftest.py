@@ -17,6 +17,15 @@ settings.register_profile("no deadline", deadline=None)  # a busy machine is no 
 settings.load_profile("no deadline")
 
 
+@pytest.fixture(autouse=True)
+def _signal_handlers_are_restored() -> Iterator[None]:
+    """A command that runs in this process sets handlers, and a later test would inherit them."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_process_is_left() -> Iterator[None]:
     """Nothing that a module's tests started outlives them."""

@@ -166,10 +166,10 @@ def test_a_killed_stage_of_a_deduplication_changes_nothing(tmp_path, tokenizer, 
     out = tmp_path / "out"
     paths = {"scan": "prep/scan/00001.json", "resolve": "prep/drop/00001.near.npy", "task": "prep/tasks/00001.json"}
     code = (
-        "import sys; from pathlib import Path; from data_prep.jobs.preparation_plan import Settings; "
+        "import sys; from pathlib import Path; from data_prep.jobs.preparation_plan import PreparationSettings; "
         "from tests.support.prep import prepare_files; "
-        "prepare_files([Path(sys.argv[1])], Path(sys.argv[2]), Path(sys.argv[3]), 1, Settings(deduplicate='near'), "
-        "task_bytes=20_000)"
+        "prepare_files([Path(sys.argv[1])], Path(sys.argv[2]), Path(sys.argv[3]), 1, "
+        "PreparationSettings(deduplicate='near'), task_bytes=20_000)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "a.jsonl"), str(tokenizer), str(out)]
     process = subprocess.Popen(command, cwd=ROOT)

@@ -21,11 +21,11 @@ from tests.support.prep import jsonl, prepare_files, texts, tree
 SCRIPT = """
 import sys
 from pathlib import Path
-from data_prep.jobs.preparation_plan import Settings
+from data_prep.jobs.preparation_plan import PreparationSettings
 from tests.support.prep import prepare_files
 if __name__ == "__main__":
     corpus, out = map(Path, sys.argv[1:3])
-    settings = Settings(block_tokens=4000, shard_bytes=20_000, valid_fraction=0.1)
+    settings = PreparationSettings(block_tokens=4000, shard_bytes=20_000, valid_fraction=0.1)
     prepare_files(sorted(corpus.glob("*.jsonl")), corpus / "tok", out, 2, settings, task_bytes=int(sys.argv[3]))
 """
 
