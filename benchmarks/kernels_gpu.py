@@ -21,7 +21,7 @@ from benchmarks.machine import conditions, warn_if_busy
 from benchmarks.masking_gpu import CALLS, ROUNDS, rounds, spread
 from data_prep.files import atomic_writer
 from pretrain.kernels import PLAIN, Operations, operations
-from pretrain.kernels.rotary_tables import rotation
+from pretrain.kernels.plain import rotation
 
 TOKENS, PREDICTIONS, HIDDEN, HEADS = 1 << 16, 1 << 13, 768, 12
 CLOSE = 2e-2  # the largest difference from plain torch, relative to the largest value: both round to bf16

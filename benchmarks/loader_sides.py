@@ -29,10 +29,9 @@ from data_prep.format import Dataset
 from data_prep.format.shard_format import xxh3
 from pretrain.config import DataConfig
 from pretrain.data import Loader
-from pretrain.data.loader import LoaderStep
+from pretrain.data.loader import BatchPhase, BatchShape, LoaderStep
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
-from pretrain.data.phases import BatchPhase, BatchShape
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import (

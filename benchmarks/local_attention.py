@@ -1,4 +1,4 @@
-"""Attention to near tokens alone: by blocks (pretrain/model/band_attention.py), against a masked row.
+"""Attention to near tokens alone: by blocks (pretrain/model/attention.py), against a masked row.
 
     python benchmarks/local_attention.py
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchmarks.machine import conditions, warn_if_busy
 from data_prep.files import atomic_writer
-from pretrain.model.band_attention import band_attention, band_mask
+from pretrain.model.attention import band_attention, band_mask
 
 HEADS, PER_HEAD, REACH = 12, 64, 64
 ROWS = {512: 4, 1024: 2, 2048: 1, 4096: 1, 8192: 1}  # by length

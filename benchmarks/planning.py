@@ -49,8 +49,8 @@ from pretrain.data import (
     Loader,
     MixturePosition,
 )
+from pretrain.data.loader import BatchPhase, BatchShape
 from pretrain.data.mixture import Mixture
-from pretrain.data.phases import BatchPhase, BatchShape
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import (

@@ -40,7 +40,7 @@ from benchmarks.step_work import CASES, SEED, Case, Round, Setting, Work
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
-from pretrain.model.flops import peak_tflops
+from pretrain.model.model_costs import peak_tflops
 
 MEDIAN_WORDS, SIGMA = 150, 1.0  # of the log-normal lengths of documents that are cut from the bundled text
 OURS, ENGINE = Setting("maskwright"), Setting("deepspeed")
@@ -359,7 +359,7 @@ does not count. Documents: {source}: {totals.documents:,} of {totals.tokens / to
 average; cut to rows, with [CLS] and [SEP], {"; ".join(lengths.values())}.
 
 {table(sections, args.device)}
-- "Of the peak": operations that the model needs for real tokens and predictions (`pretrain/model/flops.py`), to
+- "Of the peak": operations that the model needs for real tokens and predictions (`pretrain/model/model_costs.py`), to
   {peak_is}.
 - Both sides: the same initial weights, no dropout, torch's fused AdamW, gradients clipped to 1, a vocabulary of 30,522
   (ModernBERT: 50,368) whatever the data's tokenizer has, 15% predicted (ModernBERT: 30%).

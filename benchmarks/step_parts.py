@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.step_work import Batch, Side, Work
 from pretrain.data import open_sources
-from pretrain.data.phases import stages_of
+from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import training_loader
 from pretrain.model import EncoderShape
 

@@ -27,17 +27,15 @@ from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from pretrain.data import open_sources
-from pretrain.data.feed import DeviceBatch, DeviceFeed
-from pretrain.data.loader import LoaderStep
+from pretrain.data.feed import DeviceBatch, DeviceFeed, Prefetcher
+from pretrain.data.loader import LoaderStep, stages_of
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.phases import stages_of
-from pretrain.data.prefetch import Prefetcher
 from pretrain.data.training_sources import training_loader
 from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import Encoder
 from pretrain.model.families import hugging_face_model
-from pretrain.model.flops import step_flops
+from pretrain.model.model_costs import step_flops
 from pretrain.optim import described, parameter_groups
 
 MEGABATCH = 50  # batches that transformers sorts together by length

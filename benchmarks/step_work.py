@@ -15,7 +15,7 @@ from torch.profiler import record_function
 from data_prep.format import Dataset
 from pretrain.config import Config
 from pretrain.model import EncoderShape
-from pretrain.model.encoder_shape import encoder_shape
+from pretrain.model.model_description import encoder_shape
 
 SEED = 7
 GRAD_CLIP = 1.0
@@ -151,7 +151,7 @@ class Round:
 
     slots, tokens: of its batches, and those of them that hold a token.
     pairs: sum of the documents' squared lengths.
-    flops: operations that the model needs (pretrain.model.flops).
+    flops: operations that the model needs (pretrain.model.model_costs).
     losses: mean cross-entropy of each step.
     peak_bytes: the most memory, of the device or of the process.
     """

@@ -19,10 +19,8 @@ from pretrain.checkpoint.retention import name_of
 from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
 from pretrain.data import Loader, MixturePosition, Sources, batch_checksum
-from pretrain.data.feed import DeviceBatch, DeviceFeed, device_masking
-from pretrain.data.loader import LoaderStep
-from pretrain.data.phases import BatchPhase
-from pretrain.data.prefetch import Prefetcher
+from pretrain.data.feed import DeviceBatch, DeviceFeed, Prefetcher, device_masking
+from pretrain.data.loader import BatchPhase, LoaderStep
 from pretrain.data.training_sources import held_out_loader
 from pretrain.distributed import EndOfRun, on_main, together
 from pretrain.distributed.deferred_reads import LateReader
@@ -31,7 +29,7 @@ from pretrain.engine.step_sums import PREDICTIONS, pack_on_device, unpack_step
 from pretrain.guards import Faults, ResumeState, StreamPoint, check_replicas
 from pretrain.guards.step_judge import Judge, StepResult
 from pretrain.model.build_model import flops_of
-from pretrain.model.flops import peak_tflops
+from pretrain.model.model_costs import peak_tflops
 from pretrain.model.model_description import Description
 from pretrain.optim.lr_schedule import lr_factor
 from pretrain.reporting.predictions import Samples

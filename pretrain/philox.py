@@ -55,3 +55,27 @@ def draw(key: Key, n: int, c1: int, c2: int, c3: int) -> NDArray[np.uint64]:
         w0, w1, w2, w3 = philox(key, np.arange(first, first + len(part)), c1, c2, c3)
         part[:, 0], part[:, 1] = (w0 << _SHIFT) | w1, (w2 << _SHIFT) | w3
     return numbers.reshape(-1)[:n]
+
+
+_ROUNDS = 6
+
+
+def permute(positions: ArrayLike, n: int, key: Key, epoch: int) -> NDArray[np.int64]:
+    """The images of `positions` (each in 0..n-1) under the permutation of `epoch`: int64, same shape."""
+    values = np.array(positions, dtype=np.uint64, ndmin=1)
+    if values.size and int(values.max()) >= n:
+        raise IndexError(f"position {int(values.max())} is outside a permutation of {n}")
+    half_bits = max(1, ((n - 1).bit_length() + 1) // 2)
+    values = _feistel(values, half_bits, key, epoch)
+    while (outside := values >= n).any():
+        values[outside] = _feistel(values[outside], half_bits, key, epoch)
+    return values.astype(np.int64).reshape(np.shape(positions))
+
+
+def _feistel(values: NDArray[np.uint64], half_bits: int, key: Key, epoch: int) -> NDArray[np.uint64]:
+    mask, shift = np.uint64((1 << half_bits) - 1), np.uint64(half_bits)
+    left, right = values >> shift, values & mask
+    for round_number in range(_ROUNDS):
+        scramble = philox(key, right, round_number, epoch, 0)[0] & mask
+        left, right = right, left ^ scramble
+    return (left << shift) | right

@@ -18,7 +18,7 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.identity import batch_settings
 from pretrain.config import Config, load_config, save_config
 from pretrain.data import Loader, Sources, open_sources
-from pretrain.data.phases import stages_of
+from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import check_files, open_held_out, training_loader
 from pretrain.distributed import on_main, together
 from pretrain.distributed.rank_agreement import check_equal, disk_fault, host_names

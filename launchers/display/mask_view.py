@@ -16,8 +16,7 @@ from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load, open_
 from launchers.display.marked_text import Segment, marked, plain_text
 from pretrain.config import Config
 from pretrain.data import BatchDocument, Kind, open_sources
-from pretrain.data.batch_view import documents_of
-from pretrain.data.epoch_view import PackedRows, first_rows, rows_of_text, visits
+from pretrain.data.batch_view import PackedRows, documents_of, first_rows, rows_of_text, visits
 from pretrain.data.training_sources import training_loader
 from pretrain.masking import MaskedTokens, Vocabulary
 from pretrain.objectives import objective_of

@@ -1,8 +1,8 @@
 """Batches of training rows, from a position in the training order to tensors on the device.
 
-`order` and `mixture` choose documents. `row_filling` and `packing` put them into rows. `stream` and `loader` build the
-batches of a step. `prefetch` and `feed` move them to the device. `phases` changes row length and batch size during a
-run.
+`mixture` chooses the data set of each row. `packing` puts documents into rows. `stream` and `loader` build the
+batches of a step. `feed` builds them ahead and moves them to the
+device.
 """
 
 import lazy_loader

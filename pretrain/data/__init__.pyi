@@ -1,7 +1,7 @@
 from .batch import Batch as Batch
 from .batch_view import BatchDocument as BatchDocument
 from .batch_view import Kind as Kind
-from .host_checksum import batch_checksum as batch_checksum
+from .checksum import batch_checksum as batch_checksum
 from .loader import Loader as Loader
 from .mixture import MixturePosition as MixturePosition
 from .training_sources import Sources as Sources

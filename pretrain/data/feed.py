@@ -1,8 +1,13 @@
-"""Copies of batches to the training device. On CUDA they use pinned memory and a separate stream, ahead of use."""
+"""Batches ahead of their use: a thread builds them, and copies them to the training device."""
 
+import functools
 import os
+import queue
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -11,10 +16,66 @@ from torch import Tensor
 
 from data_prep.errors import UserError
 from pretrain.data.batch import Batch
-from pretrain.data.device_checksum import device_checksum
+from pretrain.data.checksum import factors
+from pretrain.data.loader import Loader, LoaderStep
+from pretrain.data.mixture import MixturePosition
 from pretrain.masking import IGNORED, Objective
 from pretrain.masking.masked_tokens import DeferredMasks
 from pretrain.masking.rows import ToMask
+
+_AHEAD = 2  # steps built in advance
+_CLOSE_SECONDS = 5.0  # a stopping run must still write its checkpoint
+
+Ready = TypeVar("Ready")
+
+
+class Prefetcher(Generic[Ready]):
+    """Runs a Loader ahead. Steps that were built but not taken do not count as consumed.
+
+    Args:
+        loader: builds the steps; closed with the prefetcher.
+        steps_done, position: where to begin.
+        prepare: further work on a step in the thread, such as copying it to the device.
+    """
+
+    def __init__(
+        self, loader: Loader, steps_done: int, position: MixturePosition, prepare: Callable[[LoaderStep], Ready]
+    ) -> None:
+        self._loader, self._prepare = loader, prepare
+        self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=_AHEAD)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._fill, args=(steps_done, position), name="prefetch", daemon=True)
+        self._thread.start()
+
+    def next(self) -> Ready:
+        """The next step; re-raises errors of the loader."""
+        step = self._queue.get()
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    def close(self) -> None:
+        """Stop the thread after its current step. A thread that still waits for a network is abandoned."""
+        self._closed.set()
+        give_up = time.monotonic() + _CLOSE_SECONDS
+        while self._thread.is_alive() and time.monotonic() < give_up:
+            try:
+                self._queue.get(timeout=0.05)
+            except queue.Empty:
+                continue
+        self._loader.close()
+
+    def _fill(self, steps_done: int, position: MixturePosition) -> None:
+        while not self._closed.is_set():
+            try:
+                step = self._loader.step(steps_done, position)
+                ready = self._prepare(step)
+            except Exception as error:
+                self._queue.put(error)
+                return
+            steps_done, position = steps_done + 1, step.after
+            self._queue.put(ready)
+
 
 if TYPE_CHECKING:
     from pretrain.masking.gpu_masking import DeviceMasked, DeviceMasking
@@ -115,3 +176,34 @@ def device_masking(objective: Objective, device: torch.device, longest_row: int)
             f"masking.device gpu masks rows of up to {LONGEST_ROW:,} slots; set it to cpu: the masks are the same"
         )
     return DeviceMasking(objective.masked, device)
+
+
+def device_checksum(tokens: Tensor, positions: Tensor, labels: Tensor, seq_len: int) -> Tensor:
+    """The checksum of pretrain.data.checksum, computed on the device without waiting for it: int64 scalar."""
+    constant, of_token, of_label = _factors(seq_len, tokens.device)
+    rows = len(tokens) // seq_len
+    used = torch.where(labels == IGNORED, 0, labels + 1).view(rows, -1)
+    # int64 wraps around as uint64 does. Only right shifts differ: they must bring in zeros.
+    sums = (tokens.view(rows, -1) * of_token).sum(1) + (used * of_label[positions % seq_len].view(rows, -1)).sum(1)
+    return _shifted(_mixed(sums + constant), 32).sum()
+
+
+def _mixed(values: Tensor) -> Tensor:
+    values = (values ^ _shifted(values, 30)) * _signed(0xBF58476D1CE4E5B9)
+    values = (values ^ _shifted(values, 27)) * _signed(0x94D049BB133111EB)
+    return values ^ _shifted(values, 31)
+
+
+def _shifted(values: Tensor, by: int) -> Tensor:
+    return (values >> by) & ((1 << (64 - by)) - 1)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64)
+
+
+@functools.lru_cache(maxsize=16)
+def _factors(seq_len: int, device: torch.device) -> tuple[int, Tensor, Tensor]:
+    constant, of_token, of_label = factors(seq_len)
+    token, label = (torch.from_numpy(array.view(np.int64).copy()).to(device) for array in (of_token, of_label))
+    return int(constant.view(np.int64)), token, label

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.reading import typed
-from pretrain.data.order import permute
 from pretrain.data.stream import Part, Position, RowStream
-from pretrain.philox import derive_key
+from pretrain.philox import derive_key, permute
 
 PERIOD = 4096
 

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from pretrain.data.order import permute
 from pretrain.data.packing import Mode
 from pretrain.data.window import BlockReader, Past, ShuffleWindow
-from pretrain.philox import derive_key
+from pretrain.philox import derive_key, permute
 
 PLAN_VERSION = 3  # increase it when the same position would yield other rows or masks
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from data_prep.errors import DamagedData, MissingDataSet, UserError
 from data_prep.format import Dataset, TokenizerInfo
 from data_prep.format.local_storage import no_data_set
 from data_prep.urls import redact
 from pretrain.config import Config, DataConfig, MaskingConfig
-from pretrain.data.loader import Loader
-from pretrain.data.mixture import Mixture
-from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.phases import BatchPhase, stages_of
+from pretrain.data.loader import BatchPhase, Loader, stages_of
+from pretrain.data.mixture import Mixture, quotas
+from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
 from pretrain.data.stream import RowStream
 from pretrain.data.token_flags import check_targets, marks_of, word_order
 from pretrain.data.window import BlockReader
@@ -223,3 +225,49 @@ def _names(locations: Sequence[str]) -> tuple[str, ...]:
         named = parts[-2] if parts[1:] and parts[-1] == "train" else parts[-1]
         names.append(re.sub(r"[^\w.-]", "-", named))
     return tuple(f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
+
+
+_WINDOWS = 2  # number of packed windows; fewer in a smaller data set
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Rows of a data set, packed as for training.
+
+    Attributes:
+        name: the data set's name in metrics. share: of the run's rows.
+        lengths: [D] int64 tokens of the documents, or pieces of them, in a sample of rows; specials included.
+        rows: of the sample. epoch_rows: estimate for the whole data set.
+    """
+
+    name: str
+    share: float
+    lengths: NDArray[np.int64]
+    rows: int
+    epoch_rows: float
+
+
+def fillings(config: DataConfig, sources: Sources, seq_len: int) -> list[Filling]:
+    """The filling of each source at a sequence length."""
+    shares = quotas(sources.weights)
+    named = zip(sources.names, sources.datasets, shares / shares.sum(), strict=True)
+    return [_filling(config, name, dataset, float(share), seq_len) for name, dataset, share in named]
+
+
+def packed_fill(dataset: Dataset, seq_len: int) -> float:
+    """Share of slots that are not padding when a data set is packed with the default settings."""
+    found = _filling(DataConfig(train="-"), "", dataset, 1.0, seq_len)
+    return float(found.lengths.sum() / (found.rows * seq_len))
+
+
+def _filling(config: DataConfig, name: str, dataset: Dataset, share: float, seq_len: int) -> Filling:
+    generator = np.random.default_rng(0)
+    blocks = generator.permutation(dataset.n_blocks)[: _WINDOWS * config.window_blocks]
+    sizes, rows, tokens = [], 0, 0
+    for window in np.split(blocks, range(config.window_blocks, len(blocks), config.window_blocks)):
+        lengths = np.concatenate([dataset.document_lengths(int(block)) for block in window]).astype(np.int64)
+        random = generator.integers(1 << 64, size=randoms_needed(lengths, seq_len), dtype=np.uint64)
+        packed = pack(np.cumsum(lengths) - lengths, lengths, seq_len, random, config.packing)
+        sizes.append(packed.piece_length + SPECIALS_PER_PIECE)
+        rows, tokens = rows + len(packed), tokens + int(lengths.sum())
+    return Filling(name, share, np.concatenate(sizes), rows, rows * dataset.manifest.totals.tokens / tokens)

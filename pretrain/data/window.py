@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData
-from pretrain.data.order import permute
 from pretrain.data.packing import Mode, PackedLayout, pack, randoms_needed, remaining
 from pretrain.masking.units import concatenated_ranges
-from pretrain.philox import Key, draw
+from pretrain.philox import Key, draw, permute
 
 _READERS = 8  # parallel block reads: on a network each read waits for its own response
 _SUBSTITUTES = 64  # blocks tried in place of a damaged one

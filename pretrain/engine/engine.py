@@ -43,7 +43,7 @@ from pretrain.engine.resharding import (
 )
 from pretrain.engine.wait_timer import OwnTime
 from pretrain.model import Model
-from pretrain.model.prediction import Choices, Prediction
+from pretrain.model.head import Choices, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.run import Pulse

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from pretrain.kernels.tiles import parts_of_rows
+from pretrain.kernels.norm import parts_of_rows
 
 _PROGRAMS = 128  # for each part of the columns; see pretrain.kernels.norm
 

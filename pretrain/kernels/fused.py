@@ -2,8 +2,7 @@
 
 from pretrain.kernels.activation import geglu, linear_gelu
 from pretrain.kernels.cross_entropy import cross_entropy
-from pretrain.kernels.embedding import embed_norm
-from pretrain.kernels.norm import add_norm
+from pretrain.kernels.norm import add_norm, embed_norm
 from pretrain.kernels.plain import Operations
 from pretrain.kernels.rotary import rotate_qkv
 

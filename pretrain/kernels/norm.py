@@ -1,10 +1,11 @@
-"""Triton kernels for residual sum and LayerNorm: one kernel forward, one backward.
+"""Triton kernels for LayerNorm of a residual sum or of embeddings: one kernel forward, one backward.
 
 Statistics are fp32. As in plain torch, the sum is rounded to the precision of its terms before the statistics are
 computed, so the backward pass reads the same numbers. Each program sums the gradients of weight and bias over its rows.
 The programs' sums are then added in a fixed order, so the result is bit-for-bit reproducible.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pretrain.kernels.tiles import whole_rows
+_ELEMENTS = 2048  # elements of a tile, unless one row has more
+_OF_A_WARP = 512
+_MOST_WARPS = 16
+
+
+def whole_rows(columns: int) -> dict[str, int]:
+    """Constants of a kernel whose programs hold whole rows."""
+    return _tile(triton.next_power_of_2(columns))
+
+
+def parts_of_rows(columns: int) -> dict[str, int]:
+    """Constants of a kernel whose programs hold a part of the columns; the parts are a second grid axis."""
+    return _tile(min(triton.next_power_of_2(columns), 512))
+
+
+def _tile(block: int) -> dict[str, int]:
+    rows = max(_ELEMENTS // block, 1)
+    return {"BLOCK": block, "ROWS": rows, "num_warps": min(max(rows * block // _OF_A_WARP, 1), _MOST_WARPS)}
+
 
 _PROGRAMS = 512  # upper bound in the backward pass: several per multiprocessor; fixed, because it affects the bits
 
@@ -25,45 +44,103 @@ def add_norm(
     return normed, total
 
 
+def embed_norm(
+    tokens: Tensor,
+    words: Tensor,
+    positions: Tensor | None,
+    table: Tensor | None,
+    kind: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """See pretrain.kernels.plain.embed_norm."""
+    normed: Tensor = _EmbedNorm.apply(tokens, words, positions, table, kind, weight, bias, eps)
+    return normed
+
+
 class _AddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor]:
-        n_rows, columns = x.shape
         x = x.contiguous()
         if residual is not None and residual.stride(1) != 1:
             residual = residual.contiguous()
-        total = x if residual is None else torch.empty_like(x)
-        normed = torch.empty_like(x)
-        center, scale = (torch.empty(n_rows, dtype=torch.float32, device=x.device) for _ in range(2))
-        stride = 0 if residual is None else residual.stride(0)
-        sizes = whole_rows(columns)
-        grid = (triton.cdiv(n_rows, sizes["ROWS"]),)
-        _forward[grid](
-            x, residual, weight, bias, total, normed, center, scale, n_rows, stride, eps, COLUMNS=columns, **sizes
-        )
-        ctx.save_for_backward(total, weight, center, scale)
+        normed, total, *statistics = _norm((None, x, None, residual, None), len(x), weight, bias, eps)
+        ctx.save_for_backward(total, weight, *statistics)
         ctx.has_residual, ctx.has_bias = residual is not None, bias is not None
         ctx.set_materialize_grads(False)
         return normed, total
 
     @staticmethod
     def backward(ctx: Any, of_normed: Tensor | None, of_total: Tensor | None) -> tuple[Tensor | None, ...]:
-        of_x, of_weight, of_bias = norm_gradients(ctx.saved_tensors, of_normed, of_total, ctx.has_bias)
+        of_x, of_weight, of_bias = _gradients(ctx.saved_tensors, of_normed, of_total, ctx.has_bias)
         return of_x, of_x if ctx.has_residual else None, of_weight, of_bias, None
 
 
-def norm_gradients(
-    kept: tuple[Tensor, Tensor, Tensor, Tensor], of_normed: Tensor | None, of_total: Tensor | None, has_bias: bool
+class _EmbedNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tokens: Tensor,
+        words: Tensor,
+        positions: Tensor | None,
+        table: Tensor | None,
+        kind: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        normed, *saved = _norm((tokens, words, positions, table, kind), len(tokens), weight, bias, eps)
+        ctx.save_for_backward(tokens, positions, saved[0], weight, *saved[1:])
+        ctx.n_words, ctx.n_positions = len(words), None if table is None else len(table)
+        ctx.has_bias = bias is not None
+        return normed
+
+    @staticmethod
+    def backward(ctx: Any, of_normed: Tensor) -> tuple[Tensor | None, ...]:
+        tokens, positions, *saved = ctx.saved_tensors
+        of_total, of_weight, of_bias = _gradients(saved, of_normed, None, ctx.has_bias)
+        to_rows = torch.ops.aten.embedding_dense_backward
+        of_words, of_table, of_kind = to_rows(of_total, tokens, ctx.n_words, -1, False), None, None
+        if ctx.n_positions is not None:
+            of_table = to_rows(of_total, positions, ctx.n_positions, -1, False)
+            of_kind = of_total.sum(0)
+        return None, of_words, None, of_table, of_kind, of_weight, of_bias, None
+
+
+def _norm(
+    inputs: tuple[Tensor | None, Tensor, Tensor | None, Tensor | None, Tensor | None],
+    n_rows: int,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The norm of a sum, the sum [n_rows, D], and the center and scale of each row; `inputs` are the kernel's first."""
+    indices, x, _, other, _ = inputs
+    columns, sizes = x.shape[1], whole_rows(x.shape[1])
+    normed = x.new_empty(n_rows, columns)
+    total = x if indices is None and other is None else torch.empty_like(normed)
+    center, scale = (torch.empty(n_rows, dtype=torch.float32, device=x.device) for _ in range(2))
+    stride = 0 if other is None else other.stride(0)
+    outputs = None if total is x else total, normed, center, scale
+    _forward[(triton.cdiv(n_rows, sizes["ROWS"]),)](
+        *inputs, weight, bias, *outputs, n_rows, stride, eps, COLUMNS=columns, **sizes
+    )
+    return normed, total, center, scale
+
+
+def _gradients(
+    saved: Sequence[Tensor], of_normed: Tensor | None, of_total: Tensor | None, has_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients of the norm's input `total` [N, D], of weight and of bias [D].
 
     Args:
-        kept: total, weight, and the center and scale of each row [N].
+        saved: total, weight, and the center and scale of each row [N].
         of_normed, of_total: gradients of the norm's output and of `total` [N, D].
     """
-    total, weight, center, scale = kept
+    total, weight, center, scale = saved
     n_rows, columns = total.shape
     of_normed = torch.zeros_like(total) if of_normed is None else of_normed.contiguous()
     of_total = None if of_total is None else of_total.contiguous()
@@ -80,11 +157,14 @@ def norm_gradients(
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _forward(
-    x,  # [n_rows, COLUMNS]
-    residual,  # the same, its rows `stride` apart; or None
+    x_rows,  # [n_rows] int64, rows of x; or None for all
+    x,  # [*, COLUMNS]
+    other_rows,  # [n_rows] int64, rows of `other`; or None for all
+    other,  # [*, COLUMNS], its rows `stride` apart; or None
+    kind,  # [COLUMNS], or None
     weight,  # [COLUMNS]
     bias,  # [COLUMNS], or None
-    total,  # out: x + residual, unless that is None
+    total,  # out: x + other + kind [n_rows, COLUMNS], or None
     normed,  # out: [n_rows, COLUMNS]
     centers,  # out: [n_rows] fp32
     scales,  # out: [n_rows] fp32
@@ -99,18 +179,23 @@ def _forward(
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < n_rows) & (column < COLUMNS)
     at = row.to(tl.int64) * COLUMNS + column
-    value = tl.load(x + at, mask=inside, other=0.0)
-    if residual is not None:
-        other = tl.load(residual + row.to(tl.int64) * stride + column, mask=inside, other=0.0)
-        value = (value.to(tl.float32) + other.to(tl.float32)).to(value.dtype)
+    if x_rows is None:
+        value = tl.load(x + at, mask=inside, other=0.0)
+    else:
+        x_row = tl.load(x_rows + row, mask=row < n_rows, other=0)
+        value = tl.load(x + x_row * COLUMNS + column, mask=inside, other=0.0)
+    if other is not None:
+        if other_rows is None:
+            other_row = row.to(tl.int64)
+        else:
+            other_row = tl.load(other_rows + row, mask=row < n_rows, other=0)
+        summed = value.to(tl.float32)
+        summed += tl.load(other + other_row * stride + column, mask=inside, other=0.0).to(tl.float32)
+        if kind is not None:
+            summed += tl.load(kind + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
+        value = summed.to(value.dtype)  # the rounding that the backward pass reads
+    if total is not None:
         tl.store(total + at, value, mask=inside)
-    store_normed(value, row, column, inside, weight, bias, normed, centers, scales, n_rows, eps, COLUMNS)
-
-
-@triton.jit
-def store_normed(value, row, column, inside, weight, bias, normed, centers, scales, n_rows, eps, COLUMNS: tl.constexpr):
-    """Norm the rows of a program, and store them with the statistics for the backward pass."""
-    at = row.to(tl.int64) * COLUMNS + column
     value = value.to(tl.float32)
     center = tl.sum(value, 1, keep_dims=True) / COLUMNS
     off = tl.where(inside, value - center, 0.0)

@@ -10,8 +10,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.kernels.rotary_tables import Rotation, rotate
 from pretrain.masking import IGNORED
+
+Rotation = tuple[Tensor, Tensor]
+
+
+def rotation(positions: Tensor, dimensions: int, theta: float, dtype: torch.dtype) -> Rotation:
+    """Cosines and sines of positions [N] for heads of `dimensions`: two tensors [N, 1, dimensions / 2]."""
+    exponents = torch.arange(0, dimensions, 2, dtype=torch.float32, device=positions.device) / dimensions
+    angles = positions.float()[:, None, None] * theta**-exponents
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x: Tensor, by: Rotation) -> Tensor:
+    """Rotate queries or keys [N, H, D/H] by their positions."""
+    cos, sin = by
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def add_norm(

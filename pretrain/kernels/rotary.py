@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pretrain.kernels.rotary_tables import Rotation
-from pretrain.kernels.tiles import whole_rows
+from pretrain.kernels.norm import whole_rows
+from pretrain.kernels.plain import Rotation
 
 
 def rotate_qkv(qkv: Tensor, heads: int, by: Rotation) -> tuple[Tensor, Tensor, Tensor]:

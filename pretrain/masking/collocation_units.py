@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from data_prep.format import Collocations
 from data_prep.format.collocation_list import Hashes, read_collocations, token_weights
+from pretrain.masking.rows import Vocabulary
 from pretrain.masking.units import RowText, longest_of
-from pretrain.masking.vocabulary import Vocabulary
 from pretrain.philox import Key
 
 listed = functools.lru_cache(4)(read_collocations)

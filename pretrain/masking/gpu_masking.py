@@ -6,8 +6,8 @@ row. No shape and no launch depends on data, and nothing waits for the device.
 
 The kernel computes the same as the reference in another form:
 
-- Draws. Column c of a row is a 16-bit piece of counter c // 8 (pretrain.masking.draws). So a program runs Philox once
-  per eight columns and distributes the pieces.
+- Draws. Column c of a row is a 16-bit piece of counter c // 8 (pretrain.masking.selection). So a program runs Philox
+  once per eight columns and distributes the pieces.
 - Order. The key of a unit is the key of its first token. A running maximum of (column, draw) copies it to the others.
 - Selection. The reference sorts the units and takes a unit if fewer tokens than requested precede it. That number grows
   with the key, so the selected units are those up to a largest key, which is found bit by bit.

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.masking.draws import of_columns, of_rows, scaled
+from pretrain.masking.selection import of_columns, of_rows, scaled
 from pretrain.philox import Key
 
 _LONG_WORD = 8  # longest word in tokens that is never cut

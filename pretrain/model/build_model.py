@@ -14,10 +14,9 @@ from torch import Tensor
 from pretrain.config import Config
 from pretrain.kernels import PLAIN, Operations
 from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
-from pretrain.model.flops import step_flops
 from pretrain.model.head import LossOptions
-from pretrain.model.model_description import Description
+from pretrain.model.model_costs import step_flops
+from pretrain.model.model_description import Description, EncoderShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -67,7 +66,7 @@ def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedM
 
 
 def flops_of(description: Description) -> Callable[[NDArray[np.int64], int], float] | None:
-    """Operations of a step by its documents' lengths and its predictions (pretrain.model.flops); None if not known."""
+    """FLOPs of a step by the lengths of its documents and its predictions; None if not known."""
     if description["arch"] == "auto":
         return None
     return functools.partial(step_flops, EncoderShape(**description))

@@ -4,7 +4,8 @@ Shapes: N slots of the stream, R rows of S slots (N = R * S), D hidden, K predic
 of 64.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,14 +14,46 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pretrain.kernels import PLAIN, Operations
-from pretrain.kernels.rotary_tables import Rotation, rotation
+from pretrain.kernels.plain import Rotation, rotation
 from pretrain.masking import IGNORED
 from pretrain.model.attention import Backend, DocumentBounds, backend_for
-from pretrain.model.encoder_shape import EncoderShape
-from pretrain.model.head import LossOptions, VocabularyLoss
-from pretrain.model.prediction import Choices, Prediction, choices_of
-from pretrain.model.random_init import draw_weights
+from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, choices_of
+from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
+
+_CUTOFF = 2.0  # standard deviations; ModernBERT draws again beyond them
+_INTO_RESIDUAL = ("attention_out.weight", "mlp_out.weight")
+
+
+def draw_weights(parameters: Iterable[tuple[str, nn.Parameter]], shape: EncoderShape, seed: int) -> None:
+    """Draw an encoder's weights, the same on every rank: zero biases, unit norms, and
+
+    - BERT and RoBERTa: normal(0, init_std) everywhere else, zeros for the padding token; with scaled_init, the
+      deviation of what is added to the residual stream is divided by sqrt(2 * layers), as in Megatron-LM (Shoeybi et
+      al., 2019) after GPT-2 (Radford et al., 2019);
+    - ModernBERT: normal(0, init_std) cut off at two standard deviations; scaled in that way always, the head too.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    depth = math.sqrt(2 * shape.layers)
+    with torch.no_grad():
+        for name, parameter in parameters:
+            if "norm" in name:
+                parameter.fill_(1.0 if name.endswith("weight") else 0.0)
+            elif name.endswith("bias"):
+                parameter.zero_()
+            elif shape.arch == "modernbert":
+                scale = depth if name.endswith((*_INTO_RESIDUAL, "head_dense.weight")) else 1.0
+                _truncated_normal(parameter, shape.init_std / scale, generator)
+            else:
+                scale = depth if shape.scaled_init and name.endswith(_INTO_RESIDUAL) else 1.0
+                parameter.normal_(0.0, shape.init_std / scale, generator=generator)
+                if name == "word_embedding":
+                    parameter[shape.pad_id].zero_()
+
+
+def _truncated_normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:
+    nn.init.trunc_normal_(parameter, 0.0, std, -_CUTOFF * std, _CUTOFF * std, generator=generator)
+
 
 _GRAPHS = 2  # of a shape: to learn, and to evaluate
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
@@ -63,7 +96,7 @@ class Encoder(nn.Module):
         self._compiled: Callable[..., Prediction] | None = None
 
     def initialize(self, seed: int) -> None:
-        """Draw the weights, see pretrain.model.random_init."""
+        """Draw the weights, see pretrain.model.encoder."""
         draw_weights(self.named_parameters(), self.shape, seed)
         self.neutralize_padding()
 

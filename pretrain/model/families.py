@@ -22,7 +22,7 @@ from transformers import (
 
 from data_prep.errors import UserError
 from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model.model_description import EncoderShape
 
 State = dict[str, Tensor]
 

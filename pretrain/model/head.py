@@ -4,7 +4,7 @@ Shapes: K rows, D hidden, V ids, some at the end being padding that no row can c
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,43 @@ from torch import Tensor
 
 from pretrain.kernels import PLAIN, Operations
 from pretrain.masking import IGNORED
+
+
+class Prediction(NamedTuple):
+    """Sums over the predictions of one stream, fp32 scalars.
+
+    loss: what is minimised. cross_entropy: in nats, the same unless options add to it. correct: arg-max choices that
+    are right. predictions: how many there are.
+
+    A tuple, not a dataclass: ZeRO-3 gathers parameters again for the backward pass through hooks on output tensors,
+    and it finds those in tuples alone.
+    """
+
+    loss: Tensor
+    cross_entropy: Tensor
+    correct: Tensor
+    predictions: Tensor
+
+
+class Choices(NamedTuple):
+    """The likeliest tokens at each of K places.
+
+    ids [K, T] int64: the likeliest ones, in order. probabilities [K, T] fp32: theirs.
+    of_label [K] fp32: the probability of the right one; without meaning where a place is not used.
+    """
+
+    ids: Tensor
+    probabilities: Tensor
+    of_label: Tensor
+
+
+def choices_of(logits: Tensor, labels: Tensor, top: int) -> Choices:
+    """The `top` likeliest ids by logits [K, V]; labels [K] int64, negative where a place is not used."""
+    probabilities = logits.float().softmax(dim=1)
+    likeliest = probabilities.topk(min(top, logits.shape[1]), dim=1)
+    of_label = probabilities.gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    return Choices(likeliest.indices, likeliest.values, of_label)
+
 
 _LOGIT_BYTES = 1 << 30  # memory limit for logits; further rows are computed in later parts
 _BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache

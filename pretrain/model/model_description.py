@@ -1,11 +1,96 @@
-"""Model description in a checkpoint, as JSON values. Does not import torch, which takes seconds."""
+"""Model description: what decides the parameters and the computation of a model. Does not import torch."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from data_prep.errors import UserError
+from data_prep.files import sha256_file
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
-from pretrain.model.encoder_shape import EncoderShape, encoder_shape
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """An encoder, as JSON values.
+
+    arch: "bert", "roberta" or "modernbert".
+    vocab_size: the tokenizer's, before padding.
+    intermediate: width of the MLP; of each of its two halves where it is gated.
+    max_positions: the longest document.
+    causal: whether a token sees only those before it.
+    dropout: share of activations, and of attention, that are left out in training.
+    window, global_every (modernbert): layers 0, n, 2n, ... see whole documents, the others `window` tokens, half of
+        them on either side.
+    rope_theta, local_rope_theta (modernbert): base of the rotary frequencies in the two kinds of layers.
+    scaled_init (bert, roberta): whether weights that add to the residual stream begin smaller in deeper models.
+    """
+
+    vocab_size: int
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    max_positions: int
+    pad_id: int
+    norm_eps: float = 1e-12
+    init_std: float = 0.02
+    arch: str = "bert"
+    causal: bool = False
+    dropout: float = 0.0
+    window: int = 128
+    global_every: int = 3
+    rope_theta: float = 160_000.0
+    local_rope_theta: float = 10_000.0
+    scaled_init: bool = False
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """A multiple of 64, as matrix units like it."""
+        return -(-self.vocab_size // 64) * 64
+
+    @property
+    def rotary(self) -> bool:
+        """Whether positions turn queries and keys, rather than being looked up in a table."""
+        return self.arch == "modernbert"
+
+    @property
+    def first_position(self) -> int:
+        """Where documents begin in the table of positions: RoBERTa leaves out those up to the padding token's id."""
+        return self.pad_id + 1 if self.arch == "roberta" else 0
+
+    @property
+    def type_rows(self) -> int:
+        """Rows of the table of segment types; only the first is used."""
+        return {"bert": 2, "roberta": 1, "modernbert": 0}[self.arch]
+
+    def reach(self, layer: int) -> int | None:
+        """How far a token of a layer sees to either side; None where it sees the whole document."""
+        return self.window // 2 if self.arch == "modernbert" and layer % self.global_every else None
+
+
+def encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
+    """The shape that a configuration describes, for the vocabulary of a data set."""
+    model, size = config.model, config.model.size
+    modern = model.arch == "modernbert"
+    return EncoderShape(
+        arch=model.arch,
+        vocab_size=tokenizer.vocab_size,
+        layers=size.layers,
+        hidden=size.hidden,
+        heads=size.heads,
+        intermediate=size.intermediate or (3 * size.hidden // 2 if modern else 4 * size.hidden),
+        max_positions=model.max_positions or config.longest_row,
+        pad_id=tokenizer.special_ids["pad"],
+        norm_eps={"bert": 1e-12, "roberta": 1e-5, "modernbert": 1e-5}[model.arch],
+        causal=config.causal,
+        dropout=model.dropout,
+        window=model.local_attention,
+        rope_theta=model.global_rope_theta,
+        local_rope_theta=model.local_rope_theta,
+        scaled_init=model.scaled_init,
+    )
+
 
 Description = dict[str, Any]
 
@@ -27,3 +112,16 @@ def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
 def in_full(description: Description) -> Description:
     """One that an earlier version recorded, with the fields that came later: by default they change nothing."""
     return description if description["arch"] == "auto" else asdict(EncoderShape(**description))
+
+
+def weights_file(folder: Path) -> Path:
+    """Where a Hugging Face folder has its weights."""
+    return folder / "model.safetensors"
+
+
+def digest_of(folder: Path) -> str:
+    """The SHA-256 of the file of a folder's weights."""
+    try:
+        return sha256_file(weights_file(folder))
+    except OSError as error:
+        raise UserError(f"model.init: {weights_file(folder)} cannot be read ({error.strerror})") from error

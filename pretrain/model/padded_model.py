@@ -18,8 +18,7 @@ from data_prep.format import TokenizerInfo
 from data_prep.reading import read_json
 from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES
 from pretrain.masking import IGNORED
-from pretrain.model.head import LossOptions, cross_entropy_sums
-from pretrain.model.prediction import Choices, Prediction, choices_of
+from pretrain.model.head import Choices, LossOptions, Prediction, choices_of, cross_entropy_sums
 
 _FOREIGN_CODE = ("auto_map", "trust_remote_code")
 

@@ -16,8 +16,7 @@ from data_prep.errors import MissingFile, UserError, one_line
 from data_prep.reading import open_regular, read_json, shown_path
 from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES
 from pretrain.model.encoder import Encoder
-from pretrain.model.encoder_shape import EncoderShape
-from pretrain.model.weights_file import weights_file
+from pretrain.model.model_description import EncoderShape, weights_file
 
 # Sizes that must be equal: the name in transformers, and the key here.
 _SIZES = {

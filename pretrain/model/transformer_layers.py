@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pretrain.kernels import Operations
-from pretrain.kernels.rotary_tables import Rotation
+from pretrain.kernels.plain import Rotation
 from pretrain.model.attention import DocumentBounds, attention
-from pretrain.model.encoder_shape import EncoderShape
+from pretrain.model.model_description import EncoderShape
 
 
 class _Norm(nn.Module):

@@ -1,3 +1,3 @@
-from .choose_objective import objective_of as objective_of
-from .choose_objective import rate_at as rate_at
-from .choose_objective import strategy_of as strategy_of
+from .objectives import objective_of as objective_of
+from .objectives import rate_at as rate_at
+from .objectives import strategy_of as strategy_of

@@ -3,12 +3,9 @@
 from torch import nn
 
 from pretrain.config import OptimConfig
-from pretrain.optim.adamw import AdamW
-from pretrain.optim.lamb import Lamb
-from pretrain.optim.muon import Muon
+from pretrain.optim.optimizers import AdamW, Lamb, Muon, StableAdamW
 from pretrain.optim.parameter_groups import Described, described, optimizer_order, parameter_groups
 from pretrain.optim.sharded_optimizer import AVERAGE, ShardedOptimizer
-from pretrain.optim.stable_adamw import StableAdamW
 
 __all__ = [
     "AVERAGE",

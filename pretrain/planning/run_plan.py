@@ -11,14 +11,13 @@ from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data import Sources
 from pretrain.data.batch import max_documents
+from pretrain.data.loader import BatchPhase, stages_of
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.phases import BatchPhase, stages_of
-from pretrain.data.row_filling import Filling, fillings
+from pretrain.data.training_sources import Filling, fillings
 from pretrain.masking import Objective, Vocabulary
 from pretrain.model import EncoderShape, Sizes
-from pretrain.model.activation_memory import Streams, activations, parameter_sizes
-from pretrain.model.encoder_shape import encoder_shape
-from pretrain.model.flops import step_flops
+from pretrain.model.model_costs import Streams, activations, parameter_sizes, step_flops
+from pretrain.model.model_description import encoder_shape
 from pretrain.objectives import objective_of, rate_at
 from pretrain.planning.training_memory import Item, batch_bytes, element_size, pass_items, peak, states
 

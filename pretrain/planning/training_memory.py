@@ -12,7 +12,7 @@ from typing import Any
 from pretrain.config import Config
 from pretrain.engine import bucket_size, uses_flat_gradients
 from pretrain.model import Sizes
-from pretrain.model.activation_memory import Activations
+from pretrain.model.model_costs import Activations
 
 # Memory in GB (10**9 bytes) by the makers' data sheets. PyTorch can use slightly more or less.
 GPU_GB = {
@@ -26,7 +26,7 @@ GPU_GB = {
     "L40S": 48,
 }
 RESERVED = 2 << 30  # assumed: CUDA context, buffers of NCCL and cuBLAS, fragmentation of the allocator
-_AHEAD = 4  # batches on the device: one in use, two waiting (pretrain.data.prefetch), one being prepared
+_AHEAD = 4  # batches on the device: one in use, two waiting (pretrain.data.feed), one being prepared
 _FP32 = 4
 _PERSISTENT, _MAX_LIVE = 100_000, 1_000_000_000  # DeepSpeed's stage3_param_persistence_threshold, stage3_max_live_..
 

@@ -12,7 +12,7 @@ from pretrain.checkpoint.identity import batch_settings, differences, identity_o
 from pretrain.config import Config, load_config
 from pretrain.data import MixturePosition, Sources, batch_checksum, open_sources
 from pretrain.data.batch_view import RowArrays, rows_of
-from pretrain.data.phases import BatchPhase, stage_at, stages_of
+from pretrain.data.loader import BatchPhase, stage_at, stages_of
 from pretrain.data.training_sources import training_loader
 from pretrain.masking import Vocabulary
 from pretrain.run import RunFolder, read_environment
@@ -27,7 +27,7 @@ class Replayed:
         step, metrics: from the journal.
         position, names: start of the global batch in the stream of each data set, and the names of the data sets.
         first_row: index of the first of `rows` in the global batch.
-        checksum: of the whole global batch, see pretrain.data.host_checksum.
+        checksum: of the whole global batch, see pretrain.data.checksum.
         checksum_matches: whether it equals the checksum in the journal.
         replaced: number of tokens that replace damaged ones: during training, and now.
         tokenizer: the folder with the run's tokenizer.

@@ -9,7 +9,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from pretrain.data.phases import BatchPhase, BatchShape
+from pretrain.data.loader import BatchPhase, BatchShape
 from pretrain.data.stream import PLAN_VERSION
 from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking

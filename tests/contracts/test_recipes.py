@@ -16,7 +16,7 @@ from launchers.app import app
 from pretrain.config import Config, load_config
 from pretrain.data import open_sources
 from pretrain.data.feed import DeviceFeed
-from pretrain.data.phases import stages_of
+from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import training_loader
 from pretrain.model import build, describe
 from pretrain.optim import build_optimizer

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pretrain.data import Batch, MixturePosition
-from pretrain.data.phases import BatchShape
+from pretrain.data.loader import BatchShape
 from pretrain.data.stream import Position
 from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from pretrain.masking import WORD_START, Masked, MaskedTokens, Replacement, Rows, Vocabulary
-from pretrain.masking.draws import of_columns, wide
-from pretrain.masking.selection import count, fixed, select_tokens, select_units
+from pretrain.masking.selection import count, fixed, of_columns, select_tokens, select_units, wide
 from pretrain.masking.units import NGrams, Spans, TokenUnits, WholeWords
 
 PAD, UNK, CLS, SEP, MASK, ADDED = 0, 1, 2, 3, 4, 30

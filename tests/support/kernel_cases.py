@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pretrain.kernels import PLAIN, Operations, operations
-from pretrain.kernels.rotary_tables import rotation
+from pretrain.kernels.plain import rotation
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape
 from pretrain.model.head import LossOptions

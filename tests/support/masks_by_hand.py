@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pretrain.masking import IGNORED, WORD_START, Masked, MaskedTokens, Rows
-from pretrain.masking.draws import of_columns, of_rows
+from pretrain.masking.selection import of_columns, of_rows
 from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits
 from pretrain.philox import Key
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from data_prep.errors import DamagedData
 from pretrain.data import Loader
+from pretrain.data.loader import BatchPhase, BatchShape
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
-from pretrain.data.phases import BatchPhase, BatchShape
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader, Marks
 from pretrain.masking import Objective, Vocabulary

@@ -16,13 +16,13 @@ from pretrain import checkpoint
 from pretrain.config import load_config
 from pretrain.data import Batch, open_sources
 from pretrain.data.batch_view import documents_of
-from pretrain.data.phases import stages_of
+from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import training_loader
 from pretrain.guards import check_fits
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder
-from pretrain.model.encoder_shape import encoder_shape
 from pretrain.model.families import hugging_face_model
+from pretrain.model.model_description import encoder_shape
 from pretrain.reporting.batch_replay import replay
 from pretrain.run.journal import read_journal
 from tests.support import runs, text_data

@@ -20,7 +20,7 @@ from launchers.display.mask_view import show_data, show_text
 from pretrain.config import Config
 from pretrain.data import BatchDocument, open_sources
 from pretrain.data.batch_view import documents_of, rows_of
-from pretrain.data.phases import stages_of
+from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import training_loader
 from pretrain.masking import Vocabulary
 from tests.support.prep import prepare_files

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.data import batch_checksum
-from pretrain.data.device_checksum import device_checksum
-from pretrain.data.host_checksum import row_hashes
+from pretrain.data.checksum import row_hashes
+from pretrain.data.feed import device_checksum
 from pretrain.masking import IGNORED
 from pretrain.philox import derive_key, draw
 from tests.support.batches import ROWS, SEQ_LEN, batch_of, batches

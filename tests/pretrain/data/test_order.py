@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.data.order import permute
-from pretrain.philox import derive_key
+from pretrain.philox import derive_key, permute
 
 
 @given(n=st.integers(1, 3000), seed=st.integers(0, 2**64 - 1), epoch=st.integers(0, 1000))

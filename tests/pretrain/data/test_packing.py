@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pretrain.data.best_fit import best_fit
-from pretrain.data.packing import SPECIALS_PER_PIECE, TIGHT, PackedLayout, pack, randoms_needed, remaining
+from pretrain.data.packing import SPECIALS_PER_PIECE, TIGHT, PackedLayout, best_fit, pack, randoms_needed, remaining
 from pretrain.philox import draw
 
 MODES = ("best_fit", "concat", "none")

@@ -11,7 +11,7 @@ from data_prep.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from pretrain.config import Config
 from pretrain.data import Batch, open_sources
-from pretrain.data.phases import stages_of
+from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import check_files, check_run, held_out_loader, open_held_out, training_loader
 from tests.support.datasets import make_dataset
 from tests.support.runs import VOCAB_SIZE, tiny_config, tiny_data

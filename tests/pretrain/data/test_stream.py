@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData
-from pretrain.data import Batch, Loader, MixturePosition, prefetch
+from pretrain.data import Batch, Loader, MixturePosition, feed
 from pretrain.data.batch import build_batch
-from pretrain.data.loader import LoaderStep
+from pretrain.data.feed import Prefetcher
+from pretrain.data.loader import BatchPhase, BatchShape, LoaderStep, stage_at
 from pretrain.data.mixture import PERIOD, quotas
-from pretrain.data.phases import BatchPhase, BatchShape, stage_at
-from pretrain.data.prefetch import Prefetcher
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, ShuffleWindow, Space
 from pretrain.masking import Vocabulary
@@ -346,14 +345,14 @@ def test_the_prefetcher_runs_a_few_steps_ahead_and_closes_its_loader():
     prefetcher = Prefetcher(one, 0, one.mixture.start(), built.append)
     prefetcher.next()
     time.sleep(0.3)
-    assert 1 <= len(built) <= 1 + prefetch._AHEAD + 1
+    assert 1 <= len(built) <= 1 + feed._AHEAD + 1
     prefetcher.close()
     with pytest.raises(RuntimeError, match="shutdown"):
         one.mixture.streams[0]._reader.read([0, 1], [Space(np.empty(0), None), Space(np.empty(0), None)])
 
 
 def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing(monkeypatch):
-    monkeypatch.setattr(prefetch, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(feed, "_CLOSE_SECONDS", 0.2)
     hanging = threading.Event()
 
     class Hanging(MemoryBlocks):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.data.word_order import shuffled_ngrams
+from pretrain.data.token_flags import shuffled_ngrams
 from pretrain.philox import derive_key
 
 KEY = derive_key(3, "word order")

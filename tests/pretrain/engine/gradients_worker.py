@@ -13,7 +13,7 @@ from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data import Batch, Loader
 from pretrain.data.feed import DeviceFeed
-from pretrain.data.phases import BatchShape
+from pretrain.data.loader import BatchShape
 from pretrain.engine import Engine, init_distributed
 from pretrain.masking import Vocabulary
 from pretrain.model import Encoder, EncoderShape

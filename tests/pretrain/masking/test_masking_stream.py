@@ -14,8 +14,8 @@ from data_prep.tokenizer import describe
 from pretrain.config import Config
 from pretrain.data import Batch, Loader, MixturePosition, open_sources
 from pretrain.data.batch import build_batch, lay_out
+from pretrain.data.loader import BatchShape, stages_of
 from pretrain.data.packing import Mode
-from pretrain.data.phases import BatchShape, stages_of
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.training_sources import held_out_loader, training_loader
 from pretrain.data.window import BlockReader

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows
-from pretrain.masking.draws import of_columns
 from pretrain.masking.rows import TARGET
-from pretrain.masking.selection import count
+from pretrain.masking.selection import count, of_columns
 from pretrain.masking.units import NGrams, Spans
 from pretrain.philox import philox
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, some, units_of, words

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from pretrain.model import Encoder, EncoderShape
-from pretrain.model.flops import pairs_seen, peak_tflops, step_flops
+from pretrain.model.model_costs import pairs_seen, peak_tflops, step_flops
 from pretrain.reporting.step_metrics import FlopsCounter
 
 SEQ_LEN, ROWS = 32, 3

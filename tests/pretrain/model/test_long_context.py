@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
 from pretrain.model import Encoder, EncoderShape
-from pretrain.model.attention import DocumentBounds, attention
-from pretrain.model.band_attention import band_attention, band_mask
+from pretrain.model.attention import DocumentBounds, attention, band_attention, band_mask
 from pretrain.model.families import hugging_face_model
 from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory

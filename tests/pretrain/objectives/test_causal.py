@@ -9,7 +9,7 @@ from pretrain.config import Config
 from pretrain.data.batch_view import ShownPrediction, documents_of, rows_of
 from pretrain.masking import IGNORED, MaskedTokens, Vocabulary
 from pretrain.objectives import objective_of, rate_at
-from pretrain.objectives.causal import CausalTokens
+from pretrain.objectives.objectives import CausalTokens
 from tests.support import masks
 from tests.support.batches import batch_of
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.data import open_sources
-from pretrain.data.phases import stages_of
+from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import check_run, held_out_loader, training_loader
 from pretrain.masking import IGNORED, WORD_START, Rows, Vocabulary
 from pretrain.masking.rows import TARGET
 from pretrain.objectives import objective_of
-from pretrain.objectives.repair import RepairObjective
+from pretrain.objectives.objectives import RepairObjective
 from tests.support.datasets import make_dataset
 
 VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))

@@ -27,7 +27,7 @@ from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import exchange_weights, layout_of, live_pieces
 from pretrain.model import Encoder, EncoderShape
 from pretrain.optim import Described, build_optimizer, described
-from pretrain.optim.muon import Muon
+from pretrain.optim.optimizers import Muon
 from pretrain.optim.parameter_fragments import Piece
 from tests.pretrain.engine.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.pretrain.engine.varying_worker import global_batches

@@ -13,9 +13,9 @@ from pretrain.config import OptimConfig
 from pretrain.model import Encoder, EncoderShape
 from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_model
-from pretrain.optim import build_optimizer, described, muon, parameter_groups
-from pretrain.optim.matrix_exchange import deal
-from pretrain.optim.muon import newton_schulz, orthogonalize_
+from pretrain.optim import build_optimizer, described, optimizers, parameter_groups
+from pretrain.optim.optimizers import newton_schulz, orthogonalize_
+from pretrain.optim.parameter_fragments import deal
 from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 70}
@@ -257,7 +257,7 @@ def test_matrices_are_multiplied_in_the_precision_of_the_model(weights, products
         seen.add(matrices.dtype)
         return newton_schulz(matrices, steps)
 
-    monkeypatch.setattr(muon, "newton_schulz", see)
+    monkeypatch.setattr(optimizers, "newton_schulz", see)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()

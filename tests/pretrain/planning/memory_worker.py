@@ -14,7 +14,7 @@ from pretrain.config import Config
 from pretrain.data.feed import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.model import Encoder, EncoderShape
-from pretrain.model.activation_memory import parameter_sizes
+from pretrain.model.model_costs import parameter_sizes
 from pretrain.planning.training_memory import Item, states
 from tests.pretrain.engine.varying_worker import global_batches
 

@@ -1,16 +1,53 @@
-"""Memory of a native encoder, from the formula: its parameters, exactly, and what its passes keep.
-
-What autograd keeps of a layer is counted operation by operation, as pretrain.kernels computes them and
-torch.nn.attention.varlen attends: a layer of BERT keeps 8 N D + 2 N I elements, one of ModernBERT 10 N D + 4 N I, and
-8 N D + 3 N I with the Triton kernels. (Korthikanti et al., "Reducing activation recomputation in large transformer
-models", 2022, count a layer of GPT in the same way.)
-
-Shapes: N slots of a micro-batch, K predictions, D hidden, I width of the MLP, H heads, V padded vocabulary.
-"""
+"""Costs of a native encoder, from formulas: floating-point operations of a step, parameters, activation memory."""
 
 from dataclasses import dataclass
 
-from pretrain.model.encoder_shape import EncoderShape
+import numpy as np
+from numpy.typing import NDArray
+
+from pretrain.model.model_description import EncoderShape
+
+# Dense bf16 operations a second, in units of 10**12, of the makers' data sheets, by a part of the device's name.
+PEAK_TFLOPS = {"H100 PCIe": 756, "H100": 989, "H200": 989, "GH200": 989, "B200": 2250, "A100": 312, "L40S": 362}
+
+
+def step_flops(shape: EncoderShape, lengths: NDArray[np.int64], predictions: int) -> float:
+    """Floating-point operations of a step, forward and backward.
+
+    Args:
+        lengths: [D] tokens of each document, specials included, padding left out.
+        predictions: labels that are not ignored.
+    """
+    pairs = {reach: pairs_seen(lengths, reach, shape.causal) for reach in set(_reaches(shape))}
+    attention = 12 * shape.hidden * sum(pairs[reach] for reach in _reaches(shape))
+    head = shape.hidden * (shape.vocab_size + shape.hidden)
+    return float(6 * lengths.sum() * layer_weights(shape) * shape.layers + attention + 6 * predictions * head)
+
+
+def layer_weights(shape: EncoderShape) -> int:
+    """Weights of a layer's matrices."""
+    matrices = 3 if shape.arch == "modernbert" else 2
+    return shape.hidden * (4 * shape.hidden + matrices * shape.intermediate)
+
+
+def pairs_seen(lengths: NDArray[np.int64], reach: int | None, causal: bool) -> float:
+    """Pairs (token, token that it sees, itself included) within documents [D]."""
+    if causal:
+        return float((lengths * (lengths + 1) / 2).sum())
+    if reach is None:
+        return float((lengths**2).sum())
+    inside = np.minimum(lengths, reach + 1)
+    return float((inside**2 + (lengths - inside) * (2 * reach + 1)).sum())
+
+
+def peak_tflops(device_name: str) -> int | None:
+    """Dense bf16 peak of a device, in 10**12 operations a second; None where it is not known."""
+    return next((peak for name, peak in PEAK_TFLOPS.items() if name in device_name), None)
+
+
+def _reaches(shape: EncoderShape) -> list[int | None]:
+    return [shape.reach(layer) for layer in range(shape.layers)]
+
 
 KINDS = (
     "matrix",

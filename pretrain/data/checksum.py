@@ -22,11 +22,7 @@ _KEY = derive_key(0, "batch-checksum")
 
 
 def batch_checksum(batch: Batch) -> int:
-    """The sum of the hashes of a micro-batch's rows, below 2**32 times their number.
-
-    Args:
-        batch: N = rows * seq_len slots, K = rows * (places for predictions a row).
-    """
+    """The sum of the hashes of a micro-batch's rows, below 2**32 times their number."""
     return int(row_hashes(batch).sum())
 
 

@@ -1,4 +1,4 @@
-"""Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon) for hidden matrices, AdamW for all others."""
+"""The optimizers: AdamW, LAMB, StableAdamW, and Muon for hidden matrices."""
 
 import math
 from collections import defaultdict
@@ -9,9 +9,61 @@ import torch
 from torch import Tensor
 
 from pretrain.config import OptimConfig
-from pretrain.optim.matrix_exchange import Exchange
+from pretrain.optim.parameter_fragments import Exchange
 from pretrain.optim.parameter_groups import Described
-from pretrain.optim.sharded_optimizer import ShardedOptimizer
+from pretrain.optim.sharded_optimizer import ShardedOptimizer, gradients
+
+
+class AdamW(ShardedOptimizer):
+    """AdamW with PyTorch's fused kernels on CPU and GPU."""
+
+    def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
+        self.adam(group, tensors, tensors, group["lr"], group["weight_decay"])
+
+
+class Lamb(ShardedOptimizer):
+    """Adam's direction plus weight decay, scaled per parameter to lr times the norm of its weights.
+
+    As in the authors' code, norms and biases use plain Adam, and so does a parameter whose weights or direction are
+    zero.
+    """
+
+    def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
+        directions = self.adam_directions(group, tensors)
+        if group["weight_decay"]:
+            torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
+        if group["kind"] != "vector":
+            segments = self.segments(tensors)
+            weights, moved = segments.square_sums(tensors, directions).sqrt()
+            ratios = torch.where((weights > 0) & (moved > 0), weights / moved, 1.0)
+            segments.scale_(directions, ratios)
+        self.descend(tensors, directions, group["lr"])
+
+
+class StableAdamW(ShardedOptimizer):
+    """AdamW that divides a parameter's learning rate by the RMS of g / sqrt(v) if this exceeds 1.
+
+    v is the bias-corrected second moment after the step. So an unexpectedly large gradient has less effect.
+    """
+
+    def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
+        directions = self.adam_directions(group, tensors)
+        if group["weight_decay"]:
+            torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
+        segments = self.segments(tensors)
+        unforeseen = [self._unforeseen(group, *pair) for pair in zip(tensors, gradients(tensors), strict=True)]
+        (sums,) = segments.square_sums(unforeseen)
+        clipped = (sums / segments.numels).sqrt().clamp(min=1.0).reciprocal()
+        segments.scale_(directions, clipped)
+        self.descend(tensors, directions, group["lr"])
+
+    def _unforeseen(self, group: dict[str, Any], tensor: Tensor, gradient: Tensor) -> Tensor:
+        """g / max(sqrt(v), eps)."""
+        state = self.state[tensor]
+        correction = (1 - group["betas"][1] ** state["step"]).sqrt()
+        scale = state["exp_avg_sq"].sqrt().clamp_(min=group["eps"] * correction)  # before its correction
+        return torch.div(gradient, scale, out=scale).mul_(correction)
+
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315  # Jordan's: the steepest at zero that keep values near one
 _BATCH = 1 << 26  # elements per batch of orthogonalisation

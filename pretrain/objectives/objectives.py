@@ -1,0 +1,117 @@
+"""Objectives: predict masked tokens, the next token, or the repair of a wrong token."""
+
+import numpy as np
+
+from pretrain.config import Config, MaskingConfig, StrategyName
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Objective, Replacement, Rows, Vocabulary
+from pretrain.masking.collocation_units import collocations_of
+from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
+from pretrain.masking.rows import TARGET, compact
+from pretrain.masking.selection import count, of_columns, select_tokens
+from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
+from pretrain.philox import derive_key
+
+
+class CausalTokens:
+    """Causal objective: the state of the previous slot predicts each ordinary token; no token is masked.
+
+    A document's first token is predicted from its [CLS], so no prediction crosses documents. Attention must be causal
+    (EncoderShape.causal); otherwise a prediction could see its label.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary
+
+    @property
+    def marks(self) -> int:
+        return 0
+
+    def slots(self, seq_len: int) -> int:
+        """The number of ordinary tokens in a full row of one document."""
+        return seq_len - 2
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
+        """Label all ordinary tokens; `rate` is not used."""
+        tokens = rows.tokens.reshape(-1)
+        predicted, used = compact(self.vocabulary.is_ordinary[rows.tokens], self.slots(rows.tokens.shape[1]))
+        labels = np.where(used, tokens[predicted], IGNORED)
+        # A row begins with [CLS] or padding, so the slot before an ordinary token is in the same document.
+        return Masked(tokens, (predicted - used).reshape(-1), labels.reshape(-1))
+
+
+class RepairObjective:
+    """The objective of cloze repair.
+
+    Args:
+        vocabulary: the tokenizer's ids.
+        rate: the largest share of a full row's ordinary tokens to predict; it sizes the arrays.
+        seed: keys every draw.
+        purpose: draws of two purposes ("train", "valid") are independent.
+    """
+
+    marks = TARGET
+
+    def __init__(self, vocabulary: Vocabulary, rate: float, seed: int, purpose: str):
+        self.vocabulary, self._rate = vocabulary, rate
+        self.key = derive_key(seed, f"{purpose}-repairs")
+
+    def slots(self, seq_len: int) -> int:
+        """Places for predictions in a full row with one [CLS] and one [SEP]."""
+        return _places(self._rate, seq_len)
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
+        """Mask and predict all targets; with more targets than places, predict a uniformly random part.
+
+        Targets that are special tokens, such as [UNK], are masked but not predicted.
+        """
+        tokens, seq_len = rows.tokens, rows.tokens.shape[1]
+        targets = (rows.marks & TARGET) != 0
+        wanted = targets & self.vocabulary.is_ordinary[tokens]
+        counts = np.minimum(np.count_nonzero(wanted, axis=1), _places(rate, seq_len))
+        predicted = select_tokens(wanted, counts, of_columns(self.key, rows.places, seq_len))
+        positions, used = compact(predicted, self.slots(seq_len))
+        labels = np.where(used, tokens.reshape(-1)[positions], IGNORED)
+        seen = np.where(targets, self.vocabulary.mask, tokens)
+        return Masked(seen.reshape(-1), positions.reshape(-1), labels.reshape(-1))
+
+
+def _places(rate: float, seq_len: int) -> int:
+    return max(1, int(count(rate, seq_len - 2)))
+
+
+def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
+    """Create the objective of a configuration; see MaskedTokens for seed and purpose.
+
+    Raises:
+        UserError: if a required file is missing, damaged, or made with another tokenizer.
+    """
+    if config.causal:
+        return CausalTokens(vocabulary)
+    masking = config.masking
+    if config.objective == "repair":
+        return RepairObjective(vocabulary, largest_mask_rate(masking), seed, purpose)
+    strategies = [(strategy_of(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
+    shares = masking.replacement
+    replacement = Replacement(shares.mask, shares.random, shares.per)
+    return MaskedTokens(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
+
+
+def rate_at(config: Config, steps_done: int) -> float:
+    """The share of a row's ordinary tokens to predict in the step after `steps_done` steps."""
+    if config.causal:
+        return 1.0
+    return mask_rate(config.masking, steps_done, config.train.steps)
+
+
+def strategy_of(masking: MaskingConfig, name: StrategyName, vocabulary: Vocabulary) -> Strategy:
+    """Create a masking strategy with its settings."""
+    if name == "whole_word":
+        return WholeWords()
+    if name == "span":
+        return Spans(masking.span.p, masking.span.max_words)
+    if name == "ngram":
+        return NGrams(masking.ngram)
+    if name == "collocation":
+        assert masking.collocations is not None  # the configuration was checked
+        return collocations_of(masking.collocations, vocabulary)
+    return TokenUnits()
