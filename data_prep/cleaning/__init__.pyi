@@ -4,5 +4,4 @@ from .contamination import Grams as Grams
 from .contamination import contaminated as contaminated
 from .contamination import evaluation_grams as evaluation_grams
 from .contamination import evaluation_texts as evaluation_texts
-from .hash_arrays import load_integers as load_integers
 from .text_filters import Cleaning as Cleaning

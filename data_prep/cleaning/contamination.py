@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from data_prep.cleaning.hash_arrays import load_uint64, save_array
+from data_prep.array_files import load_uint64, save_array
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
 from data_prep.compressed import DAMAGE, decompressed
 from data_prep.errors import DamagedData, MissingFile, UserError

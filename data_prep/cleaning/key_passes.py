@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from data_prep.cleaning.hash_arrays import load_uint64, save_array
+from data_prep.array_files import load_uint64, save_array
 from data_prep.cleaning.word_hashes import mix
 from data_prep.errors import DamagedData
 

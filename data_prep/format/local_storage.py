@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from data_prep.errors import DamagedData, MissingDataSet, UnusableInput, working_directory
 from data_prep.files import map_file, open_plain, read_into
+from data_prep.folder_kinds import kind_of, not_a
 from data_prep.format import shard_format
 from data_prep.format.shard_format import Manifest, ShardInfo, TokenizerInfo, parse_manifest, xxh3
-from data_prep.reading.folder_kinds import kind_of, not_a
 
 STAT_THREADS = 16
 RESTORE = "restore it or prepare the data set again"

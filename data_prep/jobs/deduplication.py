@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.cleaning import load_integers
-from data_prep.cleaning.hash_arrays import row_writer
+from data_prep.array_files import load_integers, row_writer
 from data_prep.cleaning.key_passes import MAX_BYTES, document_hashes, resolve_repeats
 from data_prep.cleaning.near_duplicates import signatures
 from data_prep.errors import DamagedData, UserError, one_line

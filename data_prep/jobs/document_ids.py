@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from data_prep.cleaning.hash_arrays import load_integers, save_array
+from data_prep.array_files import load_integers, save_array
 from data_prep.files import make_folder, sha256_file
 from data_prep.format import Dataset
 from data_prep.jobs.preparation_plan import PreparationPlan

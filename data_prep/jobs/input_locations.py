@@ -8,8 +8,7 @@ from pathlib import Path
 
 from data_prep.cache import Cache
 from data_prep.files import write_json
-from data_prep.reading import read_json
-from data_prep.reading.typed_values import PathText
+from data_prep.reading import PathText, read_json
 
 
 @dataclass(frozen=True)

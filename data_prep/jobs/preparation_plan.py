@@ -16,11 +16,11 @@ from typing import Any, Literal
 from data_prep.cleaning import Cleaning
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import refuse_file, write_json
+from data_prep.folder_kinds import kind_of, not_a
 from data_prep.format import TokenizerInfo
 from data_prep.format.shard_format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, check_tokenizer
 from data_prep.jobs.input_locations import place_path
 from data_prep.reading import read_json, unusable
-from data_prep.reading.folder_kinds import kind_of, not_a
 from data_prep.sources import Examined, Options, SourceInput
 from data_prep.urls import shown
 

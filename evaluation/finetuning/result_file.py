@@ -7,8 +7,7 @@ from typing import Any
 
 from data_prep.errors import UnusableInput, UserError
 from data_prep.files import write_json
-from data_prep.reading import read_json, typed
-from data_prep.reading.typed_values import Measurement, UnixTime
+from data_prep.reading import Measurement, UnixTime, read_json, typed
 from pretrain.tracking.run_record import is_key, new_key
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
+from data_prep.folder_kinds import not_a
 from data_prep.reading import parse_json, read_bytes
-from data_prep.reading.folder_kinds import not_a
 from data_prep.urls import redact
 from evaluation.study.arms import Arm
 from pretrain.checkpoint.identity import differences

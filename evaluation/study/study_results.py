@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from data_prep.reading.typed_values import MAX_FLOAT
+from data_prep.reading import MAX_FLOAT
 from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_result
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.step_timing import steps_of

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
-from data_prep.reading import require_run
+from data_prep.folder_kinds import require_run
 from launchers.commands.arguments import RunArgument
 from launchers.watch import ago
 from launchers.watch.run_logs import follow, journal_lines, last_lines, logs_of

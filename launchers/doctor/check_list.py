@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.reading.folder_kinds import is_run
+from data_prep.folder_kinds import is_run
 from data_prep.urls import is_url
 from launchers.doctor import file_system_checks, full_checks, gpu_checks, package_checks, slurm_checks, tracking_checks
 from launchers.doctor import machine_checks as machine

@@ -55,7 +55,7 @@ class Reply:
 
 
 def read_answer(host: str, line: str, kind: Any) -> Any:
-    """Parse a host's line into a value of this kind (see data_prep.reading.typed_values).
+    """Parse a host's line into a value of this kind (see data_prep.reading).
 
     Raises:
         UserError: if the line is damaged, or the host reports an error.

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import MissingFile, UserError
-from data_prep.reading import unusable
-from data_prep.reading.untrusted_files import read_text
+from data_prep.reading import read_text, unusable
 from launchers.slurm import client
 
 _MAX_JOBS_BYTES = 1 << 20

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from data_prep.errors import MissingFile, UnusableInput, working_directory
 from data_prep.files import atomic_writer
-from data_prep.reading import read_bytes
-from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES, MAX_DEPTH
+from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.error_text import nearest, shown, value_refusal, yaml_problem
 from pretrain.config.schema import Config

@@ -15,8 +15,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, Pretr
 
 from data_prep.errors import UserError, one_line
 from data_prep.format import TokenizerInfo
-from data_prep.reading import read_json
-from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES
+from data_prep.reading import MAX_CONFIG_BYTES, read_json
 from pretrain.masking import IGNORED
 from pretrain.model.head import Choices, LossOptions, Prediction, choices_of, cross_entropy_sums
 

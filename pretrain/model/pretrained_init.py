@@ -13,8 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from data_prep.errors import MissingFile, UserError, one_line
-from data_prep.reading import open_regular, read_json, shown_path
-from data_prep.reading.untrusted_files import MAX_CONFIG_BYTES
+from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json, shown_path
 from pretrain.model.encoder import Encoder
 from pretrain.model.model_description import EncoderShape, weights_file
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.reading import read_json, require_run, typed, unusable
-from data_prep.reading.untrusted_files import cannot_read
+from data_prep.folder_kinds import require_run
+from data_prep.reading import cannot_read, read_json, typed, unusable
 from pretrain.checkpoint.identity import batch_settings, differences, identity_of, of_batches
 from pretrain.config import Config, load_config
 from pretrain.data import MixturePosition, Sources, batch_checksum, open_sources

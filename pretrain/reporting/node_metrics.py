@@ -17,8 +17,7 @@ from pathlib import Path
 import psutil
 
 from data_prep.errors import UserError
-from data_prep.reading import parse_json
-from data_prep.reading.untrusted_files import read_text
+from data_prep.reading import parse_json, read_text
 from pretrain.reporting.gpu_sampler import GpuSampler
 from pretrain.reporting.host_sampler import HostSampler, Sampler
 

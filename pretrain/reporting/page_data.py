@@ -9,9 +9,9 @@ from urllib.parse import quote
 import numpy as np
 
 from data_prep.errors import UserError
+from data_prep.folder_kinds import require_run
 from data_prep.format import Dataset
 from data_prep.format.token_frequencies import unigram_entropy
-from data_prep.reading import require_run
 from data_prep.urls import is_url
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
 from pretrain.reporting.event_timeline import breaks_of, marks_of, speeds, time_spent

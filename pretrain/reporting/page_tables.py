@@ -6,7 +6,7 @@ from types import NoneType
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.reading.typed_values import MAX_NUMBER
+from data_prep.reading import MAX_NUMBER
 from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.reporting.event_timeline import Start
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.files import open_plain
-from data_prep.reading import parse_json
-from data_prep.reading.typed_values import UnixTime
+from data_prep.reading import UnixTime, parse_json
 from data_prep.tokenizer import Spelling, open_spelling, printable
 from pretrain.data import BatchDocument
 from pretrain.run.journal_table import evenly

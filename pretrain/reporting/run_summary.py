@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.reading.folder_kinds import is_run
+from data_prep.folder_kinds import is_run
 from pretrain import checkpoint
 from pretrain.run import RunFolder, read_environment
 from pretrain.run.folder import Status

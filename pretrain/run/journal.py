@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from data_prep.files import open_plain
-from data_prep.reading.typed_values import MAX_NUMBER, YEAR_9999
+from data_prep.reading import MAX_NUMBER, YEAR_9999
 from pretrain.run.append_log import LineFile
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.reading.typed_values import MAX_NUMBER
+from data_prep.reading import MAX_NUMBER
 from pretrain.run.journal import Entry, read_lines
 
 Floats = NDArray[np.float64]

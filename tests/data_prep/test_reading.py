@@ -9,9 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from data_prep.errors import MAX_MESSAGE, MissingFile, UserError
-from data_prep.reading import open_regular, parse_json, read_json, typed
-from data_prep.reading.typed_values import PathText
-from data_prep.reading.untrusted_files import read_text
+from data_prep.reading import PathText, open_regular, parse_json, read_json, read_text, typed
 from tests.support.hostile_json import DIGITS, NESTED, SURROGATE
 
 
@@ -76,7 +74,7 @@ def test_a_value_of_another_type_is_refused_with_its_place(change, said):
 
 
 def test_a_field_without_a_default_may_not_be_missing():
-    with pytest.raises(ValueError, match="it has no count"):
+    with pytest.raises(ValueError, match="count is missing"):
         typed(Example, {key: value for key, value in SOUND.items() if key != "count"})
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import MAX_MESSAGE, UserError
-from data_prep.reading.typed_values import Measurement
+from data_prep.reading import Measurement
 from tests.support.hostile_json import DEEPEST, DIGITS, NESTED, SURROGATE
 
 SECONDS = 5
@@ -82,7 +82,7 @@ def verdict(reader: Reader) -> str:
 
 def is_of(kind: Any, value: Any) -> bool:
     """Whether a value has the type that an annotation says, fields of dataclasses included. Shares no code with
-    data_prep.reading.typed_values."""
+    data_prep.reading."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return True

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from data_prep.cleaning.hash_arrays import row_writer, save_array
+from data_prep.array_files import row_writer, save_array
 from data_prep.cleaning.key_passes import document_hashes, first_index, resolve_repeats
 from data_prep.errors import DamagedData
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from data_prep.cleaning.hash_arrays import save_array
+from data_prep.array_files import save_array
 from data_prep.cleaning.key_passes import resolve_repeats
 from data_prep.cleaning.near_duplicates import VALUES, bands_and_rows, signatures, sketches
 

@@ -1,16 +1,15 @@
-"""Kinds of folders, by the names of their files: for messages on a folder of another kind than a command needs."""
+"""Recognize folders by the names of their files, for messages when a command gets a folder of another kind."""
 
 from pathlib import Path
 
 from data_prep.errors import UserError, working_directory
 
 RUN = "a run folder"
-NAME_A_RUN = "Name a run folder (run.dir of the config)."
 _MOST_NAMED = 3
 
 
 def kind_of(path: Path) -> str:
-    """The kind of `path`, as a phrase: "a run folder", "a data set folder", "an empty folder", "a file" ..."""
+    """The kind of `path` as a phrase, such as "a run folder", "an empty folder" or "a file"."""
     if not path.is_dir():
         return "a file"
     if is_run(path):
@@ -24,37 +23,36 @@ def kind_of(path: Path) -> str:
     for name, kind in (("study.json", "a study folder"), ("tokenizer.json", "a tokenizer folder")):
         if (path / name).is_file():
             return kind
-    if runs_in(path):
+    if _runs_in(path):
         return "a folder of runs"
     return "a folder of other files" if any(path.iterdir()) else "an empty folder"
 
 
 def is_run(path: Path) -> bool:
-    """Whether a run was begun, or submitted to Slurm, in this folder."""
+    """Whether a run was started in this folder, or submitted to Slurm."""
     if any((path / name).is_file() for name in ("status.json", "journal.jsonl", "slurm/job.sh")):
         return True
     return (path / "config.yaml").is_file() and (path / "checkpoints").is_dir()
 
 
-def runs_in(path: Path) -> list[Path]:
-    """The run folders directly below a folder, in order of name."""
+def _runs_in(path: Path) -> list[Path]:
     return sorted(inner for inner in path.iterdir() if inner.is_dir() and is_run(inner))
 
 
 def require_run(path: Path) -> None:
-    """Raise UserError, saying what `path` is, unless it is a run folder."""
+    """Raise UserError unless `path` is a run folder."""
     if not is_run(path):
-        raise not_a(path, RUN, NAME_A_RUN)
+        raise not_a(path, RUN, "Name a run folder (run.dir of the config).")
 
 
 def not_a(path: Path, wanted: str, advice: str) -> UserError:
-    """The error for a `path` that is not `wanted`, such as "a run folder". Where runs are wanted, it names them."""
+    """The error for a `path` that is not `wanted`, such as "a run folder". It names run folders near `path`."""
     try:
         if not path.exists():
             return UserError(f"{path} does not exist{working_directory(path)}. {advice}")
         kind = kind_of(path)
         if wanted == RUN and kind == "a folder of runs":
-            runs = runs_in(path)
+            runs = _runs_in(path)
             more = " ..." if len(runs) > _MOST_NAMED else ""
             advice = f"Name one of its runs: {', '.join(map(str, runs[:_MOST_NAMED]))}{more}"
         elif wanted == RUN and kind == "a checkpoint":

@@ -1,5 +1,0 @@
-"""Read files that others may have written: sizes are limited, types are checked, each error is one short line."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
