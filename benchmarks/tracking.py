@@ -242,7 +242,7 @@ What a step pays for being tracked, with MLflow in each of these states. An enco
 - "Both" counts as if training stood still while the thread works; with a core to spare, or a GPU that computes, it does
   not. It is a fixed time a step, so its share is smaller where steps are longer.
 - "Refusing": no process at that address. "Frozen": connections are taken and nothing is answered. A tracker that has
-  just begun tries again after 2, 4, 8 ... seconds; one in a long outage, once a minute.
+  just begun tries again after 10, 20, 40 seconds; one in a long outage, once a minute.
 - Starting is left out: importing MLflow, and the tables of a new SQLite file, take seconds once a start.
 
 Predicted before measuring: {PREDICTION}

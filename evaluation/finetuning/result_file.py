@@ -1,6 +1,7 @@
 """Results of a fine-tuning. The file is written after each seed, and a rerun resumes from it."""
 
 import statistics
+import uuid
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,6 @@ from typing import Any
 from data_prep.errors import UnusableInput, UserError
 from data_prep.files import write_json
 from data_prep.reading import Measurement, UnixTime, read_json, typed
-from pretrain.tracking.run_record import is_key, new_key
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FinetuneResults:
     identity: dict[str, Any]
     baseline: dict[str, float]
     results: list[SeedResult] = field(default_factory=list)
-    key: str = field(default_factory=new_key)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def values(self, metric: str) -> list[float]:
         """The metric of each seed."""
@@ -104,7 +104,7 @@ class FinetuneResults:
             values = read_json(path, dict[str, Any], nan=True)
             names = {field.name for field in fields(_Saved)}
             saved: _Saved = typed(_Saved, {name: value for name, value in values.items() if name in names})
-            if not is_key(saved.key) or not all(self._has_scores(result) for result in saved.runs):
+            if not all(self._has_scores(result) for result in saved.runs):
                 raise ValueError("it has no scores")
         except (UserError, ValueError) as error:
             raise UnusableInput(

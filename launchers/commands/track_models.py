@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from data_prep.reading import require_run
 from launchers.commands.arguments import RunArgument, UriOption, YesOption
-from launchers.commands.track_sync import send_first
 
 
 def track_models(
@@ -28,8 +28,11 @@ def track_models(
 
         maskwright track models runs/demo --step 400
     """
-    uri = send_first(run, uri, yes)
-    from pretrain.tracking.logged_models import log_models  # imports torch, which takes seconds
+    from pretrain.tracking import sync
 
-    names = log_models(run, which, step, uri)
+    require_run(run)
+    sync(run, uri, trust_folder=yes)
+    from pretrain.tracking import log_models  # imports torch, which takes seconds
+
+    names = log_models(run, which, step, uri, trust_folder=yes)
     typer.echo(f"logged {', '.join(names)}" if names else "MLflow already has every model")

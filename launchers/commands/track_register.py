@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from data_prep.reading import require_run
 from launchers.commands.arguments import RunArgument, UriOption, YesOption
-from launchers.commands.track_sync import send_first
 
 
 def track_register(
@@ -23,10 +23,13 @@ def track_register(
 
     Example: `maskwright track register runs/demo --name demo-bert --alias champion`
     """
-    uri = send_first(run, uri, yes)
-    from pretrain.tracking.model_registry import register  # imports torch, which takes seconds
+    from pretrain.tracking import sync
 
-    made = register(run, name, step, alias, uri)
+    require_run(run)
+    sync(run, uri, trust_folder=yes)
+    from pretrain.tracking import register  # imports torch, which takes seconds
+
+    made = register(run, name, step, alias, uri, trust_folder=yes)
     loss = f", held-out loss {made.loss:.4f}" if math.isfinite(made.loss) else ""
     place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
     typer.echo(f"{place} is version {made.version}: {made.model}{loss}")

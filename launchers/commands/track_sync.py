@@ -31,9 +31,9 @@ def track_sync(
 
       maskwright track sync runs --uri http://tracking:5000 --json
     """
-    from pretrain.tracking.tracking_target import refuse_password
+    from pretrain.tracking import command_target
 
-    refuse_password(uri)
+    command_target(uri, experiment)  # refuses an impossible address once, not for each run
     outcomes = [_sync(run, uri, experiment, yes) for folder in runs for run in _runs_in(folder)]
     if json_format:
         print(json.dumps(outcomes, indent=1))
@@ -51,14 +51,11 @@ def track_sync(
 def _runs_in(folder: Path) -> list[Path]:
     """The folder itself if it is a run, else the tracked runs below it."""
     from pretrain.reporting import runs_below
-    from pretrain.tracking import RECORD_NAME
 
-    if (folder / RECORD_NAME).exists():
-        return [folder]
-    below = [run for run in runs_below(folder) if (run / RECORD_NAME).exists()]
-    if not below:
+    runs = [run for run in (folder, *runs_below(folder)) if (run / "mlflow_run.json").exists()]
+    if not runs:
         require_run(folder)
-    return below or [folder]
+    return runs[:1] if folder in runs else runs or [folder]
 
 
 def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:
@@ -76,15 +73,3 @@ def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict
         return {"run": str(run), "points": 0, "uri": None, "run_id": None, "error": str(error)}
     where = (record.uri, record.run_id) if record else (None, None)
     return {"run": str(run), "points": points, "uri": where[0], "run_id": where[1], "error": None}
-
-
-def send_first(run: Path, uri: str | None, yes: bool) -> str:
-    """Send the missing metrics of a run, and return the MLflow address that was used."""
-    from pretrain.tracking import run_target, sync
-    from pretrain.tracking.tracking_target import refuse_password
-
-    require_run(run)
-    refuse_password(uri)
-    uri = run_target(run, uri, trust_folder=yes).uri
-    sync(run, uri)
-    return uri

@@ -13,9 +13,7 @@ from pretrain.config.mlflow_address import OFFLINE
 from pretrain.config.run import TrackConfig
 from pretrain.planning import Finding, judge
 from pretrain.planning.preflight import check_tracking
-from pretrain.tracking import resolve_target
-from pretrain.tracking.mlflow_runs import server_problem
-from pretrain.tracking.tracking_target import sqlite_path
+from pretrain.tracking import resolve_target, server_problem, sqlite_path
 
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
 

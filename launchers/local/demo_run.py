@@ -93,14 +93,14 @@ def _fill_masks(model: Path, console: Console) -> None:
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
     from data_prep.format import Dataset
     from data_prep.format.token_frequencies import unigram_entropy
-    from pretrain.reporting.run_summary import page_of
     from pretrain.run import read_measured
+    from pretrain.tracking import run_page
 
     measured = read_measured(run / "journal.jsonl")
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     entropy = unigram_entropy(Dataset(data / "valid"))
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
-    page = page_of(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
+    page = run_page(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
     for name, value in (
         ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),
         ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),

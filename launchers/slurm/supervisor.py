@@ -35,7 +35,7 @@ from pretrain.checkpoint import committed
 from pretrain.run import RunFolder, State
 from pretrain.run.folder import REFUSAL_VARIABLE
 from pretrain.run.journal import last_step
-from pretrain.tracking.model_logger import LAST_SECONDS
+from pretrain.tracking import LAST_SECONDS
 
 _POLL_SECONDS = 0.5
 _HELD_SECONDS = 30.0  # for processes of an earlier start to release the run folder

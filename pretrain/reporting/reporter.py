@@ -1,9 +1,8 @@
 """Reports of rank 0: journal, progress line, MLflow, loss curve, status.json."""
 
 import contextlib
-import itertools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from pretrain.reporting.png_charts import draw_run
 from pretrain.reporting.progress_line import ProgressLine
 from pretrain.run import RunFolder, State, read_measured
 from pretrain.run.journal import Journal
-from pretrain.tracking import RunRecord, Tracker, resolve_target
-from pretrain.tracking.model_logger import ModelLogger
-from pretrain.tracking.run_description import describe_input, run_tags
+from pretrain.tracking import ModelLogger, Tracker, describe_run
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _COMMITTED = "checkpoint/write_seconds"  # in the metrics of a committed checkpoint
@@ -50,38 +47,10 @@ class Reporting:
         self._progress = ProgressLine(config.train.steps, steps_done)
         if steps_done:
             self._progress.message(f"resumed after step {steps_done}")
-        self._tracker = Tracker(
-            folder.path,
-            RunRecord(
-                uri=config.track.uri,
-                experiment=config.track.experiment,
-                run_name=folder.title,
-                params={
-                    "model": config.model.title,
-                    "objective": config.objective,
-                    "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
-                    "seq_len": _by_stage(stage.seq_len for stage in config.stages),
-                    "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
-                    "steps": str(config.train.steps),
-                    "optimizer": config.optim.name,
-                    "lr": str(config.optim.lr),
-                    "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
-                    "precision": config.train.precision,
-                    "parameters": str(environment["parameters"]),
-                    "seed": str(config.run.seed),
-                },
-                tags=run_tags(data.fingerprint, environment),
-                artifacts=[folder.config.name, folder.environment.name],
-                parent=config.track.parent,
-                inputs=[
-                    *(describe_input(dataset, "training") for dataset in data.datasets),
-                    *([describe_input(valid, "eval")] if valid else []),
-                ],
-            ),
-            on_page=lambda page: self._progress.message(f"MLflow: {page}"),
-        )
-        target = resolve_target(config.track.uri, config.track.experiment)
-        self._models = ModelLogger(folder, config.track.models, target)
+        files = [folder.config.name, folder.environment.name]
+        record = describe_run(config, folder.title, environment, (data.fingerprint, data.datasets), valid, files)
+        self._tracker = Tracker(folder.path, record, on_page=lambda page: self._progress.message(f"MLflow: {page}"))
+        self._models = ModelLogger(folder, config.track)
         self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
@@ -148,9 +117,3 @@ def _write_page(folder: RunFolder) -> None:
     from pretrain.reporting.html_page import write_report  # not before: no step needs it
 
     write_report(folder.path, folder.report)
-
-
-def _by_stage(values: Iterable[int]) -> str:
-    """The values of the stages, such as "128, 512"; of more than eight, the first two and the last."""
-    found = [str(value) for value, _ in itertools.groupby(values)]
-    return ", ".join(found if len(found) <= 8 else [*found[:2], "...", found[-1]])

@@ -17,7 +17,7 @@ from pretrain import checkpoint
 from pretrain.run import RunFolder, read_environment
 from pretrain.run.folder import Status
 from pretrain.run.journal import Entry, read_latest
-from pretrain.tracking import load_record, run_page
+from pretrain.tracking import run_page
 
 _AVERAGED = 100  # steps
 
@@ -117,17 +117,8 @@ def summarize(run: Path) -> RunSummary:
         skipped_steps=(skipped or 0) + len(later),
         slurm_job=(environment or {}).get("slurm", {}).get("SLURM_JOB_ID"),
         last_checkpoint=newest,
-        mlflow_page=page_of(run),
+        mlflow_page=run_page(run),
     )
-
-
-def page_of(run: Path) -> str | None:
-    """The address of the run in MLflow; None if it is not known."""
-    try:
-        record = load_record(run)
-    except (OSError, UserError):
-        return None
-    return run_page(record) if record else None
 
 
 def runs_below(folder: Path) -> list[Path]:

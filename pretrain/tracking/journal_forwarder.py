@@ -1,8 +1,10 @@
-"""Forwards the journal and files of a run folder to MLflow."""
+"""Forward the journal and files of a run folder to MLflow: from a thread during training, or with `sync`."""
 
 import contextlib
 import logging
 import math
+import re
+import statistics
 import tempfile
 import threading
 import time
@@ -14,20 +16,148 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.files import open_plain, write_json
 from data_prep.urls import redact
+from pretrain.config.mlflow_address import OFFLINE
 from pretrain.run import RunFolder
 from pretrain.run.journal import Entry, read_lines
-from pretrain.tracking.journal_points import Point, SentSteps, over_nodes
-from pretrain.tracking.mlflow_runs import MlflowRun, short_reason
-from pretrain.tracking.run_record import RECORD_NAME, RunRecord, new_key, require_record
-from pretrain.tracking.tracking_target import Target, run_target
+from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_reason
+from pretrain.tracking.run_record import RECORD_NAME, RunRecord, load_record, new_key, require_record
+from pretrain.tracking.tracking_target import Target, page_of_record, resolve_target, run_target, sync_command
 
 _log = logging.getLogger(__name__)
 
 _POINTS_PER_REQUEST = 500  # or the rest of the line more; a slow server takes so many within the time limit
+_OF_NODE = re.compile(r"system/[^/]+/(?P<gpu>gpu\d+_)?(?P<what>\w+)")
+
+
+class Tracker:
+    """Logs a run to MLflow from a daemon thread. No method raises, and only `close` waits."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        record: RunRecord,
+        on_page: Callable[[str], None] | None = None,
+        seconds_between_sends: float = 5.0,
+    ) -> None:
+        """Continue the MLflow run of `run_dir` if there is one in this experiment, else plan a new one.
+
+        Args:
+            record: a new one, with address and experiment as the config gives them. The address OFFLINE sends nothing,
+                and keeps all for `sync`.
+            on_page: called once, from the thread, with the page of the run in MLflow.
+            seconds_between_sends: a request costs milliseconds of processor time. After failures the thread waits up
+                to 12 times as long.
+        """
+        target = resolve_target(record.uri, record.experiment)
+        record.uri, record.experiment = redact(target.uri), target.experiment
+        try:
+            if earlier := load_record(run_dir):
+                record.continue_from(earlier)
+                if earlier.uri != record.uri:
+                    _log.warning(
+                        "This run was tracked at %s before. From now on it is tracked at %s.", earlier.uri, record.uri
+                    )
+        except (UserError, OSError) as error:
+            _log.warning("A new MLflow run is started: %s", error)
+        self._offline = target.uri == OFFLINE
+        self._command = sync_command(run_dir, target.uri)
+        self._sender = Sender(run_dir, target, record)
+        self._on_page, self._seconds = on_page, seconds_between_sends
+        self._stop = threading.Event()
+        self._sent_all = False
+        self._thread = threading.Thread(target=self._run, name="mlflow-tracker", daemon=True)
+        self._record()
+
+    def start(self) -> None:
+        """Begin to send, unless it has."""
+        if not self._offline and self._thread.ident is None:
+            self._thread.start()
+
+    def log_artifact(self, path: Path) -> None:
+        """Queue a file that lies directly in the run folder."""
+        queue = self._sender.record.artifacts
+        self._record(artifacts=[*(name for name in queue if name != path.name), path.name])
+
+    def close(self, timeout_seconds: float, status: str) -> None:
+        """Send the rest and set the run's state to `status` (FINISHED, FAILED or KILLED), in at most `timeout_seconds`.
+
+        Close the journal first. If data remain, a warning names the command that sends them.
+        """
+        self._record(status=status, end_time=int(time.time() * 1000))
+        self.start()  # of a run that made no step
+        self._stop.set()
+        if self._offline:
+            command = f"{self._command} --uri ADDRESS"
+            _log.warning("Nothing was sent to MLflow (track.uri: none). Send it with: %s", command)
+            return
+        self._thread.join(timeout_seconds)
+        if not self._sent_all:
+            _log.warning("Some metrics were not sent to MLflow. Send them with: %s", self._command)
+
+    def _record(self, **changes: Any) -> None:
+        try:
+            self._sender.update(**changes)
+        except OSError as error:
+            _log.warning("%s cannot be written; tracking continues from memory: %s", RECORD_NAME, error)
+
+    def _run(self) -> None:
+        wait, stopping = self._seconds, False
+        while not self._sent_all:
+            try:
+                self._sender.send()
+                self._sent_all = stopping
+                if wait > self._seconds:
+                    _log.warning("MLflow is back; metrics are sent again.")
+                wait = self._seconds
+                if self._on_page and (page := page_of_record(self._sender.record)):
+                    self._on_page(page)
+                    self._on_page = None
+            except Exception as error:
+                if wait == self._seconds:
+                    _log.warning(
+                        "Cannot reach MLflow at %s (%s). Training continues; metrics are kept in journal.jsonl and "
+                        "sent later.",
+                        self._sender.record.uri,
+                        short_reason(error),
+                    )
+                if stopping:
+                    return
+                wait = min(2 * wait, 12 * self._seconds)
+            stopping = self._stop.wait(wait)
+
+
+def sync(
+    run_dir: Path,
+    uri: str | None = None,
+    experiment: str | None = None,
+    trust_folder: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> int:
+    """Send what MLflow lacks of a run, and return the number of points (metric values) sent.
+
+    May be repeated, and run during the training: MLflow gets each point once.
+
+    Args:
+        uri, experiment, trust_folder: as in run_target.
+        on_progress: called with the bytes of the journal that have been sent so far.
+
+    Raises:
+        UserError: if there is no address, or MLflow does not take the data.
+    """
+    record, target = require_record(run_dir), run_target(run_dir, uri, experiment, trust_folder)
+    if target.experiment != record.experiment:
+        record = replace(record, experiment=target.experiment, key=new_key(), run_id=None)
+    record.uri = redact(target.uri)
+    try:
+        return Sender(run_dir, target, record, on_progress).send()
+    except Exception as error:
+        raise UserError(
+            f"MLflow at {record.uri} does not take the data of {run_dir} ({short_reason(error)})"
+        ) from error
 
 
 class Sender:
-    """`send` belongs to one thread; any method may raise.
+    """Sends a run folder. `send` belongs to one thread; any method may raise.
 
     Args:
         on_progress: called with the bytes of the journal that have been sent so far, after each request.
@@ -43,13 +173,6 @@ class Sender:
         self._lock = threading.Lock()  # the trainer queues artifacts while the thread records its progress
         self._run: MlflowRun | None = None
         self._sent = SentSteps()
-
-    def queue_artifact(self, name: str) -> None:
-        """Queue a file of the run folder."""
-        self.update(artifacts=[*(other for other in self.record.artifacts if other != name), name])
-
-    def end(self, status: str) -> None:
-        self.update(status=status, end_time=int(time.time() * 1000))
 
     def send(self) -> int:
         """Send all that waits, and return the number of points. After an error it connects again."""
@@ -122,31 +245,41 @@ class Sender:
             self.update(artifacts=[other for other in self.record.artifacts if other != name])
 
 
-def sync(
-    run_dir: Path,
-    uri: str | None = None,
-    experiment: str | None = None,
-    trust_folder: bool = False,
-    on_progress: Callable[[int], None] | None = None,
-) -> int:
-    """Send what MLflow lacks of a run, and return the number of points (metric values) sent.
+class SentSteps:
+    """The (metric, step) pairs already sent, a bit each: 5 MB at a million steps of 40 metrics."""
 
-    May be repeated, and run during the training: MLflow gets each point once.
+    def __init__(self) -> None:
+        self._seen: dict[str, bytearray] = {}
 
-    Args:
-        uri, experiment, trust_folder: as in run_target.
-        on_progress: called with the bytes of the journal that have been sent so far.
+    def take_new(self, entry: Entry) -> list[Point]:
+        """The metrics of `entry` that were not sent before at its step; from now on they count as sent."""
+        new = []
+        byte, bit = entry.step >> 3, 1 << (entry.step & 7)
+        for name, value in entry.metrics.items():
+            seen = self._seen.setdefault(name, bytearray())
+            if len(seen) <= byte:
+                seen.extend(bytes(byte + 1 - len(seen)))
+            if not seen[byte] & bit:
+                seen[byte] |= bit
+                new.append(Point(name, value, entry.time, entry.step))
+        return new
 
-    Raises:
-        UserError: if there is no address, or MLflow does not take the data.
+
+def over_nodes(entry: Entry) -> Entry:
+    """The entry with `system/HOST/NAME` of the nodes replaced by few names, for any number of nodes.
+
+    `system/NAME_mean` is the mean over the nodes, or over their GPUs; `system/NAME_min` and `system/NAME_max` are there
+    for several. The journal names the nodes.
     """
-    record, target = require_record(run_dir), run_target(run_dir, uri, experiment, trust_folder)
-    if target.experiment != record.experiment:
-        record = replace(record, experiment=target.experiment, key=new_key(), run_id=None)
-    record.uri = redact(target.uri)
-    try:
-        return Sender(run_dir, target, record, on_progress).send()
-    except Exception as error:
-        raise UserError(
-            f"MLflow at {record.uri} does not take the data of {run_dir} ({short_reason(error)})"
-        ) from error
+    nodes: dict[str, list[float]] = {}
+    metrics = {}
+    for name, value in entry.metrics.items():
+        if match := _OF_NODE.fullmatch(name):
+            nodes.setdefault(f"system/{'gpu_' if match['gpu'] else ''}{match['what']}", []).append(value)
+        else:
+            metrics[name] = value
+    for name, values in nodes.items():
+        metrics[f"{name}_mean"] = statistics.fmean(values)
+        if len(values) > 1:
+            metrics |= {f"{name}_min": min(values), f"{name}_max": max(values)}
+    return replace(entry, metrics=metrics) if nodes else entry

@@ -1,4 +1,4 @@
-"""Checkpoints as MLflow logged models: Hugging Face folders with their evaluations linked, so that MLflow ranks them.
+"""Checkpoints as MLflow logged models, and in the model registry: Hugging Face folders with their evaluations linked.
 
 The tag `maskwright.model`, made from the run and the checkpoint, identifies a model. So a pass that was killed resumes
 where it stopped: a model counts as logged when MLflow calls it READY.
@@ -20,10 +20,9 @@ from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
 from pretrain.run import JournalTable, RunFolder, read_measured
-from pretrain.tracking.journal_points import Point
-from pretrain.tracking.mlflow_runs import MlflowRun, short_errors
+from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_errors
 from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package
-from pretrain.tracking.run_description import describe_input
+from pretrain.tracking.run_record import describe_input
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
@@ -107,13 +106,15 @@ def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Ca
     return found
 
 
-def log_models(run: Path, which: str, step: int | None = None, uri: str | None = None) -> list[str]:
+def log_models(
+    run: Path, which: str, step: int | None = None, uri: str | None = None, trust_folder: bool = False
+) -> list[str]:
     """Log the checkpoints of a run as models of its MLflow run, those that are not there yet.
 
     Args:
         which: all, best or last.
         step: this checkpoint alone, whatever `which` says.
-        uri: as in run_target.
+        uri, trust_folder: as in run_target.
 
     Returns:
         The names of the models logged now.
@@ -135,17 +136,19 @@ def log_models(run: Path, which: str, step: int | None = None, uri: str | None =
         folder.exports.mkdir(exist_ok=True)
         # The training's own pass and a command would log the same model twice.
         with file_lock(folder.exports / ".lock", needed=False):
-            return _log_missing(folder, config, offered, "all" if step is not None else which, uri)
+            tracked = MlflowRun.of_folder(run, uri, trust_folder)
+            return _log_missing(folder, config, tracked, offered, "all" if step is not None else which)
 
 
-def _log_missing(folder: RunFolder, config: Config, offered: list[Candidate], which: str, uri: str | None) -> list[str]:
-    tracked = MlflowRun.of_folder(folder.path, uri)
-    known = {model.tags[_KEY]: model for model in models_of(tracked)}
-    ready = {key for key, model in known.items() if is_ready(model)}
+def _log_missing(
+    folder: RunFolder, config: Config, tracked: MlflowRun, offered: list[Candidate], which: str
+) -> list[str]:
+    begun = {model.tags[_KEY]: model for model in models_of(tracked)}
+    ready = {key: begun.pop(key) for key, model in list(begun.items()) if str(model.status) == "READY"}
     done = []
-    for one in chosen(offered, which, [loss_of(known[key]) for key in ready]):
+    for one in chosen(offered, which, [loss_of(model) for model in ready.values()]):
         key = f"{tracked.key}/{one.name}/{one.saved}"
-        if key not in ready and _log(folder, config, tracked, one, key, known.get(key)):
+        if key not in ready and _log(folder, config, tracked, one, key, begun.get(key)):
             done.append(one.name)
     return done
 
@@ -161,9 +164,9 @@ def models_of(tracked: MlflowRun) -> list["LoggedModel"]:
     return [model for model in found if _KEY in model.tags]
 
 
-def is_ready(model: "LoggedModel") -> bool:
-    """Whether a logged model is whole."""
-    return str(model.status) == "READY"
+def ready_models(tracked: MlflowRun) -> list["LoggedModel"]:
+    """The logged models of a run whose files have all arrived."""
+    return [model for model in models_of(tracked) if str(model.status) == "READY"]
 
 
 def loss_of(model: "LoggedModel") -> float:
@@ -227,3 +230,74 @@ def _link(tracked: MlflowRun, config: Config, one: Candidate, model_id: str) -> 
             tracked.log_inputs([found])
             dataset = found["name"], found["digest"]
     tracked.log_points(list(one.metrics.values()), model_id, dataset)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A version of a registered model, and what it was made from; `loss` is infinite if it was not measured."""
+
+    name: str
+    version: str
+    model: str
+    loss: float
+
+
+def register(
+    run: Path, name: str, which: str, alias: str | None, uri: str | None = None, trust_folder: bool = False
+) -> Registered:
+    """Make a run's logged model a version of the registered model `name`; the same model is registered once.
+
+    Args:
+        which: best, by held-out loss, of the logged models and of the checkpoints that are there; last; or a step.
+        alias: a name for this version, taken from the one that has it.
+        uri, trust_folder: as in run_target.
+
+    Raises:
+        UserError: if there is no such model, or MLflow does not take it.
+    """
+    step = int(which) if which.isdecimal() else None
+    if step is None and which not in ("best", "last"):
+        raise UserError(f"--step {which} is neither a step nor best or last")
+    with short_errors(f"registering a model of {run} in MLflow"):
+        tracked = MlflowRun.of_folder(run, uri, trust_folder)
+        if step is None or step not in map(_step, ready_models(tracked)):
+            log_models(run, which if step is None else "all", step, uri, trust_folder)
+        model = _choose(ready_models(tracked), run, which)
+        version = _version(tracked, name, model)
+        if alias:
+            tracked.client.set_registered_model_alias(name, alias, version)
+    return Registered(name, version, model.name, loss_of(model))
+
+
+def _step(model: "LoggedModel") -> int:
+    return int(model.tags["step"])
+
+
+def _choose(models: list["LoggedModel"], run: Path, which: str) -> "LoggedModel":
+    """The lowest loss, and of equals, or where there is none, the model that was logged last."""
+    if not models:
+        raise UserError(f"{run} has no checkpoint to register")
+    if which != "best":
+        step = max(map(_step, models)) if which == "last" else int(which)
+        models = [model for model in models if _step(model) == step]
+    elif math.isinf(min(map(loss_of, models))):
+        raise UserError(
+            f"no checkpoint of {run} was evaluated at its step, so none is the best: give --step N, and next time "
+            "make checkpoint.every_steps a multiple of eval.every_steps"
+        )
+    return min(models, key=lambda model: (loss_of(model), -model.creation_timestamp))
+
+
+def _version(tracked: MlflowRun, name: str, model: "LoggedModel") -> str:
+    import mlflow
+
+    client, source = tracked.client, f"models:/{model.model_id}"
+    for version in client.search_model_versions(f"source_path = '{source}'"):
+        if version.name == name:
+            return str(version.version)
+    tags = {"step": model.tags["step"], "checkpoint": model.name}
+    if math.isfinite(loss := loss_of(model)):
+        tags["held-out loss"] = f"{loss:.6f}"
+    made = mlflow.register_model(source, name, tags=tags)  # where models_of has set the address
+    client.update_model_version(name, made.version, model.tags.get(MLFLOW_NOTE))
+    return str(made.version)

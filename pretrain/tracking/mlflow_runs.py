@@ -1,19 +1,22 @@
 """Runs on an MLflow server: find, create, write. Everything that Maskwright measures reaches MLflow through here."""
 
 import contextlib
+import functools
 import hashlib
 import logging
+import posixpath
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from data_prep.errors import UserError
 from data_prep.urls import redact
-from pretrain.tracking.journal_points import Point, metric_name
+from pretrain.config.mlflow_address import OFFLINE
 from pretrain.tracking.run_record import RunRecord, require_record
-from pretrain.tracking.tracking_target import connect, open_client, run_target
+from pretrain.tracking.tracking_target import Target, connect, open_client, run_target
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -24,6 +27,55 @@ _log = logging.getLogger(__name__)
 _KEY_TAG = "maskwright.key"
 _STUDY_TAG = "maskwright.study"
 _PARENT_TAG = "mlflow.parentRunId"
+_LONGEST_NAME = 250  # of a metric
+
+
+class Point(NamedTuple):
+    """A metric's value at a step; `time` is in Unix seconds."""
+
+    name: str
+    value: float
+    time: float
+    step: int
+
+
+@dataclass(frozen=True)
+class TrackedResults:
+    """What one MLflow run holds.
+
+    key: letters and digits that find the run again. parent: the key of the run that this one belongs to, if that is in
+    the same experiment. grows: later results of the same key add points; else the run is sent once.
+    """
+
+    name: str
+    key: str
+    params: dict[str, str]
+    points: list[Point]
+    parent: str | None = None
+    grows: bool = False
+
+
+def send_results(target: Target, results: Iterable[TrackedResults]) -> None:
+    """Send results in turn; OFFLINE sends nothing. A failure becomes a warning, and the rest is not sent."""
+    if target.uri == OFFLINE:
+        return
+    try:
+        for one in results:
+            _send(target, one)
+    except Exception as error:
+        _log.warning("MLflow at %s did not take the results (%s).", redact(target.uri), short_reason(error))
+
+
+def _send(target: Target, results: TrackedResults) -> None:
+    sent = MlflowRun.find(target, results.key)
+    if sent and sent.run.info.status == "FINISHED" and not results.grows:
+        return
+    parent = MlflowRun.find(target, results.parent) if results.parent else None
+    record = RunRecord(redact(target.uri), target.experiment, results.name, results.params, tags={}, key=results.key)
+    record.parent = parent.id if parent else None
+    run = MlflowRun.open(target, record)
+    run.log_points(results.points)
+    run.end("FINISHED", int(1000 * max((point.time for point in results.points), default=time.time())))
 
 
 @dataclass(frozen=True)
@@ -65,21 +117,18 @@ class MlflowRun:
         return cls(client, run, key) if run else None
 
     @classmethod
-    def of_folder(cls, run_dir: Path, uri: str | None = None) -> "MlflowRun":
-        """The MLflow run of a run folder.
-
-        Args:
-            uri: as in run_target.
+    def of_folder(cls, run_dir: Path, uri: str | None = None, trust_folder: bool = False) -> "MlflowRun":
+        """The MLflow run of a run folder; the arguments are those of run_target.
 
         Raises:
             UserError: if the server does not have it. MLflow's and the network's own errors.
         """
-        target = run_target(run_dir, uri)
-        found = cls.find(target, require_record(run_dir).key)
-        if found is None:
+        target = run_target(run_dir, uri, trust_folder=trust_folder)
+        run = cls.find(target, require_record(run_dir).key)
+        if run is None:
             address = redact(target.uri)
             raise UserError(f"{run_dir} is not in MLflow at {address} yet. Run: maskwright track sync {run_dir}")
-        return found
+        return run
 
     @property
     def id(self) -> str:
@@ -129,18 +178,20 @@ class MlflowRun:
 
 
 def _find(client: "MlflowClient", experiment_id: str, key: str) -> "Run | None":
-    found = _tagged(client, experiment_id, _KEY_TAG, key)
-    return found[0] if found else None
+    runs = _tagged(client, experiment_id, _KEY_TAG, key)
+    return runs[0] if runs else None
 
 
 def _tagged(client: "MlflowClient", experiment_id: str, tag: str, value: str) -> list["Run"]:
-    """The experiment's runs with this tag, without deleted ones; `value` is of letters and digits."""
-    found: list[Run] = []
+    """The experiment's runs with this tag, without deleted ones. Raises ValueError for a value that is no key."""
+    if not value.isalnum():  # a foreign run folder may hold anything, and it becomes part of a filter
+        raise ValueError(f"{value[:50]!r} is not a key of a run")
+    runs: list[Run] = []
     token = None
     while token != "":
         page = client.search_runs([experiment_id], filter_string=f"tags.`{tag}` = '{value}'", page_token=token)
-        found, token = [*found, *page], page.token or ""
-    return found
+        runs, token = [*runs, *page], page.token or ""
+    return runs
 
 
 def _send_params_and_tags(client: "MlflowClient", run: "Run", record: RunRecord) -> None:
@@ -228,3 +279,13 @@ def short_errors(action: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise UserError(f"{action} failed: {short_reason(error)}") from error
+
+
+@functools.cache
+def metric_name(name: str) -> str:
+    """The name in MLflow, which refuses a whole request for one name with other signs or too long.
+
+    A data set's folder, which a name may hold, can be called anything.
+    """
+    usual = re.sub(r"[^/\w.\- :]", "_", name)[:_LONGEST_NAME]
+    return usual if posixpath.normpath(usual) == usual and usual[0] not in "./" else "_" + usual.replace("/", "_")

@@ -4,29 +4,40 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import no_link
 from data_prep.processes import die_with_parent
+from pretrain.config.run import TrackConfig
 from pretrain.run import RunFolder
-from pretrain.tracking import Target
+from pretrain.tracking.tracking_target import resolve_target
 
 LAST_SECONDS = 300.0
 """How long the end of a run waits for its last models."""
+
+_COMMAND = (sys.executable, "-m", "pretrain.tracking.model_logger")
 
 
 class ModelLogger:
     """Starts one pass at a time over the checkpoints that MLflow lacks; each exports in host memory, never on a GPU.
 
     Args:
-        which: track.models.
-        target: where the run is tracked. A pass gets it by its environment: the run folder may be foreign.
+        last_seconds: how long `close` waits. command: starts a pass, with the arguments of `main`.
     """
 
-    def __init__(self, folder: RunFolder, which: str, target: Target):
-        self._folder, self._which = folder, which
-        self._place = {"MLFLOW_TRACKING_URI": target.uri, "MLFLOW_EXPERIMENT_NAME": target.experiment}
+    def __init__(
+        self,
+        folder: RunFolder,
+        track: TrackConfig,
+        last_seconds: float = LAST_SECONDS,
+        command: Sequence[str] = _COMMAND,
+    ):
+        self._folder, self._which = folder, track.models
+        self._last_seconds, self._command = last_seconds, command
+        target = resolve_target(track.uri, track.experiment)  # for the environment: the run folder may be foreign
+        self._target = {"MLFLOW_TRACKING_URI": target.uri, "MLFLOW_EXPERIMENT_NAME": target.experiment}
         self._pass: subprocess.Popen[bytes] | None = None
 
     def committed(self) -> None:
@@ -36,48 +47,36 @@ class ModelLogger:
 
     def close(self, completed: bool) -> None:
         """Log the last models of a completed run, in a bounded time; otherwise the run's next start does it."""
-        if self._which == "none":
-            return
-        if not completed:
-            if self._pass:
-                self._end()
-            return
-        deadline = time.monotonic() + LAST_SECONDS
-        try:
-            if self._pass:
-                self._pass.wait(LAST_SECONDS)
-            self._begin()
-            failed = self._pass is None or self._pass.wait(max(0.0, deadline - time.monotonic())) != 0
-        except subprocess.TimeoutExpired:
-            failed = True
-        if failed:
-            self._end()
-            hint = f"maskwright track models {self._folder.path} --which {self._which}"
-            said = _last_line(self._folder.models_log)
-            print(f"warning: MLflow has not got every model ({said}): {hint}", file=sys.stderr, flush=True)
-
-    def _begin(self, niceness: int = 0) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "pretrain.tracking.model_logger",
-            str(self._folder.path),
-            self._which,
-            str(niceness),
-        ]
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | self._place
-        try:
-            with open(self._folder.models_log, "ab", opener=no_link) as log:
-                self._pass = subprocess.Popen(
-                    command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-                )
-        except OSError as error:  # no room for the file, or for the process
-            print(f"warning: no model is logged in MLflow now: {error}", file=sys.stderr, flush=True)
-
-    def _end(self) -> None:
+        deadline, failed = time.monotonic() + self._last_seconds, False
+        if completed and self._which != "none":
+            try:
+                if self._pass:
+                    self._pass.wait(self._last_seconds)
+                self._begin(niceness=0)
+                failed = self._pass is None or self._pass.wait(max(0.0, deadline - time.monotonic())) != 0
+            except subprocess.TimeoutExpired:
+                failed = True
         if self._pass:
             self._pass.kill()
             self._pass.wait()
+        if failed:
+            hint = f"maskwright track models {self._folder.path} --which {self._which}"
+            reason = _last_line(self._folder.models_log)
+            print(f"warning: MLflow has not got every model ({reason}): {hint}", file=sys.stderr, flush=True)
+
+    def _begin(self, niceness: int) -> None:
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | self._target
+        try:
+            with open(self._folder.models_log, "ab", opener=no_link) as log:
+                self._pass = subprocess.Popen(
+                    [*self._command, str(self._folder.path), self._which, str(niceness)],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+        except OSError as error:  # no room for the file, or for the process
+            print(f"warning: no model is logged in MLflow now: {error}", file=sys.stderr, flush=True)
 
 
 def _last_line(log: Path) -> str:
@@ -91,14 +90,11 @@ def _last_line(log: Path) -> str:
 def main() -> int:
     """`python -m pretrain.tracking.model_logger RUN WHICH NICENESS`: log all models, or end with the parent process."""
     die_with_parent()
-    from pretrain.tracking.logged_models import (
-        log_models,  # not in the training process, which has no use for transformers
-    )
+    from pretrain.tracking.logged_models import log_models  # not in training, which has no use for transformers
 
     os.nice(int(sys.argv[3]))
-    run, which = Path(sys.argv[1]), sys.argv[2]
     try:
-        while names := log_models(run, which):
+        while names := log_models(Path(sys.argv[1]), sys.argv[2]):
             print(f"logged {', '.join(names)}", flush=True)
     except UserError as error:
         print(f"error: {error}", flush=True)

@@ -1,20 +1,25 @@
-"""RUN/mlflow_run.json: where a run is tracked, and how much of it was sent."""
+"""RUN/mlflow_run.json: the description of a run for MLflow, and how much of it was sent."""
 
-import re
+import itertools
+import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
 
 from data_prep.errors import MissingFile, UserError
-from data_prep.reading import read_json, unusable
+from data_prep.format import Dataset
+from data_prep.reading import read_json
+from data_prep.urls import redact
+from pretrain.config import Config
 
 RECORD_NAME = "mlflow_run.json"
-_HINT = "delete it to start a new MLflow run"
+_LONGEST_DIGEST = 36  # MLflow's limit
 
 
 def new_key() -> str:
-    """A name of a run for MLflow that no other has."""
+    """A key that no other run has."""
     return uuid.uuid4().hex
 
 
@@ -50,13 +55,10 @@ class RunRecord:
 
 def load_record(run_dir: Path) -> RunRecord | None:
     """The record of a run folder; None if there is no file. Raises UserError if it is damaged."""
-    path = run_dir / RECORD_NAME
     try:
-        record: RunRecord = read_json(path, RunRecord, hint=_HINT)
+        record: RunRecord = read_json(run_dir / RECORD_NAME, RunRecord, hint="delete it to start a new MLflow run")
     except MissingFile:
         return None
-    if not is_key(record.key):
-        raise unusable(path, "its key is not 32 hexadecimal digits", _HINT)
     return record
 
 
@@ -68,6 +70,84 @@ def require_record(run_dir: Path) -> RunRecord:
     return record
 
 
-def is_key(text: str) -> bool:
-    """Whether a text may be a key, which becomes part of a search filter."""
-    return re.fullmatch("[0-9a-f]{32}", text) is not None
+def describe_run(
+    config: Config,
+    name: str,
+    environment: dict[str, Any],
+    data: tuple[str, Iterable[Dataset]],
+    valid: Dataset | None,
+    files: list[str],
+) -> RunRecord:
+    """The record of a run that starts.
+
+    Args:
+        environment: as pretrain.reporting.environment.gather_environment gives it, with the number of parameters.
+        data: fingerprint of the training data, and its data sets.
+        files: names of files in the run folder that MLflow gets.
+    """
+    fingerprint, datasets = data
+    params = {
+        "model": config.model.title,
+        "objective": config.objective,
+        "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
+        "seq_len": _by_stage(stage.seq_len for stage in config.stages),
+        "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
+        "steps": str(config.train.steps),
+        "optimizer": config.optim.name,
+        "lr": str(config.optim.lr),
+        "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
+        "precision": config.train.precision,
+        "parameters": str(environment["parameters"]),
+        "seed": str(config.run.seed),
+    }
+    inputs = [describe_input(dataset, "training") for dataset in datasets]
+    inputs += [describe_input(valid, "eval")] if valid else []
+    tags, parent = run_tags(fingerprint, environment), config.track.parent
+    return RunRecord(
+        config.track.uri, config.track.experiment, name, params, tags, parent, artifacts=files, inputs=inputs
+    )
+
+
+def _by_stage(values: Iterable[int]) -> str:
+    """The values of the stages, such as "128, 512"; of more than eight, the first two and the last."""
+    texts = [str(value) for value, _ in itertools.groupby(values)]
+    return ", ".join(texts if len(texts) <= 8 else [*texts[:2], "...", texts[-1]])
+
+
+def run_tags(fingerprint: str, environment: dict[str, Any]) -> dict[str, str]:
+    """Tags of a start of a run; of several starts, MLflow keeps the last one's."""
+    commit, slurm = environment["git_commit"], environment["slurm"]
+    tags = {
+        "dataset": fingerprint,
+        "git_commit": commit or "unknown",
+        "git_changes": "true" if environment["git_changes"] else None,
+        "mlflow.source.git.commit": commit,  # the interface shows this one as the version
+        "mlflow.source.name": "maskwright train",
+        "maskwright_version": environment["packages"]["maskwright"],
+        "world_size": str(environment["processes"]),
+        "hosts": ", ".join(host["host"] for host in environment["hosts"]),
+        "slurm_job_id": slurm.get("SLURM_ARRAY_JOB_ID", slurm.get("SLURM_JOB_ID")),
+        "slurm_array_task_id": slurm.get("SLURM_ARRAY_TASK_ID"),
+    }
+    return {name: value for name, value in tags.items() if value is not None}
+
+
+def describe_input(dataset: Dataset, context: Literal["training", "eval"]) -> dict[str, str]:
+    """The fields of MLflow's Dataset, and the context. Schema and profile are JSON as MLflow's pages show it."""
+    manifest, location = dataset.manifest, redact(str(dataset.location))
+    tokens = {"name": "tokens", "type": "tensor", "tensor-spec": {"dtype": manifest.dtype, "shape": [-1]}}
+    profile = {
+        "documents": manifest.totals.documents,
+        "tokens": manifest.totals.tokens,
+        "shards": len(manifest.shards),
+        "vocabulary": manifest.tokenizer.vocab_size,
+        "fingerprint": manifest.fingerprint,
+    }
+    return {
+        "context": context,
+        "name": "/".join(PurePosixPath(location.rstrip("/")).parts[-2:]),  # such as books/train
+        "digest": manifest.fingerprint[:_LONGEST_DIGEST],
+        "source": json.dumps({"uri": location}),
+        "schema": json.dumps({"mlflow_tensorspec": [tokens]}),
+        "profile": json.dumps(profile),
+    }

@@ -98,19 +98,20 @@ def run_target(
     Raises:
         UserError: if there is no record, or its address is needed and cannot be used.
     """
-    record = require_record(run_dir)
+    refuse_password(uri)
+    record, path = require_record(run_dir), run_dir / RECORD_NAME
     named = uri or os.environ.get("MLFLOW_TRACKING_URI")
     address = _absolute(named or record.uri)
     if address in ("", OFFLINE):
         raise UserError(f"{run_dir} was trained with track.uri: none. Name the MLflow that gets its data with --uri.")
     if problem := address_problem(address):
-        raise UserError(problem if named else f"{run_dir / RECORD_NAME}: {problem}")
+        raise UserError(problem if named else f"{path}: {problem}")
     if not named and "***" in address:
-        raise UserError(f"{run_dir / RECORD_NAME} has no password for {address}. Set MLFLOW_TRACKING_URI.")
+        raise UserError(f"{path} has no password for {address}. Set MLFLOW_TRACKING_URI.")
     if not (named or trust_folder or address == _absolute(DEFAULT_ADDRESS)):
         raise UserError(
-            f"{address} is known from {run_dir / RECORD_NAME} alone. Add --uri with this address to send data and "
-            "your MLflow credentials there, or --yes."
+            f"{address} is known from {path} alone. Add --uri with this address to send data and your MLflow "
+            "credentials there, or --yes."
         )
     return Target(address, experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or record.experiment)
 
@@ -122,7 +123,15 @@ def sync_command(run_dir: Path, address: str) -> str:
     return command if known or redact(address) != address else f"{command} --uri {shlex.quote(address)}"
 
 
-def run_page(record: RunRecord) -> str | None:
+def run_page(run_dir: Path) -> str | None:
+    """Where to see a run folder's run in MLflow; None if it is not known."""
+    with contextlib.suppress(UserError, OSError):
+        if record := load_record(run_dir):
+            return page_of_record(record)
+    return None
+
+
+def page_of_record(record: RunRecord) -> str | None:
     """Where to see a run in MLflow: an address, for a database with the command that serves it; None if unknown."""
     known = re.fullmatch("[0-9a-f]{32}", record.run_id or "") and re.fullmatch(r"\d+", record.experiment_id or "")
     if not known or address_problem(record.uri):

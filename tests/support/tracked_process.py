@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 from pretrain.run.journal import Journal
-from pretrain.tracking import RunRecord, Tracker, forwarder_thread
+from pretrain.tracking import RunRecord, Tracker
 
 
 def main(run: Path, uri: str, first: int, last: int) -> None:
     """Steps `first` to `last`; then close in at most two seconds, and print how long that took and when it was over."""
-    forwarder_thread.SECONDS_BETWEEN_SENDS = 0.01
-    tracker = Tracker(run, RunRecord(uri, "demo", "first", {}, {}, artifacts=["config.yaml"]))
+    record = RunRecord(uri, "demo", "first", {}, {}, artifacts=["config.yaml"])
+    tracker = Tracker(run, record, seconds_between_sends=0.01)
     tracker.start()
     journal = Journal(run / "journal.jsonl")
     for step in range(first, last + 1):

@@ -10,10 +10,9 @@ from mlflow import MlflowClient
 
 from pretrain.reporting import summarize
 from pretrain.reporting.batch_replay import replay
-from pretrain.reporting.run_summary import page_of
 from pretrain.run import RunFolder
 from pretrain.run.journal import Entry, read_journal
-from pretrain.tracking import load_record
+from pretrain.tracking import load_record, run_page
 from tests.support import runs
 from tests.support.datasets import SPECIAL_IDS, make_dataset
 from tests.system.soak.soak import assert_same_checkpoint
@@ -119,8 +118,8 @@ def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries)
     (host,) = {name.split("/")[1] for entry in entries for name in entry.metrics if name.startswith("system/")}
     assert {"system/cpu_percent_mean", "system/memory_percent_mean"} <= set(run.data.metrics)
     assert not [name for name in run.data.metrics if host in name]
-    assert f"MLflow: {page_of(folder.path)}" in said
-    assert summarize(folder.path).mlflow_page == page_of(folder.path)
+    assert f"MLflow: {run_page(folder.path)}" in said
+    assert summarize(folder.path).mlflow_page == run_page(folder.path)
 
 
 def test_rates_leave_out_padding(watched, entries):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from pretrain.tracking.model_registry import register
+from pretrain.tracking import register
 from tests.support import runs, text_data
 from tests.support.browser import SIZE, Browser, chromium, needs_chromium
 from tests.support.mlflow_server import Server

@@ -20,7 +20,7 @@ from pretrain.config import Config
 from pretrain.reporting import reporter
 from pretrain.run import RunFolder
 from pretrain.run.journal import Entry, format_entry
-from pretrain.tracking import OFFLINE, RunRecord, Tracker, forwarder_thread, mlflow_runs, sync
+from pretrain.tracking import RunRecord, Tracker, mlflow_runs, sync
 from pretrain.tracking.tracking_target import connect
 from tests.support import runs as trainings
 from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
@@ -37,8 +37,6 @@ def _quick_and_without_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "4")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(forwarder_thread, "SECONDS_BETWEEN_SENDS", 0.1)
-    monkeypatch.setattr(forwarder_thread, "_LONGEST_BACK_OFF_SECONDS", 0.3)
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +253,7 @@ def test_runs_of_offline_nodes_are_sent_by_one_command(tmp_path: Path, server: S
         run.mkdir(parents=True)
         (run / "config.yaml").write_text(f"run: {name}")
         (run / "status.json").write_text("{}")
-        tracker = start(run, OFFLINE, experiment="offline")
+        tracker = start(run, "none", experiment="offline")
         append(run, range(1, 31))
         tracker.close(60, "FINISHED")
     command = [sys.executable, "-m", "launchers.cli", "track", "sync", tmp_path / "runs", "--uri", server.uri, "--json"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.run.journal import Journal
-from pretrain.tracking import forwarder_thread, sync
+from pretrain.tracking import sync
 from tests.support.mlflow_server import Server, ask, free_port, history
 from tests.support.tracked import append, expected, run_id, start
 
@@ -65,7 +65,6 @@ def test_a_server_with_postgresql_gets_every_point_once(
     """NaN and infinities too; a request that was taken and not recorded is sent again, and doubles nothing."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
-    monkeypatch.setattr(forwarder_thread, "SECONDS_BETWEEN_SENDS", 0.2)
     run = tmp_path / "run"
     export = run / "exports" / "step-100"
     export.mkdir(parents=True)

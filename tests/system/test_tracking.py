@@ -19,7 +19,7 @@ from launchers.doctor import run_checks
 from launchers.doctor.tracking_checks import checks as tracking_checks
 from pretrain.config.run import TrackConfig
 from pretrain.run.journal import Journal
-from pretrain.tracking import RunRecord, Tracker, forwarder_thread, load_record, sync
+from pretrain.tracking import RunRecord, Tracker, load_record, sync
 from pretrain.tracking.journal_forwarder import Sender
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Forked
@@ -31,7 +31,6 @@ from tests.support.tracked import append, expected, record_of, run_id, start
 def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    monkeypatch.setattr(forwarder_thread, "SECONDS_BETWEEN_SENDS", 0.2)
 
 
 @pytest.fixture(scope="module")

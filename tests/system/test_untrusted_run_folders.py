@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.tracking import RECORD_NAME, forwarder_thread
 from tests.support.mlflow_server import Server, ask
 from tests.support.tracked import append, start
 
@@ -20,7 +19,6 @@ SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----"
 def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    monkeypatch.setattr(forwarder_thread, "SECONDS_BETWEEN_SENDS", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +51,7 @@ def planted(tmp_path: Path, uri: str, *artifacts: str) -> Path:
         "key": "0" * 32,
         "artifacts": [*artifacts, "config.yaml"],
     }
-    (run / RECORD_NAME).write_text(json.dumps(record))
+    (run / "mlflow_run.json").write_text(json.dumps(record))
     return run
 
 
@@ -86,7 +84,7 @@ def test_no_file_outside_the_run_folder_is_sent(tmp_path: Path, key: Path, serve
     for name in names[:5]:
         assert f"{name!r} is not sent to MLflow" in done.stderr
     assert "Traceback" not in done.stderr
-    assert json.loads((run / RECORD_NAME).read_text())["artifacts"] == []
+    assert json.loads((run / "mlflow_run.json").read_text())["artifacts"] == []
 
 
 def test_a_resumed_training_sends_no_file_that_the_folder_named_and_keeps_its_own_address(
@@ -99,7 +97,7 @@ def test_a_resumed_training_sends_no_file_that_the_folder_named_and_keeps_its_ow
     tracker.close(60, "FINISHED")
     assert has_experiment(server, tmp_path)
     assert SECRET not in received(server)
-    record = json.loads((run / RECORD_NAME).read_text())
+    record = json.loads((run / "mlflow_run.json").read_text())
     assert (record["uri"], record["artifacts"]) == (server.uri, [])
 
 

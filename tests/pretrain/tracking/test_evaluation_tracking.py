@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from evaluation.likelihood import send
 from launchers.app import app
-from pretrain.tracking import RECORD_NAME, RunRecord, Target
+from pretrain.tracking import RunRecord, Target
 from pretrain.tracking.mlflow_runs import MlflowRun
 from tests.support.evaluated import corpora, save_model
 from tests.support.runs import write_config
@@ -45,7 +45,7 @@ def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp
     books = Target(uri, "books")
     trained = RunRecord(uri, "books", "token", {}, {})
     parent = MlflowRun.open(books, trained).id
-    (tmp_path / RECORD_NAME).write_text(json.dumps(asdict(trained)))
+    (tmp_path / "mlflow_run.json").write_text(json.dumps(asdict(trained)))
     found = {"settings": SETTINGS, "models": {str(tmp_path): RESULTS, "unigram": {"held_out": {"loss": 6.5}}}}
     send(found, books)
     send(found, books)

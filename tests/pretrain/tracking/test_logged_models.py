@@ -1,6 +1,5 @@
 """Which checkpoints become models, and which evaluation is theirs."""
 
-import shutil
 import subprocess
 import sys
 import time
@@ -8,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from pretrain.config.run import TrackConfig
 from pretrain.run import RunFolder, read_measured
 from pretrain.run.journal import Entry, format_entry
-from pretrain.tracking import Point, Target, model_logger
+from pretrain.tracking import ModelLogger, Point
 from pretrain.tracking.logged_models import Candidate, chosen, evaluation
-from pretrain.tracking.model_logger import ModelLogger
+from tests.support.runs import wait_for
 
 PYTHON = sys.executable
 
@@ -60,48 +60,50 @@ def test_an_evaluation_has_the_valid_value_and_the_time_that_mlflow_has_it_with(
     assert evaluation(read_measured(path), 5) == {}
 
 
-@pytest.fixture
-def logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLogger:
-    """Whose passes sleep instead."""
-    monkeypatch.setattr(model_logger, "LAST_SECONDS", 1.0)
-    monkeypatch.setattr(model_logger.sys, "executable", shutil.which("true"))
-    return ModelLogger(RunFolder(tmp_path), "all", Target("http://127.0.0.1:1", "demo"))
+def logger(run: Path, command: str, which: str = "all") -> ModelLogger:
+    """Its passes run another program."""
+    track = TrackConfig(uri="http://127.0.0.1:1", models=which)
+    return ModelLogger(RunFolder(run), track, last_seconds=1.0, command=[command])
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 def test_training_waits_for_no_pass_and_its_end_for_a_bounded_time(
-    logger: ModelLogger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sleeper = tmp_path / "sleeper"
-    sleeper.write_text(f"#!{PYTHON}\nimport time\nprint('begun', flush=True)\ntime.sleep(60)\n")
-    sleeper.chmod(0o755)
-    monkeypatch.setattr(model_logger.sys, "executable", str(sleeper))
-    started = time.monotonic()
-    logger.committed()
-    logger.committed()
+    sleeper = program(tmp_path / "sleeper", f"echo $$ >>{tmp_path}/begun; exec sleep 60")
+    started, waiting = time.monotonic(), logger(tmp_path, sleeper)
+    waiting.committed()
+    waiting.committed()
     assert time.monotonic() - started < 0.5
-    first = logger._pass
-    assert first is not None
-    logger.close(completed=True)
-    assert time.monotonic() - started < 5.0
-    assert first.returncode == -9  # nothing is left behind
+    wait_for(lambda: (tmp_path / "begun").exists(), 10)
+    waiting.close(completed=True)
+    assert time.monotonic() - started < 15.0
+    (process,) = (tmp_path / "begun").read_text().split()  # one pass for two checkpoints
+    assert not Path("/proc", process).exists()  # nothing is left behind
     assert f"maskwright track models {tmp_path} --which all" in capsys.readouterr().err
 
 
 def test_a_run_that_stops_ends_its_pass_and_a_completed_one_looks_once_more(
-    logger: ModelLogger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logger.close(completed=False)
-    assert not (tmp_path / "models.log").exists()
-    logger.close(completed=True)
-    assert (tmp_path / "models.log").exists()
+    nothing = program(tmp_path / "nothing", f"echo $@ >>{tmp_path}/begun")
+    logger(tmp_path, nothing).close(completed=False)
+    assert not (tmp_path / "begun").exists()
+    logger(tmp_path, nothing).close(completed=True)
+    assert (tmp_path / "begun").read_text() == f"{tmp_path} all 0\n"
     assert capsys.readouterr().err == ""
 
 
-def test_last_begins_nothing_while_the_run_goes_on(logger: ModelLogger, tmp_path: Path) -> None:
+def test_last_begins_nothing_while_the_run_goes_on(tmp_path: Path) -> None:
+    nothing = program(tmp_path / "nothing", "exit 0")
     for which in ("last", "none"):
-        waiting = ModelLogger(RunFolder(tmp_path), which, Target("http://127.0.0.1:1", "demo"))
-        waiting.committed()
-        assert waiting._pass is None
+        logger(tmp_path, nothing, which).committed()
+        assert not (tmp_path / "models.log").exists()
 
 
 def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:

@@ -16,20 +16,11 @@ from data_prep.format import Dataset
 from data_prep.urls import redact
 from launchers.app import app
 from pretrain.run.journal import Entry
-from pretrain.tracking import (
-    OFFLINE,
-    RECORD_NAME,
-    Point,
-    RunRecord,
-    Tracker,
-    load_record,
-    resolve_target,
-    run_page,
-    sync,
-)
-from pretrain.tracking.journal_points import SentSteps, metric_name, over_nodes
-from pretrain.tracking.run_description import describe_input, run_tags
-from pretrain.tracking.tracking_target import connect
+from pretrain.tracking import Point, RunRecord, Tracker, load_record, resolve_target, sync
+from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
+from pretrain.tracking.mlflow_runs import metric_name
+from pretrain.tracking.run_record import RECORD_NAME, describe_input, run_tags
+from pretrain.tracking.tracking_target import connect, page_of_record
 from tests.support.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
 
@@ -180,7 +171,7 @@ def test_64_nodes_are_few_series() -> None:
 def test_the_page_of_a_run_opens_on_mlflow_s_pages_for_training() -> None:
     def page(uri: str, **ids: str | None) -> str | None:
         known = {"run_id": "a" * 32, "experiment_id": "7"} | ids
-        return run_page(RunRecord(uri, "demo", "r", {}, {}, **known))  # type: ignore[arg-type]
+        return page_of_record(RunRecord(uri, "demo", "r", {}, {}, **known))  # type: ignore[arg-type]
 
     there = f"#/experiments/7/runs/{'a' * 32}?workflowType=machine_learning"
     assert page("http://host:5000/") == f"http://host:5000/{there}"
@@ -210,7 +201,7 @@ def test_data_sets_are_described_for_mlflow(tmp_path: Path) -> None:
 def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # the site's; this run is not to be sent
     threads = threading.active_count()
-    tracker = Tracker(tmp_path, RunRecord(OFFLINE, "demo", "r", {}, {}))
+    tracker = Tracker(tmp_path, RunRecord("none", "demo", "r", {}, {}))
     tracker.start()
     assert threading.active_count() == threads
     tracker.close(30, "FINISHED")
@@ -219,7 +210,7 @@ def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCa
     ]
     record = load_record(tmp_path)
     assert record is not None
-    assert (record.uri, record.status) == (OFFLINE, "FINISHED")
+    assert (record.uri, record.status) == ("none", "FINISHED")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(UserError, match="with --uri"):
         sync(tmp_path)
@@ -227,7 +218,7 @@ def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCa
 
 def test_restarts_are_counted_and_another_experiment_is_another_run(tmp_path: Path) -> None:
     def started(experiment: str) -> RunRecord:
-        Tracker(tmp_path, RunRecord(OFFLINE, experiment, "r", {}, {}))
+        Tracker(tmp_path, RunRecord("none", experiment, "r", {}, {}))
         record = load_record(tmp_path)
         assert record is not None
         return record
@@ -272,7 +263,7 @@ def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "status.json").write_text("{}")
     for name in ("a", "b"):
-        Tracker(tmp_path / "runs" / name, RunRecord(OFFLINE, "demo", name, {}, {}))
+        Tracker(tmp_path / "runs" / name, RunRecord("none", "demo", name, {}, {}))
     found = run(tmp_path / "runs", "--json")
     assert found.exit_code == 1
     assert [Path(outcome["run"]).name for outcome in json.loads(found.stdout)] == ["a", "b"]  # `new` was never begun
