@@ -31,14 +31,15 @@ class MinimalPair:
     groups: tuple[tuple[str, str], ...]
 
 
-def read_pairs(path: str) -> list[MinimalPair]:
-    """Read the pairs of a .jsonl file, also compressed (.gz, .zst).
+def read_pairs(path: str, limit: int | None = None) -> list[MinimalPair]:
+    """Read the pairs of a .jsonl file, also compressed (.gz, .zst), at most `limit` of each UID.
 
     Raises:
         UserError: if the file cannot be read or a line is not a pair.
     """
     lines = enumerate(read_text(path).split("\n"), 1)
-    return [_pair(line, f"{shown(path)}, line {number}") for number, line in lines if line.strip()]
+    pairs = [_pair(line, f"{shown(path)}, line {number}") for number, line in lines if line.strip()]
+    return limited(pairs, limit) if limit else pairs
 
 
 def _pair(line: str, where: str) -> MinimalPair:

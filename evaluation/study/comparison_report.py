@@ -1,22 +1,33 @@
-"""Report of a study: STUDY/report.html, report.md, report.json and the charts."""
+"""Report of a study: STUDY/report.html, report.md and report.json, with tables and conclusion sentences."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, write_json
-from evaluation.study import conclusion_text
-from evaluation.study.loss_bands import Curve, chart, draw_losses, read_curves
-from evaluation.study.step_timing import read_rounds, read_timing, steps_in_time
-from evaluation.study.study_file import Budget, Study, children
-from evaluation.study.study_results import Comparisons, StudyResults, compare, read_results
+from evaluation.study.paired_statistics import MOST_SEEDS, POWER, Comparison, Difference, Mean, Verdict
+from evaluation.study.study_file import Budget, Study, equal_time_steps, read_rounds, runs_of
+from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
 from pretrain.config import on_one_line
 from pretrain.reporting.html_page import page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
-Found = dict[Budget, tuple[StudyResults, list[Comparisons], list[Curve]]]
+_FORMATS = {"nats": ".4f", "number": ".4f", "seconds": ",.1f", "count": ",.0f"}
+_BUDGET_TITLES: dict[Budget, str] = {"tokens": "Equal tokens", "time": "Equal time"}
+_YARDSTICK = (
+    "Held-out loss and masked accuracy use 15% token masks for every arm. This favours arms that trained with such "
+    "masks; minimal pairs and downstream tasks favour no arm."
+)
+_HOW = (
+    "Means have 95% Student's t intervals. Differences are paired by seed. Holm's procedure corrects for all pairs of "
+    "arms, and each interval has the level of its test: it excludes zero exactly if the difference is significant (*). "
+    "For one measure and one budget, the chance of any false significant difference is at most 5%, if the number of "
+    "seeds was fixed in advance. Adding seeds because of the report's results raises this chance. There is no "
+    "correction across measures and budgets: decide by the measure and the budget that were chosen in advance."
+)
 
 
 def write_study_report(folder: Path, study: Study) -> Path:
@@ -25,17 +36,11 @@ def write_study_report(folder: Path, study: Study) -> Path:
     Raises:
         UserError: if a file cannot be written.
     """
-    found: Found = {}
-    for budget in study.budgets:
-        results = read_results(folder, study, budget)
-        found[budget] = results, compare(study, results), read_curves(folder, study, budget)
-    arms = [arm.name for arm in study.arms]
+    results = {budget: read_results(folder, study, budget) for budget in study.budgets}
+    values = _page_values(folder, study, results)
     try:
-        for budget, (_, _, curves) in found.items():
-            draw_losses(curves, arms, folder / f"loss-{budget}.png", conclusion_text.BUDGET_TITLES[budget])
-        write_json(folder / "report.json", as_json(folder, study, found))
-        values = shown(folder, study, found)
-        for name, text in (("report.md", markdown(values)), ("report.html", page(values, _SCRIPTS))):
+        write_json(folder / "report.json", _as_json(folder, study, results))
+        for name, text in (("report.md", _markdown(values)), ("report.html", page(values, _SCRIPTS))):
             with atomic_writer(folder / name) as file:
                 file.write(text.encode())
     except OSError as error:
@@ -43,7 +48,7 @@ def write_study_report(folder: Path, study: Study) -> Path:
     return folder / "report.html"
 
 
-def as_json(folder: Path, study: Study, found: Found) -> dict[str, Any]:
+def _as_json(folder: Path, study: Study, results: dict[Budget, StudyResults]) -> dict[str, Any]:
     """All results as JSON: values of each run by budget; means, differences, verdict and conclusions by metric."""
     return {
         "study": str(folder.absolute()),
@@ -53,122 +58,97 @@ def as_json(folder: Path, study: Study, found: Found) -> dict[str, Any]:
         "seconds_per_step": read_rounds(folder, study),
         "budgets": {
             budget: {
-                "missing": results.missing,
-                "values": results.values,
-                "metrics": {one.metric.key: asdict(one) for one in comparisons},
-                "conclusions": {key: said for key, _, said in conclusions(study, comparisons)},
+                "missing": found.missing,
+                "values": found.values,
+                "metrics": {one.metric.key: asdict(one) for one in found.comparisons},
+                "conclusions": {one.metric.key: conclusion(one, len(study.arms)) for one in _compared(study, found)},
             }
-            for budget, (results, comparisons, _) in found.items()
+            for budget, found in results.items()
         },
     }
 
 
-def conclusions(study: Study, comparisons: list[Comparisons]) -> list[tuple[str, str, list[str]]]:
-    """(metric, heading, sentences) of each compared metric, the primary one first."""
-    compared = sorted(
-        (one for one in comparisons if one.metric.better), key=lambda one: one.metric.key != study.primary
-    )
-    return [
-        (
-            one.metric.key,
-            one.metric.title + (" (chosen before, to go by)" if one.metric.key == study.primary else ""),
-            conclusion_text.conclusion(one, len(study.arms)),
-        )
-        for one in compared
-    ]
+def _compared(study: Study, found: StudyResults) -> list[Comparisons]:
+    """Comparisons by metrics that say which arm is better, the primary one first."""
+    compared = [one for one in found.comparisons if one.metric.better]
+    return sorted(compared, key=lambda one: one.metric.key != study.primary)
 
 
-def notices(folder: Path, study: Study, found: Found) -> list[str]:
-    """Warnings at the top of the report."""
-    missing = sorted({name for results, _, _ in found.values() for name in results.missing})
-    said = []
-    if missing:
-        shown = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
-        said.append(f"{len(missing)} of {len(children(study))} runs are not done, and are left out: {shown}.")
-    return [*said, *_unsteady(read_rounds(folder, study))]
-
-
-def _unsteady(rounds: dict[str, list[float]], most: float = 0.05) -> list[str]:
-    """Warnings for arms whose timing rounds differ by more than the share `most`."""
-    apart = {arm: max(seconds) / min(seconds) - 1 for arm, seconds in rounds.items()}
-    return [
-        f"{arm}: the timing rounds differ by {share:.0%}, so its number of steps at equal time has the same "
-        "uncertainty."
-        for arm, share in apart.items()
-        if share > most
-    ]
-
-
-def markdown(page: dict[str, Any]) -> str:
-    """The tables and conclusions of the page in Markdown."""
-    parts = [f"# {page['name']}\n", f"{page['summary']}\n", *(f"> {text}\n" for text in page["notices"])]
-    for section in page["sections"]:
-        parts += [f"## {section['title']}\n", f"{section['explanation']}\n"]
-        parts += [f"**{one['title']}.** {' '.join([one['text'], *one['more']])}\n" for one in section["conclusions"]]
-        parts += [conclusion_text.markdown(section["means"]), f"Differences from {page['baseline']}:\n"]
-        parts += [conclusion_text.markdown(section["differences"]), f"![Held-out loss](loss-{section['budget']}.png)\n"]
-    return "\n".join([*parts, page["how"][0], "", page["how"][1], ""])
-
-
-def summary(study: Study) -> str:
-    """One-line summary of the study."""
+def _page_values(folder: Path, study: Study, results: dict[Budget, StudyResults]) -> dict[str, Any]:
+    """Contents of the page as JSON values."""
     train, data, model = (study.config[section] for section in ("train", "data", "model"))
-    return (
-        f"{len(study.arms)} ways to mask, {study.seeds} seed{'s' * (study.seeds > 1)} each; {study.steps:,} steps of "
-        f"{train['global_batch_size']} rows of {data['seq_len']} slots; {model['arch']} of {model['size']['layers']} "
-        f"layers of {model['size']['hidden']}; baseline {study.baseline}."
-    )
-
-
-def explanation(folder: Path, study: Study, budget: Budget) -> str:
-    """Explanation of the budget: equal tokens or equal time."""
-    if budget == "tokens":
-        return "All arms train for the same steps, and with the same seed on the same rows in the same order."
-    seconds = read_timing(folder, study)
-    if not seconds:
-        return f"All arms train as long as {study.baseline} takes for {study.steps:,} steps."
-    steps = steps_in_time(seconds, study.baseline, study.steps)
-    each = ", ".join(f"{arm} {count:,}" for arm, count in steps.items())
-    return (
-        f"Each arm trains for as long as {study.baseline} takes for {study.steps:,} steps. The step times were "
-        f"measured before the runs, and the learning rate decays over the steps of the arm: {each}."
-    )
-
-
-def shown(folder: Path, study: Study, found: Found) -> dict[str, Any]:
-    """Contents of the page."""
-    arms = [arm.name for arm in study.arms]
-    titles = {budget: f"{conclusion_text.BUDGET_TITLES[budget]}: held-out loss, 15% token masks" for budget in found}
+    charts = {
+        f"{_BUDGET_TITLES[budget]}: held-out loss, 15% token masks": found.lines for budget, found in results.items()
+    }
     return {
         "name": folder.absolute().name,
         "path": str(folder.absolute()),
         "time": time.time(),
         "baseline": study.baseline,
-        "summary": summary(study),
-        "notices": notices(folder, study, found),
-        "charts": [chart(titles[budget], curves, arms) for budget, (_, _, curves) in found.items() if curves],
+        "summary": (
+            f"{len(study.arms)} ways to mask, {study.seeds} seed{'s' * (study.seeds > 1)} each; {study.steps:,} steps "
+            f"of {train['global_batch_size']} rows of {data['seq_len']} slots; {model['arch']} of "
+            f"{model['size']['layers']} layers of {model['size']['hidden']}; baseline {study.baseline}."
+        ),
+        "notices": _notices(folder, study, results),
+        "charts": [
+            {"title": title, "unit": "nats", "log": False, "lines": lines} for title, lines in charts.items() if lines
+        ],
         "axes": {"tokens": [], "hours": []},  # each line has its own
         "marks": {},
         "counts": {},
-        "sections": [_section(folder, study, budget, comparisons) for budget, (_, comparisons, _) in found.items()],
-        "how": [conclusion_text.HOW, conclusion_text.YARDSTICK],
+        "sections": [_section(folder, study, budget, found) for budget, found in results.items()],
+        "how": [_HOW, _YARDSTICK],
         "arms": [[arm.name, on_one_line(arm.masking)] for arm in study.arms],
     }
 
 
-def _section(folder: Path, study: Study, budget: Budget, comparisons: list[Comparisons]) -> dict[str, Any]:
+def _notices(folder: Path, study: Study, results: dict[Budget, StudyResults]) -> list[str]:
+    """Warnings at the top of the report: unfinished runs, and timing rounds that differ by more than 5%."""
+    missing = sorted({name for found in results.values() for name in found.missing})
+    notices = []
+    if missing:
+        names = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
+        notices.append(f"{len(missing)} of {len(runs_of(folder, study))} runs are not done, and are left out: {names}.")
+    for arm, seconds in read_rounds(folder, study).items():
+        if (share := max(seconds) / min(seconds) - 1) > 0.05:
+            notices.append(
+                f"{arm}: the timing rounds differ by {share:.0%}, so its number of steps at equal time has the same "
+                "uncertainty."
+            )
+    return notices
+
+
+def _section(folder: Path, study: Study, budget: Budget, found: StudyResults) -> dict[str, Any]:
+    conclusions = []
+    for one in _compared(study, found):
+        text, *more = conclusion(one, len(study.arms))
+        primary = one.metric.key == study.primary
+        title = one.metric.title + (" (chosen before, to go by)" if primary else "")
+        conclusions.append({"title": title, "text": text, "more": more, "primary": primary})
     return {
         "budget": budget,
-        "title": conclusion_text.BUDGET_TITLES[budget],
-        "explanation": explanation(folder, study, budget),
-        "conclusions": [
-            {"title": title, "text": text, "more": more, "primary": key == study.primary}
-            for key, title, (text, *more) in conclusions(study, comparisons)
-        ],
-        "means": conclusion_text.means_table(study, comparisons),
-        "differences": conclusion_text.differences_table(study, comparisons),
-        "forests": [_forest(one) for one in comparisons if one.from_baseline],
+        "title": _BUDGET_TITLES[budget],
+        "explanation": _explanation(folder, study, budget),
+        "conclusions": conclusions,
+        "means": _means_table(study, found.comparisons),
+        "differences": _differences_table(study, found.comparisons),
+        "forests": [_forest(one) for one in found.comparisons if one.from_baseline],
     }
+
+
+def _explanation(folder: Path, study: Study, budget: Budget) -> str:
+    """Explanation of the budget: equal tokens or equal time."""
+    if budget == "tokens":
+        return "All arms train for the same steps, and with the same seed on the same rows in the same order."
+    text = f"Each arm trains for as long as {study.baseline} takes for {study.steps:,} steps."
+    if steps := equal_time_steps(folder, study):
+        each = ", ".join(f"{arm} {count:,}" for arm, count in steps.items())
+        text += (
+            " The step times were measured before the runs, and the learning rate decays over the steps of the arm: "
+            f"{each}."
+        )
+    return text
 
 
 def _forest(one: Comparisons) -> dict[str, Any]:
@@ -177,3 +157,135 @@ def _forest(one: Comparisons) -> dict[str, Any]:
         for arm, found in one.from_baseline.items()
     ]
     return {"title": one.metric.title, "unit": one.metric.unit, "better": one.metric.better, "rows": rows}
+
+
+def _markdown(values: dict[str, Any]) -> str:
+    """The tables and conclusions of the page in Markdown."""
+    parts = [f"# {values['name']}\n", f"{values['summary']}\n", *(f"> {text}\n" for text in values["notices"])]
+    for section in values["sections"]:
+        parts += [f"## {section['title']}\n", f"{section['explanation']}\n"]
+        parts += [f"**{one['title']}.** {' '.join([one['text'], *one['more']])}\n" for one in section["conclusions"]]
+        parts += [_markdown_table(section["means"]), f"Differences from {values['baseline']}:\n"]
+        parts.append(_markdown_table(section["differences"]))
+    return "\n".join([*parts, *(f"{text}\n" for text in values["how"])])
+
+
+def _markdown_table(rows: list[list[str]]) -> str:
+    """Format rows as a Markdown table."""
+    lines = [rows[0], ["---"] + ["---:"] * (len(rows[0]) - 1), *rows[1:]]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _value(number: float, unit: Unit, signed: bool = False) -> str:
+    """Format a number for a table; differences of shares are in percentage points."""
+    sign = "+" if signed else ""
+    if unit == "share":
+        return format(100 * number, f"{sign}.2f") + ("" if signed else "%")
+    return format(number, sign + _FORMATS[unit])
+
+
+def cell(found: Mean | Difference | None, unit: Unit) -> str:
+    """Format as "3.1200 [3.1000, 3.1400]", or "-0.1200 [-0.1500, -0.0900] *": a star marks a significant difference."""
+    if found is None:
+        return "–"
+    is_difference = isinstance(found, Difference)
+    star = " *" if isinstance(found, Difference) and found.told_apart else ""
+    return _value(found.mean, unit, is_difference) + _interval(found.interval, unit, is_difference) + star
+
+
+def _means_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
+    """Table of means: a header and one row per arm."""
+    rows = [["arm", *(one.metric.title for one in found)]]
+    for arm in study.arms:
+        cells = [cell(one.means.get(arm.name), one.metric.unit) for one in found]
+        rows.append([arm.name + (" (baseline)" if arm.name == study.baseline else ""), *cells])
+    return rows
+
+
+def _differences_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
+    """Table of differences from the baseline for the compared metrics: a header and one row per arm."""
+    compared = [one for one in found if one.metric.better]
+    rows = [["arm", *(one.metric.title + (" (points)" if one.metric.unit == "share" else "") for one in compared)]]
+    for arm in study.arms:
+        if arm.name != study.baseline:
+            cells = [cell(one.from_baseline.get(arm.name), one.metric.unit) for one in compared]
+            rows.append([arm.name, *cells])
+    return rows
+
+
+def conclusion(found: Comparisons, n_arms: int) -> list[str]:
+    """Conclusions about the arms from one metric, as sentences; never stronger than the intervals."""
+    metric, verdict = found.metric, found.verdict
+    if verdict is None:
+        return [f"No two arms have a result of the same seed, so {metric.title} cannot be compared."]
+    sentences = _left_out(verdict, n_arms - len(found.means), n_arms)
+    if verdict.seeds == 1:
+        return [
+            f"By {metric.title} no arm can be recommended: one seed does not show the variation by chance. "
+            f"{verdict.best} has the {_superlative(metric)} value.",
+            *sentences,
+        ]
+    if verdict.worse:
+        sentences.insert(0, f"{verdict.best} is better than {_named(verdict.worse, metric)}.")
+    if verdict.level:
+        sentences.append(_undecided(verdict, metric))
+    head = f"{verdict.best} is recommended by {metric.title}"
+    if not verdict.worse:
+        head = f"By {metric.title} no arm can be recommended"
+    elif verdict.level:
+        others = _listed([one.other for one in verdict.level])
+        head = f"By {metric.title}, {verdict.best} is recommended over some arms, but not over {others}"
+    return [f"{head} ({verdict.seeds} seeds).", *sentences]
+
+
+def _left_out(verdict: Verdict, absent: int, n_arms: int) -> list[str]:
+    sentences = [f"{absent} of {n_arms} arms have no result and are left out."] if absent else []
+    if verdict.left_out:
+        one = len(verdict.left_out) == 1
+        seeds = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
+        sentences.append(
+            f"{_listed(verdict.left_out)} {'lacks' if one else 'lack'} results of the {seeds} that the other arms "
+            f"share, and {'is' if one else 'are'} left out."
+        )
+    return sentences
+
+
+def _undecided(verdict: Verdict, metric: Metric) -> str:
+    known = [f"{one.seeds:,} seeds for {one.other}" for one in verdict.level if one.seeds]
+    more = [one.other for one in verdict.level if one.seeds is None and one.difference.sd and one.difference.mean]
+    needed = [*known, *([f"more than {MOST_SEEDS:,} for {_listed(more)}"] if more else [])]
+    text = (
+        f"{verdict.best} has the {_superlative(metric)} mean, but with {verdict.seeds} seeds it does not differ "
+        f"significantly from {_named(verdict.level, metric)}."
+    )
+    if needed:
+        text += (
+            f" If the true means and deviations equal the measured ones, a significant difference needs roughly "
+            f"{_listed(needed)}, at a power of {POWER:.0%}."
+        )
+    return text
+
+
+def _named(comparisons: Sequence[Comparison], metric: Metric) -> str:
+    unit = " points" if metric.unit == "share" else f" {metric.unit}" if metric.unit == "nats" else ""
+
+    def one(found: Comparison) -> str:
+        difference = found.difference
+        interval = _interval(difference.interval, metric.unit, signed=True)
+        return f"{found.other} ({_value(difference.mean, metric.unit, signed=True)}{interval}{unit})"
+
+    return _listed([one(found) for found in comparisons])
+
+
+def _superlative(metric: Metric) -> str:
+    return "highest" if metric.better == "higher" else "lowest"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def _interval(interval: tuple[float, float] | None, unit: Unit, signed: bool = False) -> str:
+    if interval is None:
+        return ""
+    return f" [{_value(interval[0], unit, signed)}, {_value(interval[1], unit, signed)}]"

@@ -1,18 +1,26 @@
 """Build and check a study from a run config and options. All errors are reported before any training."""
 
 import itertools
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from data_prep.errors import UserError, working_directory
 from data_prep.files import sha256_file
-from evaluation.study.arms import Arm, grid
-from evaluation.study.study_file import Measure, Study, check_same, deciding, open_study
-from pretrain.config import Config, load_config
+from evaluation.study.study_file import Arm, Study, check_same, continued, deciding
+from pretrain.config import Config, MaskingConfig, load_config
+from pretrain.config.error_text import percent, value_refusal
 from pretrain.data import open_sources
 from pretrain.data.training_sources import open_held_out
 from pretrain.planning import check_start
+
+_OF_A_STRATEGY = {"span": "span", "ngram": "ngram", "collocations": "collocation"}
+"""Keys of section `masking` that apply to one strategy only."""
+_USUAL = "80/10/10"
+_TASK_FILES = ("--train", "--valid")  # options of `maskwright finetune`
 
 
 def define(
@@ -28,13 +36,14 @@ def define(
     pairs_limit: int | None,
     finetune: list[str],
 ) -> Study:
-    """Define the study of a config.
+    """Define the study of a config, or continue the study in run.dir, also with more seeds.
 
     The primary measure is the downstream score if the study fine-tunes, else minimal pairs if it has them, else the
     held-out loss. So it is fixed before any result.
 
     Raises:
-        UserError: if the config or the options do not give a valid study, or it cannot be trained.
+        UserError: if the config or the options do not give a valid study, it cannot be trained, or run.dir holds
+            another study.
     """
     _check(config, budget)
     if pairs_limit is not None and pairs is None:
@@ -44,24 +53,23 @@ def define(
     if baseline is not None and baseline not in names:
         raise UserError(f"--baseline {baseline} is not one of the arms, which are {', '.join(names)}")
     for arm in arms:
-        check_start(_masked(config, arm), processes)
-    held_out = config.data.valid
-    assert held_out is not None  # checked above
-    primary: Measure = "downstream" if finetune else "pairs" if pairs else "held_out"
-    return Study(
+        check_start(Config.model_validate(config.model_dump(mode="json") | {"masking": arm.masking}), processes)
+    assert config.data.valid is not None  # checked above
+    study = Study(
         arms=tuple(arms),
         baseline=baseline or names[0],
         seeds=seeds,
         budget=budget,
         processes=processes,
-        primary=primary,
-        data=held_out,
+        primary="downstream" if finetune else "pairs" if pairs else "held_out",
+        data=config.data.valid,
         pairs=pairs,
         pairs_limit=pairs_limit,
         finetune=tuple(finetune),
         contents=_contents(config, pairs, finetune),
         config=deciding(config),
     )
+    return continued(config.run.dir, study)
 
 
 def open_unchanged(folder: Path) -> Study:
@@ -70,7 +78,7 @@ def open_unchanged(folder: Path) -> Study:
     Raises:
         UserError: if there is no study, or data, files or config have changed since its start.
     """
-    study = open_study(folder)
+    study = Study.open(folder)
     config = load_config(folder / "config.yaml")
     _check(config, study.budget)
     contents = _contents(config, study.pairs, list(study.finetune))
@@ -78,10 +86,6 @@ def open_unchanged(folder: Path) -> Study:
     problem = f"{folder}: what the study is made with is not what it was when it was begun"
     check_same(study, now, problem, "put that back, or begin another study in another run.dir")
     return study
-
-
-def _masked(config: Config, arm: Arm) -> Config:
-    return Config.model_validate(config.model_dump(mode="json") | {"masking": arm.masking})
 
 
 def _check(config: Config, budget: str) -> None:
@@ -110,14 +114,10 @@ def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[st
         from pretrain.model import digest_of
 
         found["model.init"] = digest_of(config.model.init)
-    files = {"--pairs": pairs, **{f"--finetune {option}": file for option, file in files_of(finetune).items()}}
-    return found | {option: _digest(option, file) for option, file in files.items() if file}
-
-
-def files_of(finetune: list[str]) -> dict[str, str]:
-    """Files named by the fine-tuning options, by option."""
+    files = {"--pairs": pairs} if pairs else {}
     words = [word for one in finetune for word in (one.split("=", 1) if one.startswith("--") else [one])]
-    return {option: file for option, file in itertools.pairwise(words) if option in ("--train", "--valid")}
+    files |= {f"--finetune {option}": file for option, file in itertools.pairwise(words) if option in _TASK_FILES}
+    return found | {option: _digest(option, file) for option, file in files.items()}
 
 
 def _digest(option: str, file: str) -> str:
@@ -140,41 +140,94 @@ def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, fin
     Raises:
         UserError: if the evaluations could not use them.
     """
-    if pairs:
-        _check_pairs(config, pairs, pairs_limit)
-    if finetune:
-        _check_task(config, finetune)
-
-
-def _check_pairs(config: Config, pairs: str, limit: int | None) -> None:
-    from evaluation.likelihood import check_lengths, limited, open_tokenizer, read_pairs, sentences
-    from pretrain.export import load_tokenizer
-
-    every, folder = read_pairs(pairs), _tokenizer_of(config)
-    tokenizer = open_tokenizer(load_tokenizer(folder), folder, config.causal)
-    check_lengths(pairs, tokenizer, _longest(config), sentences(limited(every, limit) if limit else every))
-
-
-def _check_task(config: Config, finetune: Mapping[str, Any]) -> None:
+    if not pairs and not finetune:
+        return
     from evaluation.finetuning import FinetuneSettings, open_task
+    from evaluation.likelihood import check_lengths, open_tokenizer, read_pairs
     from pretrain.export import load_tokenizer
 
-    longest = _longest(config)
-    settings = FinetuneSettings(
-        task=finetune["task"],
-        max_length=min(finetune["max_length"] or longest, longest),
-        columns=tuple(finetune["columns"].split(",")) if finetune["columns"] else (),
-        limit=finetune["limit"],
-        limit_valid=finetune["limit_valid"],
-        metric=finetune["metric"],
-    )
-    open_task(settings, finetune["train"], finetune["valid"], load_tokenizer(_tokenizer_of(config)))
+    longest = config.model.max_positions or config.longest_row
+    folder = open_sources(config.data).datasets[0].tokenizer_path
+    tokenizer = load_tokenizer(folder)
+    if pairs:
+        sentences = [text for pair in read_pairs(pairs, pairs_limit) for text in (pair.good, pair.bad)]
+        check_lengths(pairs, open_tokenizer(tokenizer, folder, config.causal), longest, sentences)
+    if finetune:
+        settings = FinetuneSettings(
+            task=finetune["task"],
+            max_length=min(finetune["max_length"] or longest, longest),
+            columns=tuple(finetune["columns"].split(",")) if finetune["columns"] else (),
+            limit=finetune["limit"],
+            limit_valid=finetune["limit_valid"],
+            metric=finetune["metric"],
+        )
+        open_task(settings, finetune["train"], finetune["valid"], load_tokenizer(folder))
 
 
-def _longest(config: Config) -> int:
-    """Maximum text length of the models in tokens."""
-    return config.model.max_positions or config.longest_row
+def grid(
+    strategies: Sequence[str], rates: Sequence[str], replacements: Sequence[str], masking: MaskingConfig
+) -> list[Arm]:
+    """All combinations, strategies in the outer loop. All other settings come from `masking`.
+
+    Args:
+        strategies: values of masking.strategy.
+        rates: `0.15`, or `0.3:0.15` for a linear decay over the run.
+        replacements: `80/10/10`: percent [MASK], random token, unchanged.
+
+    Raises:
+        UserError: for an invalid or repeated value.
+    """
+    for name, given in (("strategies", strategies), ("rates", rates), ("replacements", replacements)):
+        if len(set(given)) != len(given):
+            raise UserError(f"--{name} {' '.join(given)}: give each once")
+    arms = [_arm(*choice, masking) for choice in itertools.product(strategies, rates, replacements)]
+    if len({arm.name for arm in arms}) != len(arms):
+        raise UserError("two arms of the study are the same: give each rate and replacement in one form alone")
+    return arms
 
 
-def _tokenizer_of(config: Config) -> Path:
-    return open_sources(config.data).datasets[0].tokenizer_path
+def _arm(strategy: str, rate: str, replacement: str, masking: MaskingConfig) -> Arm:
+    rate_name, rate_value = _rate(rate)
+    shares = _replacement(replacement)
+    section = masking.model_dump(mode="json")
+    for key, owner in _OF_A_STRATEGY.items():
+        if strategy != owner:
+            del section[key]
+    section |= {"strategy": strategy, "rate": rate_value}
+    section["replacement"] |= shares
+    suffix = "" if replacement == _USUAL else "-" + replacement.replace("/", "-")
+    try:
+        checked = MaskingConfig.model_validate(section)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(["masking", *(str(part) for part in problem["loc"] if part != "<name>")])
+        reason = value_refusal(key, problem)
+        raise UserError(f"{strategy} at rate {rate}, {replacement}: {reason}") from None
+    return Arm(f"{strategy}-{rate_name}{suffix}", checked.model_dump(mode="json"))
+
+
+def _rate(text: str) -> tuple[str, float | dict[str, Any]]:
+    """Name of the rate for the arm, and the value of masking.rate."""
+    try:
+        numbers = [float(part) for part in text.split(":")]
+        if not all(0 < number < 1 for number in numbers) or len(numbers) > 2:
+            raise ValueError
+    except ValueError:
+        raise UserError(
+            f"--rates {text!r} is not a number between 0 and 1, or two such as 0.3:0.15, for the first and the last "
+            f"step. {percent(text.removesuffix('%')) or 'Correct it.'}"
+        ) from None
+    name = "to".join(f"{number:g}" for number in numbers)
+    if len(numbers) == 1:
+        return name, numbers[0]
+    return name, {"schedule": "linear", "start": numbers[0], "end": numbers[1]}
+
+
+def _replacement(text: str) -> dict[str, float]:
+    match = re.fullmatch(r"(0|[1-9]\d*)/(0|[1-9]\d*)/(0|[1-9]\d*)", text, re.ASCII)
+    if not match or sum(map(int, match.groups())) != 100:
+        raise UserError(
+            f"--replacements {text!r}: write three whole percentages that add up to 100, such as 80/10/10, for what "
+            "becomes [MASK], becomes another token, and stays unchanged"
+        )
+    return {"mask": int(match[1]) / 100, "random": int(match[2]) / 100}

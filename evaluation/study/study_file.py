@@ -1,26 +1,36 @@
-"""Definition of a study (STUDY/study.json), and the list of its runs."""
+"""Files of a study: its definition (STUDY/study.json), its step times (STUDY/timing.json), and the list of its runs."""
 
+import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
 from data_prep.folder_kinds import not_a
-from data_prep.reading import parse_json, read_bytes
+from data_prep.reading import parse_json, read_bytes, read_json
 from data_prep.urls import redact
-from evaluation.study.arms import Arm
 from pretrain.checkpoint.identity import differences
 from pretrain.config import Config, flat, save_config
 
 Budget = Literal["tokens", "time"]
-Measure = Literal["held_out", "pairs", "downstream"]
-MAX_SEEDS = 1000
+TIMING_ROUNDS = 2
+_STEP_SECONDS = (1e-6, 1e6)
+"""Valid range of a step time in seconds; other values mean a damaged file."""
 _WithoutNul = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A masking method. name: also used in folder names. masking: the config section as JSON values."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-zA-Z0-9_.+-]{0,199}$")]
+    masking: dict[str, Any]
 
 
 class Study(BaseModel):
@@ -43,10 +53,10 @@ class Study(BaseModel):
     version: Literal[1] = 1
     arms: tuple[Arm, ...]
     baseline: str
-    seeds: int = Field(ge=1, le=MAX_SEEDS)
+    seeds: int = Field(ge=1, le=1000)
     budget: Literal["tokens", "time", "both"]
     processes: int = Field(ge=1, le=1 << 20)
-    primary: Measure
+    primary: Literal["held_out", "pairs", "downstream"]
     data: _WithoutNul
     pairs: _WithoutNul | None
     pairs_limit: int | None = Field(ge=1)
@@ -79,70 +89,107 @@ class Study(BaseModel):
         values = self.model_dump(mode="json", exclude={"seeds"})
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
+    @classmethod
+    def open(cls, folder: Path) -> "Study":
+        """Read the study in a folder.
+
+        Raises:
+            UserError: if there is no study, or it cannot be read.
+        """
+        path = folder / "study.json"
+        try:
+            data = read_bytes(path)
+        except MissingFile:
+            raise not_a(folder, "a study folder", "Make a study with `maskwright study masking`.") from None
+        try:
+            parse_json(data, dict[str, Any])
+            return cls.model_validate_json(data, strict=True)
+        except ValueError:
+            raise UserError(
+                f"{path} is damaged or of another version of Maskwright. Restore it, or begin again."
+            ) from None
+
+    def save(self, folder: Path, config: Config) -> None:
+        """Write study.json and config.yaml. Raise UserError if that fails."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_config(config, folder / "config.yaml")
+            write_json(folder / "study.json", self.model_dump(mode="json"))
+        except OSError as error:
+            raise UserError(f"{folder}: the study cannot be written ({error.strerror})") from None
+
 
 @dataclass(frozen=True)
-class Child:
-    """One run of a study."""
+class StudyRun:
+    """One run of a study. folder: its run folder. steps: None if the step times must be measured first."""
 
     budget: Budget
     arm: Arm
     seed: int
+    folder: Path
+    steps: int | None
 
     @property
     def name(self) -> str:
         return f"{self.arm.name}, seed {self.seed}" + (", equal time" if self.budget == "time" else "")
 
-    def run(self, study: Path) -> Path:
-        """Run folder in the study folder."""
-        return study / "runs" / self.budget / self.arm.name / f"seed-{self.seed}"
+
+def runs_of(folder: Path, study: Study) -> list[StudyRun]:
+    """All runs, seed by seed, so that an unfinished study can already compare arms. More seeds come last."""
+    runs = {run.folder: run for budget in study.budgets for run in runs_at(folder, study, budget)}
+    return sorted(runs.values(), key=lambda run: run.seed)
 
 
-def children(study: Study) -> list[Child]:
-    """All runs, seed by seed, so that an unfinished study can already compare arms. New seeds come last."""
-    return [
-        Child(budget, arm, seed)
-        for seed in range(1, study.seeds + 1)
-        for budget in study.budgets
-        for arm in study.arms
-        if _own_budget(study, budget, arm.name) == budget
-    ]
+def runs_at(folder: Path, study: Study, budget: Budget) -> list[StudyRun]:
+    """The runs to compare at a budget. The baseline's equal-token runs define equal time, so they serve both."""
+    steps = equal_time_steps(folder, study) if budget == "time" else {}
+    runs = []
+    for seed in range(1, study.seeds + 1):
+        for arm in study.arms:
+            own: Budget = "tokens" if study.budget == "both" and arm.name == study.baseline else budget
+            path = folder / "runs" / own / arm.name / f"seed-{seed}"
+            runs.append(StudyRun(own, arm, seed, path, study.steps if own == "tokens" else steps.get(arm.name)))
+    return runs
 
 
-def child_at(study: Study, budget: Budget, arm: Arm, seed: int) -> Child:
-    """The run of an arm at a budget."""
-    return Child(_own_budget(study, budget, arm.name), arm, seed)
+def needs_timing(folder: Path, study: Study) -> bool:
+    """Whether the step times of the arms must be measured first."""
+    return "time" in study.budgets and not read_rounds(folder, study)
 
 
-def _own_budget(study: Study, budget: Budget, arm: str) -> Budget:
-    """Budget of the run to use. The baseline's equal-token runs define equal time, so they serve both budgets."""
-    return "tokens" if study.budget == "both" and arm == study.baseline else budget
+def equal_time_steps(folder: Path, study: Study) -> dict[str, int]:
+    """Steps of each arm in the time of the baseline's steps, at least 1; empty until the step times are measured."""
+    seconds = {arm: float(np.mean(rounds)) for arm, rounds in read_rounds(folder, study).items()}
+    return {arm: max(1, round(seconds[study.baseline] * study.steps / each)) for arm, each in seconds.items()}
+
+
+def read_rounds(folder: Path, study: Study, partial: bool = False) -> dict[str, list[float]]:
+    """Seconds per step, by arm and round. Empty until all rounds are measured, unless `partial`.
+
+    Times in a damaged file or of another study count as not measured.
+    """
+    seconds: dict[str, list[float]] = {}
+    least, most = _STEP_SECONDS
+    with contextlib.suppress(UserError):
+        timing: _Timing = read_json(folder / "timing.json", _Timing)
+        sound = all(least <= value <= most for rounds in timing.seconds.values() for value in rounds)
+        seconds = timing.seconds if sound and timing.study == study.digest else {}
+    rounds = {arm.name: seconds.get(arm.name, []) for arm in study.arms}
+    return rounds if partial or all(len(each) == TIMING_ROUNDS for each in rounds.values()) else {}
+
+
+@dataclass(frozen=True)
+class _Timing:
+    """timing.json. study: digest of the study. seconds: per step, by arm, one value per round."""
+
+    study: str
+    seconds: dict[str, list[float]]
 
 
 def deciding(config: Config) -> dict[str, Any]:
     """Config entries that affect the results of all runs, without `masking`, which differs by arm."""
     values = config.model_dump(mode="json")
-    for section in ("masking", "track", "cluster"):
-        del values[section]
-    del values["run"]
-    return values
-
-
-def open_study(folder: Path) -> Study:
-    """Read the study in a folder.
-
-    Raises:
-        UserError: if there is no study, or it cannot be read.
-    """
-    path = folder / "study.json"
-    try:
-        data = read_bytes(path)
-    except MissingFile:
-        raise not_a(folder, "a study folder", "Make a study with `maskwright study masking`.") from None
-    try:
-        parse_json(data, dict[str, Any])
-        return Study.model_validate_json(data, strict=True)
-    except ValueError:
-        raise UserError(f"{path} is damaged or of another version of Maskwright. Restore it, or begin again.") from None
+    return {name: value for name, value in values.items() if name not in ("masking", "track", "cluster", "run")}
 
 
 def continued(folder: Path, study: Study) -> Study:
@@ -157,25 +204,11 @@ def continued(folder: Path, study: Study) -> Study:
         raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
     if not (folder / "study.json").exists():
         return study
-    before = open_study(folder)
+    before = Study.open(folder)
     check_same(before, study, f"{folder} holds another study", "choose another run.dir, or ask for the same one")
     if study.seeds < before.seeds:
         raise UserError(f"{folder} holds a study of {before.seeds} seeds; seeds can be added, not taken away")
     return before.model_copy(update={"seeds": study.seeds})
-
-
-def keep_study(folder: Path, study: Study, config: Config) -> None:
-    """Write study.json and config.yaml of a study from `continued`.
-
-    Raises:
-        UserError: if a file cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_config(config, folder / "config.yaml")
-        write_json(folder / "study.json", study.model_dump(mode="json"))
-    except OSError as error:
-        raise UserError(f"{folder}: the study cannot be written ({error.strerror})") from None
 
 
 def check_same(before: Study, now: Study, problem: str, advice: str) -> None:

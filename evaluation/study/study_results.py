@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from data_prep.reading import MAX_FLOAT
 from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_result
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
-from evaluation.study.step_timing import steps_of
-from evaluation.study.study_file import Budget, Study, child_at
+from evaluation.study.study_file import Budget, Study, runs_at
+from pretrain.reporting.curve_charts import line_of, rounded
 from pretrain.run import JournalTable, read_measured
+from pretrain.run.journal_table import Floats, Ints, Series
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
 
@@ -38,15 +41,6 @@ METRICS = (
 
 
 @dataclass(frozen=True)
-class StudyResults:
-    """Results at one budget. values: by metric, arm and seed. missing: names of unfinished runs."""
-
-    budget: Budget
-    values: dict[str, dict[str, dict[int, float]]]
-    missing: list[str]
-
-
-@dataclass(frozen=True)
 class Comparisons:
     """Comparison by one metric: mean of each arm, differences from the baseline, and the verdict on the best arm."""
 
@@ -56,50 +50,53 @@ class Comparisons:
     verdict: Verdict | None
 
 
+@dataclass(frozen=True)
+class StudyResults:
+    """Results at one budget.
+
+    values: by metric, arm and seed. missing: names of unfinished runs. comparisons: by each measured metric.
+    lines: the held-out loss of each arm over training, as JSON values of the page's chart.
+    """
+
+    values: dict[str, dict[str, dict[int, float]]]
+    missing: list[str]
+    comparisons: list[Comparisons]
+    lines: list[dict[str, Any]]
+
+
 def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
-    """Read the results of all finished runs."""
+    """Read the results of all finished runs, and the curves of all begun ones."""
     values: dict[str, dict[str, dict[int, float]]] = {}
-    missing = []
-    for seed in range(1, study.seeds + 1):
-        for arm in study.arms:
-            child = child_at(study, budget, arm, seed)
-            if not is_done(folder, study, child, steps_of(folder, study, child)):
-                missing.append(child.name)
-                continue
-            for key, value in figures(child.run(folder)).items():
-                values.setdefault(key, {}).setdefault(arm.name, {})[seed] = value
-    return StudyResults(budget, values, missing)
+    missing, journals = [], dict[str, list[JournalTable]]()
+    for run in runs_at(folder, study, budget):
+        if is_done(study, run):
+            for key, value in figures(run.folder).items():
+                values.setdefault(key, {}).setdefault(run.arm.name, {})[run.seed] = value
+        else:
+            missing.append(run.name)
+        if (journal := run.folder / "journal.jsonl").exists():
+            journals.setdefault(run.arm.name, []).append(read_measured(journal))
+    compared = [compare_arms(metric, values[metric.key], study.baseline) for metric in METRICS if metric.key in values]
+    lines = [curve(arm.name, journals.get(arm.name, []), hue) for hue, arm in enumerate(study.arms)]
+    return StudyResults(values, missing, compared, [line for line in lines if line])
 
 
 def figures(run: Path) -> dict[str, float]:
-    """Results of one run by metric; values that are not finite are left out."""
-    found = {**evaluated(read_result(run / EVALUATION) or {}), **trained(read_measured(run / "journal.jsonl"))}
-    score = (read_result(run / FINETUNING) or {}).get("mean")
-    return _finite({**found, "downstream": score})
-
-
-def evaluated(evaluation: dict[str, Any]) -> dict[str, Any]:
-    """Results of `maskwright evaluate` for its only model."""
-    model = _object(next(iter(_object(evaluation.get("models")).values()), None))
-    held_out, pairs = _object(model.get("held_out")), _object(model.get("pairs"))
-    accuracy = pairs.get("accuracy")
-    return {"held_out": held_out.get("loss"), "masked_accuracy": held_out.get("masked_accuracy"), "pairs": accuracy}
-
-
-def _object(value: Any) -> dict[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def trained(measured: JournalTable) -> dict[str, float]:
-    """Steps, real tokens and seconds of training, without repeated steps, evaluations and checkpoints."""
-    kept = measured.kept
-    seconds, tokens = float(measured.seconds[kept].sum()), float(measured.tokens[kept].sum())
-    found = {"steps": float(len(kept)), "tokens": round(tokens), "seconds": seconds}
-    return found | ({"tokens_per_second": tokens / seconds} if seconds else {})
-
-
-def _finite(values: Mapping[str, Any]) -> dict[str, float]:
+    """Results of one run by metric; values that are missing, not numbers or not finite are left out."""
+    evaluation, journal = read_result(run / EVALUATION) or {}, read_measured(run / "journal.jsonl")
+    model = _object(next(iter(_object(evaluation.get("models")).values()), None))  # its only one
+    held_out, kept = _object(model.get("held_out")), journal.kept  # without repeated steps, evaluations and checkpoints
+    seconds, tokens = float(journal.seconds[kept].sum()), float(journal.tokens[kept].sum())
+    values: dict[str, Any] = {
+        "held_out": held_out.get("loss"),
+        "masked_accuracy": held_out.get("masked_accuracy"),
+        "pairs": _object(model.get("pairs")).get("accuracy"),
+        "downstream": (read_result(run / FINETUNING) or {}).get("mean"),
+        "steps": len(kept),
+        "tokens": round(tokens),
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds if seconds else None,
+    }
     return {
         key: float(value)
         for key, value in values.items()
@@ -107,13 +104,9 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def compare(study: Study, results: StudyResults) -> list[Comparisons]:
-    """Compare the arms by every measured metric, in the order of METRICS."""
-    return [
-        compare_arms(metric, results.values[metric.key], study.baseline)
-        for metric in METRICS
-        if metric.key in results.values
-    ]
+def _object(value: Any) -> dict[str, Any]:
+    """The value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def compare_arms(metric: Metric, values: Mapping[str, Seeds], baseline: str) -> Comparisons:
@@ -123,3 +116,27 @@ def compare_arms(metric: Metric, values: Mapping[str, Seeds], baseline: str) -> 
     found = verdict.differences if verdict else {}
     from_baseline = {arm: minus[baseline] for arm, minus in found.items() if baseline in minus}
     return Comparisons(metric, means, from_baseline, verdict)
+
+
+def curve(arm: str, runs: list[JournalTable], hue: int) -> dict[str, Any]:
+    """Held-out loss at the evaluations that all runs share: mean, minimum and maximum; empty if no run has one."""
+    evaluated = [(run, run.series("eval/loss")) for run in runs]
+    evaluated = [(run, series) for run, series in evaluated if np.isfinite(series.values).any()]
+    if not evaluated:
+        return {}
+    steps = evaluated[0][1].steps
+    for _, series in evaluated[1:]:
+        steps = np.intersect1d(steps, series.steps)
+    losses = np.array([series.values[np.isin(series.steps, steps)] for _, series in evaluated])
+    tokens, hours = np.mean([_progress(run, steps) for run, _ in evaluated], axis=0)
+    axes = {"step": steps.tolist(), "tokens": rounded(tokens), "hours": rounded(hours)}
+    low, high = rounded(losses.min(axis=0)), rounded(losses.max(axis=0))
+    return line_of(arm, "points", Series(steps, losses.mean(axis=0)), hue=hue, low=low, high=high, axes=axes)
+
+
+def _progress(run: JournalTable, steps: Ints) -> tuple[Floats, Floats]:
+    """Tokens and hours of training up to each step; repeated steps count once."""
+    kept = run.kept
+    at = np.searchsorted(run.steps[kept], steps, side="right")
+    tokens, seconds = (np.concatenate([[0.0], np.cumsum(values[kept])]) for values in (run.tokens, run.seconds))
+    return tokens[at], seconds[at] / 3600

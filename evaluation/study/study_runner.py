@@ -1,32 +1,62 @@
-"""Run the runs of a study one after the other on this machine."""
+"""Run a study on this machine: preview, step times of the arms, and the runs one after the other."""
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from data_prep.errors import UserError
-from evaluation.study.arm_run import is_done, run_child
-from evaluation.study.command_runner import Maskwright
-from evaluation.study.step_timing import measure, read_timing, steps_of
-from evaluation.study.study_file import Child, Study, children
-from pretrain.reporting import duration
+import numpy as np
 
+from data_prep.errors import UserError
+from data_prep.files import LockHeldError, file_lock, write_json
+from evaluation.study.arm_run import Maskwright, call, do_run, is_done, train_words, unfinished
+from evaluation.study.study_file import (
+    TIMING_ROUNDS,
+    Arm,
+    Study,
+    StudyRun,
+    equal_time_steps,
+    needs_timing,
+    read_rounds,
+    runs_of,
+)
+from pretrain.reporting import duration
+from pretrain.run import read_measured
+
+_TIMED_STEPS = 40
+_WARM_UP = 10  # of these, not counted
+
+Say = Callable[[str], None]
+"""Called with a line for the user."""
 Show = Callable[[int, int, str], None]
 """Called with the steps done, the total steps of this call, and the current task."""
+
+
+def describe(folder: Path, study: Study) -> list[str]:
+    """Lines of a preview: the arms with their steps, and the number of runs. The folder need not exist yet."""
+    steps = equal_time_steps(folder, study) if "time" in study.budgets else {}
+    lines = [f"{folder}: {len(study.arms)} arms, {study.seeds} seeds each, baseline {study.baseline}"]
+    for arm in study.arms:
+        counts = [f"{study.steps:,} steps"] if "tokens" in study.budgets else []
+        if "time" in study.budgets:
+            counts.append(f"{steps[arm.name]:,} steps at equal time" if steps else "equal time: steps not known yet")
+        lines.append("  ".join([f"  {arm.name:<{max(len(one.name) for one in study.arms)}}", *counts]))
+    runs, left = runs_of(folder, study), len(unfinished(folder, study))
+    return [*lines, f"{len(runs)} runs" + (f", {len(runs) - left} of them done" if left < len(runs) else "")]
 
 
 def run_study(
     folder: Path,
     study: Study,
     maskwright: Maskwright,
-    say: Callable[[str], None],
+    say: Say,
     show: Show = lambda done, total, line: None,
     only: Sequence[int] | None = None,
 ) -> list[str]:
     """Do all unfinished runs. Return the failed runs with the reasons; a failure does not stop the other runs.
 
     Args:
-        say: called with a line for each run that starts, ends or fails.
+        say: called when a run starts, ends or fails.
         only: numbers of the runs to do, from 1; then step times are not measured.
 
     Raises:
@@ -34,55 +64,84 @@ def run_study(
         Stopped: after a request to stop.
     """
     if only is None and needs_timing(folder, study):
-        measure(folder, study, maskwright, say)
-    chosen = _chosen(folder, study, only)
-    todo = [(number, child, steps) for number, child, steps in chosen if not is_done(folder, study, child, steps)]
+        measure_times(folder, study, maskwright, say)
+    runs = runs_of(folder, study)
+    chosen = [(number, _chosen(folder, runs, number)) for number in (range(1, len(runs) + 1) if only is None else only)]
+    todo = [(number, run) for number, run in chosen if not is_done(study, run)]
     if len(todo) < len(chosen):
         say(f"{len(chosen) - len(todo)} of {len(chosen)} runs are done already")
-    total, done, begun = sum(steps for *_, steps in todo), 0, time.monotonic()
-    failed = []
-    for number, child, steps in todo:
-        title, started = f"run {number} of {len(children(study))}: {child.name}", time.monotonic()
-        if is_done(folder, study, child, steps):  # finished by another process since the start: a job array, or --only
-            total -= steps
+    total, done, failed = sum(run.steps or 0 for _, run in todo), 0, []
+    for number, run in todo:
+        title, begun = f"run {number} of {len(runs)}: {run.name}", time.monotonic()
+        if is_done(study, run):  # finished by another process since the start: a job array, or --only
             say(f"{title}: done meanwhile")
             continue
-        say(f"{title}, {steps:,} steps")
+        say(f"{title}, {run.steps:,} steps")
+
+        def report(doing: str, steps: int, done: int = done, title: str = title) -> None:
+            show(done + steps, total, f"{title}, {doing}")
+
         try:
-            run_child(folder, study, child, steps, maskwright, _teller(show, done, total, title))
+            do_run(folder, study, run, maskwright, report)
+            say(f"{title}: done in {duration(time.monotonic() - begun)}")
         except UserError as error:
-            total -= steps
-            failed.append(f"{child.name}: {error}")
+            failed.append(f"{run.name}: {error}")
             say(f"{title}: failed: {error}")
-            continue
-        done += steps
-        left = (time.monotonic() - begun) * (total - done) / done
-        more = f"; about {duration(left)} left" if done < total else ""
-        say(f"{title}: done in {duration(time.monotonic() - started)}{more}")
+        done += run.steps or 0
     return failed
 
 
-def _teller(show: Show, done: int, total: int, title: str) -> Callable[[str, int], None]:
-    """Progress callback of a run, after `done` steps of earlier runs."""
-    return lambda doing, steps_done: show(done + steps_done, total, f"{title}, {doing}")
+def _chosen(folder: Path, runs: list[StudyRun], number: int) -> StudyRun:
+    if not 1 <= number <= len(runs):
+        raise UserError(f"{folder} has the runs 1 to {len(runs)}, and no run {number}")
+    if runs[number - 1].steps is None:
+        raise UserError(
+            f"run {number} is one of equal time, and the step times of the arms are not measured yet. Measure them "
+            f"with `maskwright study time {folder}`."
+        )
+    return runs[number - 1]
 
 
-def needs_timing(folder: Path, study: Study) -> bool:
-    """Whether the step times of the arms must be measured first."""
-    return "time" in study.budgets and read_timing(folder, study) is None
+def measure_times(folder: Path, study: Study, maskwright: Maskwright, say: Say) -> None:
+    """Train each arm for some steps in each round. timing.json is updated after each, and a rerun resumes from it.
+
+    Every second round reverses the order of the arms, so that a machine that slows down steadily favours no arm.
+
+    Raises:
+        UserError: if a training fails, or another process measures. Stopped: after a request to stop.
+    """
+    try:
+        with file_lock(folder / ".timing.lock", wait=False, needed=False):
+            seconds = read_rounds(folder, study, partial=True)
+            for number in range(TIMING_ROUNDS):
+                for arm in study.arms[:: -1 if number % 2 else 1]:
+                    if len(seconds[arm.name]) <= number:
+                        say(f"measuring the time of {arm.name}, round {number + 1} of {TIMING_ROUNDS}")
+                        seconds[arm.name].append(_step_seconds(folder, study, arm, maskwright))
+                        write_json(folder / "timing.json", {"study": study.digest, "seconds": seconds})
+    except LockHeldError:  # two processes would train in the same folder and slow each other down
+        raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
 
 
-def _chosen(folder: Path, study: Study, only: Sequence[int] | None) -> list[tuple[int, Child, int]]:
-    every = children(study)
-    found = []
-    for number in range(1, len(every) + 1) if only is None else only:
-        if not 1 <= number <= len(every):
-            raise UserError(f"{folder} has the runs 1 to {len(every)}, and no run {number}")
-        steps = steps_of(folder, study, every[number - 1])
-        if steps is None:
-            raise UserError(
-                f"run {number} is one of equal time, and the step times of the arms are not measured yet. Measure them "
-                f"with `maskwright study time {folder}`."
-            )
-        found.append((number, every[number - 1], steps))
-    return found
+def _step_seconds(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:
+    """Median seconds per step of a short training; its folder is removed afterwards."""
+    run, log = folder / "timing" / arm.name, folder / "timing" / f"{arm.name}.log"
+    if run.parent.is_symlink():  # the removal below would delete the link's target
+        raise UserError(f"{run.parent} is a symbolic link; put a folder there")
+    shutil.rmtree(run, ignore_errors=True)
+    values = {
+        "run.dir": str(run),
+        "train.steps": _TIMED_STEPS,  # a mask rate schedule runs through its full course
+        "masking": arm.masking,
+        "schedule": {"kind": "constant"},
+        "train.profile": None,
+        "data.valid": None,
+        "track.uri": "none",
+        "track.models": "none",
+    }
+    call(maskwright, train_words(folder, study, values), log)
+    seconds = read_measured(run / "journal.jsonl").series("speed/step_seconds").values
+    shutil.rmtree(run)
+    if len(seconds) <= _WARM_UP:
+        raise UserError(f"the journal of the timing run of {arm.name} has {len(seconds)} steps; see {log}")
+    return float(np.median(seconds[_WARM_UP:]))

@@ -53,7 +53,9 @@ def study_masking(
     procs: Annotated[
         int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show arms, tokens and time, and train nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show the arms and their steps, and train nothing")
+    ] = False,
     slurm: Annotated[
         bool, typer.Option("--slurm", help="submit a Slurm job array with the settings of cluster:")
     ] = False,
@@ -77,39 +79,32 @@ def study_masking(
 
         maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
     """
-    from evaluation.study.define_study import check_inputs, define
-    from evaluation.study.study_file import continued, keep_study
-    from evaluation.study.study_preview import describe
+    from evaluation.study import check_inputs, define, describe
     from launchers.local import gpu_count
     from pretrain.config import load_config
 
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
     settings = load_config(config, changes)
     processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
-    words = _words(finetune)
+    try:
+        words = shlex.split(finetune)
+    except ValueError as error:  # an unclosed quote, or a backslash at the end
+        raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
     finetuning = finetune_parameters(words) if words else {}
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
     folder = settings.run.dir
     study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
-    study = continued(folder, study)
     check_inputs(settings, pairs, pairs_limit, finetuning)
     if dry_run:
-        print("\n".join(describe(folder, study, settings)))
+        print("\n".join(describe(folder, study)))
         return
-    keep_study(folder, study, settings)
+    study.save(folder, settings)
     if slurm:
         from launchers.slurm.study_array import submit_study
 
         print(submit_study(folder, study, settings))
         return
     run_to_report(folder, study, None)
-
-
-def _words(finetune: str) -> list[str]:
-    try:
-        return shlex.split(finetune)
-    except ValueError as error:  # an unclosed quote, or a backslash at the end
-        raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
 
 
 def finetune_parameters(options: list[str]) -> dict[str, Any]:

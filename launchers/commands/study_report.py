@@ -16,9 +16,9 @@ def study_report(study: StudyArgument) -> None:
 
         maskwright study report runs/study
     """
-    from evaluation.study.study_file import open_study
+    from evaluation.study import Study
 
-    print_report(study, open_study(study))
+    print_report(study, Study.open(study))
 
 
 def print_report(folder: Path, study: "Study") -> None:

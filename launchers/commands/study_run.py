@@ -1,7 +1,7 @@
 """`maskwright study run`: train the unfinished runs of a study."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ from launchers.commands.arguments import StudyArgument
 from launchers.commands.study_report import print_report
 
 if TYPE_CHECKING:
-    from evaluation.study import Maskwright, Study
+    from evaluation.study import Study
 
 STOPPED = 75
 
@@ -39,7 +39,7 @@ def study_run(
 
 def run_to_report(folder: Path, study: "Study", only: list[int] | None) -> None:
     """Train the unfinished runs of a study and write the report. With `only`, train those runs without a report."""
-    from evaluation.study.study_runner import run_study
+    from evaluation.study import run_study
     from launchers.display import CommandProgress
 
     with study_commands(folder) as maskwright, CommandProgress() as line:
@@ -57,17 +57,17 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def study_commands(folder: Path) -> "Iterator[Maskwright]":
+def study_commands(folder: Path) -> Iterator[Callable[..., int]]:
     """Return the function that runs the study's commands. A request to stop ends this process.
 
     The job is requeued if the study was asked to stop, for example by Slurm, but not if only a run was.
     """
-    from evaluation.study import Commands, Stopped
+    from evaluation.study import Stopped, child_commands
     from launchers.local import on_stop_signals
     from launchers.slurm.study_array import queue_again
 
     try:
-        with Commands(on_stop_signals) as maskwright:
+        with child_commands(on_stop_signals) as maskwright:
             yield maskwright
     except Stopped as stopped:
         print(f"stopped; `maskwright study run {folder}` resumes it", file=sys.stderr)

@@ -11,12 +11,11 @@ def study_time(study: StudyArgument) -> None:
 
         maskwright study time runs/study
     """
-    from evaluation.study import needs_timing, open_unchanged
-    from evaluation.study.step_timing import measure
+    from evaluation.study import measure_times, needs_timing, open_unchanged
 
     found = open_unchanged(study)
     if not needs_timing(study, found):
         print("nothing to measure")
         return
     with study_commands(study) as maskwright:
-        measure(study, found, maskwright, say)
+        measure_times(study, found, maskwright, say)

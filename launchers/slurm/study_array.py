@@ -8,9 +8,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from evaluation.study import Study, is_done, needs_timing
-from evaluation.study.step_timing import steps_of
-from evaluation.study.study_file import children
+from evaluation.study import Study, needs_timing, unfinished
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script
 from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
@@ -29,8 +27,8 @@ def submit_study(folder: Path, study: Study, config: Config) -> str:
         UserError: if Slurm is missing or refuses a job, jobs of this study are queued, or a run needs a container.
     """
     client.check_available()
-    _check(folder, study, config)
-    numbers = todo(folder, study)
+    numbers = unfinished(folder, study)
+    _check(folder, numbers, config)
     made = folder / "slurm"
     made.mkdir(exist_ok=True)
     for part in PARTS:
@@ -38,15 +36,6 @@ def submit_study(folder: Path, study: Study, config: Config) -> str:
             file.write(render(folder, study, config, part).encode())
     submitted = submit_chain(plan(numbers, needs_timing(folder, study)), made)
     return _words(folder, numbers, [job_id for ids in submitted.values() for job_id in ids])
-
-
-def todo(folder: Path, study: Study) -> list[int]:
-    """The numbers of the unfinished runs, from 1."""
-    return [
-        number
-        for number, child in enumerate(children(study), 1)
-        if not is_done(folder, study, child, steps_of(folder, study, child))
-    ]
 
 
 def plan(numbers: Sequence[int], timing: bool) -> list[ChainedJob]:
@@ -94,13 +83,13 @@ def queue_again() -> None:
         print(f"job {name} cannot be queued again: {problem}" if problem else f"job {name} is queued again", flush=True)
 
 
-def _check(folder: Path, study: Study, config: Config) -> None:
+def _check(folder: Path, numbers: Sequence[int], config: Config) -> None:
     if config.cluster.container:
         raise UserError(
             "cluster.container is not supported for studies. Remove it, and prepare the environment with cluster.setup."
         )
-    if len(children(study)) >= (most := client.max_array_size()):
-        raise UserError(f"the study has {len(children(study))} runs, and an array has {most - 1} elements at most here")
+    if numbers and numbers[-1] >= (most := client.max_array_size()):
+        raise UserError(f"the study has {numbers[-1]} runs, and an array has {most - 1} elements at most here")
     refuse_while_queued(folder / "slurm", folder)
 
 

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from evaluation.study import Stopped, Study
-from evaluation.study.define_study import define
-from evaluation.study.study_file import continued, keep_study, open_study
-from evaluation.study.study_runner import run_study
+from evaluation.study import Stopped, Study, define, run_study
 from pretrain.config import load_config
 from pretrain.run import EXIT_CODES
 from pretrain.run.journal import Entry, format_entry
@@ -23,7 +20,7 @@ ARMS = (["token", "span"], ["0.15"], ["80/10/10"])
 
 
 class Pretended:
-    """Stands for `evaluation.study.command_runner.Commands`.
+    """Stands for the function of `evaluation.study.child_commands`.
 
     called: the words of each command so far. losses: of an arm's held-out tokens, by its name.
     fails: command words with which one fails. stop_after: so many steps of a training, once.
@@ -153,8 +150,8 @@ def kept(config: Path, *changes: str, **more: Any) -> tuple[Path, Study]:
     """(folder, study) of a study that is written."""
     loaded = load_config(config, list(changes))
     study = study_of(config, *changes, **more)
-    keep_study(loaded.run.dir, continued(loaded.run.dir, study), loaded)
-    return loaded.run.dir, open_study(loaded.run.dir)
+    study.save(loaded.run.dir, loaded)
+    return loaded.run.dir, Study.open(loaded.run.dir)
 
 
 def run(folder: Path, study: Study, commands: Pretended | None = None, only: Any = None) -> tuple[list[str], ...]:

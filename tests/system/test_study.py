@@ -10,9 +10,7 @@ import pytest
 import yaml
 from selenium.webdriver.common.by import By
 
-from evaluation.study import write_study_report
-from evaluation.study.study_file import open_study
-from evaluation.study.study_runner import run_study
+from evaluation.study import Study, run_study, write_study_report
 from pretrain.run.journal import read_journal
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium
@@ -85,7 +83,7 @@ def test_a_browser_draws_the_page_of_a_study(config, width):
     arms = (["token", "span"], ["0.1", "0.15", "0.3", "0.4", "0.3:0.15"], ["80/10/10"])
     folder, study = kept(config, arms=arms, budget="both", seeds=3)
     run_study(folder, study, Pretended({"span-0.4": 5.0, "token-0.1": 3.0}), lambda line: None)
-    page = write_study_report(folder, open_study(folder))
+    page = write_study_report(folder, Study.open(folder))
     with chromium(f"--window-size={width},900") as browser:
         browser.open(page.as_uri(), "Equal tokens", "Equal time", "Differences from the baseline", "token-0.3to0.15")
         for axis in ("tokens", "time", "steps"):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from evaluation.study.arm_run import EVALUATION, FINETUNING, RECORD, said_last
-from evaluation.study.step_timing import measure, read_rounds
-from evaluation.study.study_file import children, open_study
+from evaluation.study import Study, measure_times, needs_timing
+from evaluation.study.arm_run import EVALUATION, FINETUNING, RECORD
+from evaluation.study.study_file import runs_of
 from evaluation.study.study_results import figures
 from tests.support.study_runs import Pretended, kept, run, study_config, study_data
 
@@ -37,7 +37,7 @@ def _with_files(place: Path, files: Any) -> None:
 def test_a_record_that_names_foreign_files_removes_none(config, tmp_path: Path, link: bool) -> None:
     folder, study = kept(config, seeds=1)
     run(folder, study)
-    place = children(study)[0].run(folder)
+    place = runs_of(folder, study)[0].folder
     outside = tmp_path / "letters.txt"
     outside.write_text("dear")
     if link:
@@ -57,7 +57,7 @@ def test_a_record_that_names_foreign_files_removes_none(config, tmp_path: Path, 
 def test_a_damaged_record_is_written_again(config, files: Any) -> None:
     folder, study = kept(config, seeds=1)
     run(folder, study)
-    place = children(study)[0].run(folder)
+    place = runs_of(folder, study)[0].folder
     sound = (place / RECORD).read_text()
     _with_files(place, files)
     assert run(folder, study)[0] == []
@@ -68,7 +68,7 @@ def test_a_damaged_record_is_written_again(config, files: Any) -> None:
 def test_damaged_results_are_measured_again(config, text: str) -> None:
     folder, study = kept(config, seeds=1)
     run(folder, study)
-    place = children(study)[0].run(folder)
+    place = runs_of(folder, study)[0].folder
     for path in ((place / RECORD), (place / EVALUATION)):
         path.unlink()
         os.mkfifo(path) if text == "pipe" else path.write_text(text)
@@ -125,7 +125,7 @@ def test_a_damaged_study_is_refused_in_one_line(config, change: dict[str, Any] |
     else:
         path.write_text(change if isinstance(change, str) else json.dumps(values | change))
     with pytest.raises(UserError) as refused:
-        open_study(folder)
+        Study.open(folder)
     assert str(path) in str(refused.value)
     assert len(str(refused.value)) <= 300
     assert "\n" not in str(refused.value)
@@ -138,7 +138,7 @@ def test_a_damaged_study_is_refused_in_one_line(config, change: dict[str, Any] |
 def test_damaged_times_count_as_not_measured(config, seconds: Any) -> None:
     folder, study = kept(config, budget="time", seeds=1)
     (folder / "timing.json").write_text(json.dumps({"study": study.digest, "seconds": seconds}))
-    assert read_rounds(folder, study) == {}
+    assert needs_timing(folder, study)
 
 
 def test_measuring_times_removes_nothing_behind_a_link(config, tmp_path: Path) -> None:
@@ -147,10 +147,18 @@ def test_measuring_times_removes_nothing_behind_a_link(config, tmp_path: Path) -
     outside.mkdir(parents=True)
     (folder / "timing").symlink_to(outside.parent)
     with pytest.raises(UserError, match="timing is a symbolic link"):
-        measure(folder, study, Pretended(), lambda line: None)
+        measure_times(folder, study, Pretended(), lambda line: None)
     assert outside.is_dir()
 
 
-def test_a_log_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "study.log")
-    assert said_last(tmp_path / "study.log").endswith("study.log)")
+def test_a_log_that_is_a_pipe_is_not_opened(config) -> None:
+    folder, study = kept(config, seeds=1)
+    log = runs_of(folder, study)[0].folder / "study.log"
+
+    class Failing(Pretended):
+        def __call__(self, words, log, look=lambda: None):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            os.mkfifo(log)
+            return 1
+
+    assert run(folder, study, Failing(), only=[1])[0][0].endswith(f"exit code 1:  (log: {log})")

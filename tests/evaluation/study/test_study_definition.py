@@ -7,9 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from evaluation.study.study_file import children, open_study
+from evaluation.study import Study
+from evaluation.study.define_study import grid
+from evaluation.study.study_file import runs_of
 from launchers.app import app
-from pretrain.config import load_config
+from pretrain.config import MaskingConfig, load_config
 from tests.support.study_runs import kept, study_config, study_data, study_of
 
 
@@ -42,9 +44,9 @@ def test_a_study_that_could_not_be_one_is_refused(config, changes, options, word
         study_of(config, *changes, **options)
 
 
-def test_runs_go_seed_by_seed_and_more_seeds_come_last(config):
-    two, three = (children(study_of(config, budget="both", seeds=n)) for n in (2, 3))
-    assert [child.name for child in two] == [
+def test_runs_go_seed_by_seed_and_more_seeds_come_last(config, tmp_path):
+    two, three = (runs_of(tmp_path, study_of(config, budget="both", seeds=n)) for n in (2, 3))
+    assert [run.name for run in two] == [
         "token-0.15, seed 1",
         "span-0.15, seed 1",
         "span-0.15, seed 1, equal time",
@@ -53,7 +55,7 @@ def test_runs_go_seed_by_seed_and_more_seeds_come_last(config):
         "span-0.15, seed 2, equal time",
     ]
     assert three[:6] == two
-    assert [child.name for child in children(study_of(config, budget="time", seeds=1))] == [
+    assert [run.name for run in runs_of(tmp_path, study_of(config, budget="time", seeds=1))] == [
         "token-0.15, seed 1, equal time",
         "span-0.15, seed 1, equal time",
     ]
@@ -128,7 +130,7 @@ def test_a_study_of_a_version_with_fewer_settings_is_gone_on_with(config):
     values = json.loads((folder / "study.json").read_text())
     del values["config"]["train"]["z_loss"], values["arms"][0]["masking"]["static_epochs"]
     (folder / "study.json").write_text(json.dumps(values))
-    earlier = open_study(folder)
+    earlier = Study.open(folder)
     assert go_on(folder, "time") is None
     _, later = kept(config, seeds=3)
     assert later.digest == earlier.digest != study.digest
@@ -142,4 +144,47 @@ def test_a_run_folder_is_no_study(config, tmp_path):
     with pytest.raises(UserError, match="is the folder of a run"):
         kept(config)
     with pytest.raises(UserError, match="is a run folder, not a study folder"):
-        open_study(tmp_path / "study")
+        Study.open(tmp_path / "study")
+
+
+def test_the_grid_names_each_arm():
+    found = grid(["token", "whole_word"], ["0.15", "0.3:0.15"], ["80/10/10", "100/0/0"], MaskingConfig())
+    assert [arm.name for arm in found] == [
+        "token-0.15",
+        "token-0.15-100-0-0",
+        "token-0.3to0.15",
+        "token-0.3to0.15-100-0-0",
+        "whole_word-0.15",
+        "whole_word-0.15-100-0-0",
+        "whole_word-0.3to0.15",
+        "whole_word-0.3to0.15-100-0-0",
+    ]
+
+
+def test_an_arm_is_a_whole_masking_section():
+    own = MaskingConfig.model_validate({"strategy": "span", "span": {"p": 0.5}, "replacement": {"per": "token"}})
+    span, ngram = grid(["span", "ngram"], ["0.3:0.15"], ["60/30/10"], own)
+    assert span.masking["rate"] == {"schedule": "linear", "start": 0.3, "end": 0.15}
+    assert span.masking["replacement"] == {"mask": 0.6, "random": 0.3, "per": "token"}
+    assert span.masking["span"]["p"] == 0.5
+    assert ngram.masking["span"] == MaskingConfig().span.model_dump()  # as it would be refused
+    assert MaskingConfig.model_validate(ngram.masking).strategy == "ngram"
+
+
+@pytest.mark.parametrize(
+    "axes,words",
+    [
+        ((["tokens"], ["0.15"], ["80/10/10"]), "masking.strategy must be token, whole_word"),
+        ((["token"], ["1.5"], ["80/10/10"]), "--rates '1.5' is not a number between 0 and 1"),
+        ((["token"], ["0.3:0.2:0.1"], ["80/10/10"]), "--rates '0.3:0.2:0.1'"),
+        ((["token"], ["x"], ["80/10/10"]), "--rates 'x'"),
+        ((["token"], ["0.15"], ["80/10/20"]), "three whole percentages that add up to 100"),
+        ((["token"], ["0.15"], ["80/10"]), "--replacements '80/10'"),
+        ((["token", "token"], ["0.15"], ["80/10/10"]), "--strategies token token: give each once"),
+        ((["token"], ["0.15", "0.150"], ["80/10/10"]), "two arms of the study are the same"),
+        ((["collocation"], ["0.15"], ["80/10/10"]), "0.15, 80/10/10: masking: strategy collocation needs"),
+    ],
+)
+def test_what_is_no_arm_is_refused(axes, words):
+    with pytest.raises(UserError, match=re.escape(words)):
+        grid(*axes, MaskingConfig())

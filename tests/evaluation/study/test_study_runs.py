@@ -11,10 +11,8 @@ import pytest
 import yaml
 
 from data_prep.errors import UserError
-from evaluation.study import Stopped, write_study_report
-from evaluation.study.arm_run import overrides, train_words
-from evaluation.study.study_file import children
-from evaluation.study.study_runner import run_study
+from evaluation.study import Stopped, run_study, write_study_report
+from evaluation.study.study_file import runs_of
 from launchers.commands.study_run import study_commands
 from pretrain.config import Config, load_config
 from tests.support.forked import ROOT
@@ -32,19 +30,22 @@ def config(data, tmp_path):
     return study_config(tmp_path, data)
 
 
-def test_a_training_is_told_all_that_its_arm_changes(config, tmp_path):
+def test_a_training_is_told_all_that_its_arm_changes(data, tmp_path):
+    place = tmp_path / "it's: a #place"
+    place.mkdir()
+    config = study_config(place, data)
     folder, study = kept(config, arms=(["span"], ["0.3:0.15"], ["100/0/0"]))
-    words = train_words(folder, study, children(study)[1], 25)
+    run(folder, study, commands := Pretended(), only=[2])
+    words = commands.called[0]
     loaded = load_config(Path(words[1]), [word for word in words[2:] if "=" in word])
     assert loaded.run.dir == folder / "runs/tokens/span-0.3to0.15-100-0-0/seed-2"
-    assert (loaded.run.seed, loaded.train.steps, loaded.eval.masks) == (2, 25, "common")
+    assert (loaded.run.seed, loaded.train.steps, loaded.eval.masks) == (2, 40, "common")
     assert loaded.track.parent == "study"
     assert (
         loaded.masking
         == Config.model_validate(yaml.safe_load(config.read_text()) | {"masking": study.arms[0].masking}).masking
     )
     assert loaded.masking.rate.start == 0.3
-    assert overrides({"run.dir": "it's: a #place"}) == ["run.dir='it''s: a #place'"]
 
 
 def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tmp_path):
@@ -88,7 +89,7 @@ def test_results_that_were_altered_or_lost_are_made_again(config, tmp_path):
     finetune = ["--task", "classification", "--train", str(task), "--valid", str(task)]
     folder, study = kept(config, seeds=1, finetune=finetune)
     run(folder, study)
-    first, second = (child.run(folder) for child in children(study))
+    first, second = (run.folder for run in runs_of(folder, study))
     (first / "evaluate.json").write_text('{"models": {}, "cut')
     (second / "study.json").unlink()
     assert run(folder, study)[2] == [
@@ -113,7 +114,7 @@ def test_results_that_were_altered_or_lost_are_made_again(config, tmp_path):
 def test_a_run_of_another_study_is_not_taken_for_ones_own(config):
     folder, study = kept(config, seeds=1)
     run(folder, study)
-    place = children(study)[0].run(folder) / "study.json"
+    place = runs_of(folder, study)[0].folder / "study.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"settings": "of another"}))
     failed, _, did = run(folder, study)
     assert did == []
@@ -185,9 +186,9 @@ STOPPED_STUDY = """
 import sys
 from pathlib import Path
 from launchers.local.stop_signals import on_stop_signals
-from evaluation.study.command_runner import Commands, Stopped
+from evaluation.study import Stopped, child_commands
 said = Path(sys.argv[1])
-with Commands(on_stop_signals, ["bash", "-c"]) as run:
+with child_commands(on_stop_signals, ["bash", "-c"]) as run:
     assert run(["echo begun; exit 3"], said) == 3
     try:
         run(["trap 'echo saved; kill $!; exit 75' TERM; echo waits; sleep 60 & wait $!"], said)

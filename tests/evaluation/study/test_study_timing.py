@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from evaluation.study import needs_timing, write_study_report
-from evaluation.study.arm_run import overrides
-from evaluation.study.arms import grid
-from evaluation.study.step_timing import STEPS, measure, read_timing, settings_of, steps_in_time
-from pretrain.config import MaskingConfig, load_config
+from evaluation.study import measure_times, needs_timing, write_study_report
+from evaluation.study.study_file import equal_time_steps, read_rounds
+from pretrain.config import load_config
 from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -26,9 +24,13 @@ def config(data, tmp_path):
     return study_config(tmp_path, data)
 
 
-def test_steps_that_take_as_long():
-    seconds = {"a": 1.0, "b": 0.8, "c": 1.5, "d": 500.0}
-    assert steps_in_time(seconds, "a", 100) == {"a": 100, "b": 125, "c": 67, "d": 1}
+def test_steps_that_take_as_long(config):
+    arms = (["token"], ["0.1", "0.2", "0.3", "0.4"], ["80/10/10"])
+    folder, study = kept(config, "train.steps=100", arms=arms, budget="time")
+    seconds = {"token-0.1": [1.0, 1.0], "token-0.2": [0.7, 0.9], "token-0.3": [1.5, 1.5], "token-0.4": [500.0, 500.0]}
+    (folder / "timing.json").write_text(json.dumps({"study": study.digest, "seconds": seconds}))
+    steps = {"token-0.1": 100, "token-0.2": 125, "token-0.3": 67, "token-0.4": 1}
+    assert equal_time_steps(folder, study) == steps
 
 
 def test_equal_time_is_measured_first_and_each_arm_has_its_own_steps(config):
@@ -50,13 +52,15 @@ def test_equal_time_is_measured_first_and_each_arm_has_its_own_steps(config):
     assert found["budgets"]["tokens"]["values"]["seconds"]["span-0.15"] == {"1": pytest.approx(32)}
 
 
-def test_every_recipe_whose_time_can_be_measured_is_a_config_then(tmp_path):
-    (arm,) = grid(["token"], ["0.3:0.15"], ["80/10/10"], MaskingConfig())
+def test_every_recipe_whose_time_can_be_measured_is_a_config_then(config):
+    folder, study = kept(config, arms=(["token"], ["0.3:0.15"], ["80/10/10"]), budget="time")
+    measure_times(folder, study, commands := Pretended(), lambda line: None)
+    overrides = [word for word in commands.called[0][2:] if "=" in word]
     recipes = {path: load_config(path) for path in CONFIGS.glob("*.yaml")}
     timed = [path for path, recipe in recipes.items() if not (recipe.curriculum or recipe.train.batch_ramp)]
     assert {"demo.yaml", "bert-base.yaml"} < {path.name for path in timed}  # the first logs models in MLflow
     for path in timed:
-        assert load_config(path, overrides(settings_of(tmp_path, arm))).train.steps == STEPS
+        assert load_config(path, overrides).train.steps == 40
 
 
 def test_two_do_not_measure_at_once(config):
@@ -64,18 +68,18 @@ def test_two_do_not_measure_at_once(config):
 
     def second(line: str) -> None:
         with pytest.raises(UserError, match="another process measures the times of its arms"):
-            measure(folder, study, Pretended(), lambda line: None)
+            measure_times(folder, study, Pretended(), lambda line: None)
 
-    measure(folder, study, Pretended(), second)
-    assert read_timing(folder, study) == {"token-0.15": 1.0, "span-0.15": 0.8}
+    measure_times(folder, study, Pretended(), second)
+    assert read_rounds(folder, study) == {"token-0.15": [1.0, 1.0], "span-0.15": [0.8, 0.8]}
 
 
 def test_a_journal_without_steps_gives_no_time(config):
     folder, study = kept(config, budget="time", seeds=1)
     commands = Pretended()
     commands.journal_steps = 10  # as where something else wrote to the folder
-    with pytest.raises(UserError, match=r"measures the time of token-0\.15 tells of 10 steps"):
-        measure(folder, study, commands, lambda line: None)
+    with pytest.raises(UserError, match=r"timing run of token-0\.15 has 10 steps"):
+        measure_times(folder, study, commands, lambda line: None)
     assert not (folder / "timing.json").exists()
 
 
@@ -83,15 +87,12 @@ def test_times_that_are_measured_are_not_measured_again_after_a_stop(config):
     folder, study = kept(config, budget="time", seeds=1)
     commands = Pretended()
     commands.fails = lambda words: len(commands.called) == 3
-    with pytest.raises(
-        UserError, match=r"the training that measures the time of span-0\.15 ended with exit code 1: first line"
-    ):
-        measure(folder, study, commands, lambda line: None)
+    with pytest.raises(UserError, match=r"`maskwright train` ended with exit code 1: first line .*span-0\.15\.log"):
+        measure_times(folder, study, commands, lambda line: None)
     assert needs_timing(folder, study)
-    assert read_timing(folder, study) is None
     write_study_report(folder, study)
     said: list[str] = []
-    measure(folder, study, commands, said.append)
+    measure_times(folder, study, commands, said.append)
     assert said == [f"measuring the time of {arm}-0.15, round 2 of 2" for arm in ("span", "token")]
-    assert read_timing(folder, study) == {"token-0.15": 1.0, "span-0.15": 0.8}
+    assert read_rounds(folder, study) == {"token-0.15": [1.0, 1.0], "span-0.15": [0.8, 0.8]}
     assert not needs_timing(folder, study)

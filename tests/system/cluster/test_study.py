@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation.study.arm_run import steps_done
 from tests.support import text_data
 from tests.system.cluster.cluster import Cluster
 from tests.system.cluster.test_slurm import PATH, ROOT, START_SECONDS, wait_for
@@ -42,7 +41,7 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
         submit()
     assert cluster.wait(times, 3 * START_SECONDS) == "COMPLETED", log(study, times)
     last = study / "runs/time/span-0.15/seed-1"
-    wait_for(lambda: steps_done(last) > 0, 3 * START_SECONDS)
+    wait_for(lambda: steps_done(last / "status.json") > 0, 3 * START_SECONDS)
     cluster.run("scancel", "--batch", "--signal=USR1", f"{array}_3")
     for element in (1, 2, 3):
         name = f"{array}_{element}"
@@ -62,6 +61,10 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     assert len((study / "slurm/jobs").read_text().splitlines()) == 1
     assert not list(tmp_path.rglob("pwned"))
     assert not os.path.exists("pwned")
+
+
+def steps_done(status: Path) -> int:
+    return json.loads(status.read_text())["step"] if status.exists() else 0
 
 
 def log(study: Path, job: str) -> str:
