@@ -15,7 +15,6 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from pretrain.checkpoint.identity import batch_settings
 from pretrain.checkpoint.remote_copies import RemoteCopies
-from pretrain.checkpoint.retention import name_of
 from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
 from pretrain.data import Loader, MixturePosition, Sources, batch_checksum
@@ -36,7 +35,7 @@ from pretrain.reporting.predictions import Samples
 from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.reporting.step_profile import Profile
 from pretrain.resume import checkpoint_state
-from pretrain.run import Pulse, RunFolder, State
+from pretrain.run import Pulse, RunFolder, State, step_name
 from pretrain.run.stop_request import StopRequest
 
 _STATUS_SECONDS = 5.0
@@ -367,7 +366,7 @@ def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int
     """Create the saver. Rank 0 also copies checkpoints to checkpoint.remote, beginning with the one of this start."""
     settings, folder, remote = run.config.checkpoint, run.folder.checkpoints, None
     if settings.remote and dist.get_rank() == 0:
-        start = folder / name_of(steps_done)
+        start = folder / step_name(steps_done)
         remote = RemoteCopies(settings, steps_done, start if start.exists() else None)
     return Saver(folder, settings, engine.snapshot, report, remote, saved_step=steps_done)
 

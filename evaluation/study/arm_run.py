@@ -167,7 +167,7 @@ def do_run(
             _remove(path)
     if not _is_trained(run):
         _train(folder, study, run, maskwright, report)
-    model = run.folder / "exports" / f"step-{run.steps:08d}"  # the export is atomic
+    model = RunFolder(run.folder).export_of(run.steps)  # the export is atomic
     if not (model / "config.json").is_file():
         call(maskwright, ["export", str(run.folder), "--step", str(run.steps)], log)
     results = [run.folder / EVALUATION]

@@ -17,6 +17,7 @@ from data_prep.reading import parse_json, read_bytes, read_json
 from data_prep.urls import redact
 from pretrain.checkpoint.identity import differences
 from pretrain.config import Config, flat, save_config
+from pretrain.run import RunFolder
 
 Budget = Literal["tokens", "time"]
 TIMING_ROUNDS = 2
@@ -200,7 +201,7 @@ def continued(folder: Path, study: Study) -> Study:
     Raises:
         UserError: naming the difference to the stored study, or if the folder is a run folder.
     """
-    if (folder / "status.json").exists():
+    if RunFolder(folder).status.exists():
         raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
     if not (folder / "study.json").exists():
         return study

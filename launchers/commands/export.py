@@ -8,6 +8,7 @@ import typer
 from data_prep.files import check_writable
 from data_prep.folder_kinds import require_run
 from launchers.commands.arguments import RunArgument, local
+from pretrain.run import RunFolder
 
 
 def export(
@@ -29,11 +30,10 @@ def export(
         maskwright export runs/demo --ema
     """
     require_run(run)
-    check_writable(out or run / "exports" / "step")
-    from pretrain.export import chosen_checkpoint, export_place
-    from pretrain.run import RunFolder
-
     folder = RunFolder(run)
+    check_writable(out or folder.exports / "step")
+    from pretrain.export import chosen_checkpoint, export_place
+
     export_place(folder, chosen_checkpoint(folder, step), out, ema)
     from pretrain.export import export_run  # imports torch, which takes seconds
 

@@ -12,6 +12,7 @@ from data_prep.folder_kinds import require_run
 from launchers.commands.arguments import RunArgument
 from launchers.watch import ago
 from launchers.watch.run_logs import follow, journal_lines, last_lines, logs_of
+from pretrain.run import RunFolder
 
 
 def logs(
@@ -42,12 +43,10 @@ def logs(
 
         maskwright logs runs/bert-base --files
     """
-    from pretrain.run import RunFolder
-
     folder = RunFolder(run)
     require_run(run)
     if files:
-        _list(folder.path)
+        _list(folder)
         return
     count = None if whole else lines
     if rank is not None:
@@ -80,8 +79,8 @@ def _newest(run: Path, job: str | None) -> Path | None:
     return chosen[-1]
 
 
-def _list(run: Path) -> None:
-    found = [*logs_of(run), *sorted((run / "stacks").glob("rank-*.txt")), run / "journal.jsonl"]
+def _list(folder: RunFolder) -> None:
+    found = [*logs_of(folder.path), *sorted(folder.stacks.glob("rank-*.txt")), folder.journal]
     for path in found:
         if path.exists():
             details = path.stat()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from launchers.commands.arguments import local
+from pretrain.run import RunFolder
 
 
 def report(
@@ -29,7 +30,7 @@ def report(
 
         maskwright report runs/demo --out demo.html --open
     """
-    place = out or run / "report.html"
+    place = out or RunFolder(run).report
     if as_json:
         from pretrain.reporting.page_data import collect
 

@@ -49,7 +49,7 @@ def run_demo(folder: Path, overrides: list[str], console: Console) -> None:
     store = f"track.uri=sqlite:///{folder / 'mlflow.db'}"
     _maskwright(console, "train", source / "demo.yaml", *places, store, *overrides, "--procs", PROCESSES)
     console.rule("3. a Hugging Face model")
-    model = run / f"exports/step-{RunFolder(run).read_status().step:08d}"
+    model = RunFolder(run).export_of(RunFolder(run).read_status().step)
     if not model.exists():
         _maskwright(console, "export", run)
     _fill_masks(model, console)
@@ -96,7 +96,7 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
     from pretrain.run import read_measured
     from pretrain.tracking import run_page
 
-    measured = read_measured(run / "journal.jsonl")
+    measured = read_measured(RunFolder(run).journal)
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     entropy = unigram_entropy(Dataset(data / "valid"))
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
@@ -105,8 +105,8 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
         ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),
         ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
         ("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}"),
-        ("loss curve", run / "curve.png"),
-        ("all of the run on a page", run / "report.html"),
+        ("loss curve", RunFolder(run).curve),
+        ("all of the run on a page", RunFolder(run).report),
         ("model, for AutoModelForMaskedLM", model),
         ("MLflow", page),
     ):

@@ -10,6 +10,7 @@ from launchers.slurm.client import COMMENT
 from launchers.slurm.script_template import Template, directives, sbatch_quote
 from launchers.slurm.submission import Submission, cores_of
 from pretrain.config import ClusterConfig
+from pretrain.run import RunFolder
 
 START_SECONDS = 180
 """Slurm may send its warning 60 s early, and training takes time to start. A shorter job would requeue forever."""
@@ -104,7 +105,7 @@ def _job_path(submission: Submission) -> str:
     if submission.seeds is None:
         return shlex.quote(str(submission.jobs[0].path))
     seed = shlex.quote(f"{submission.config.run.dir}/seed-")
-    return f'{seed}"$SLURM_ARRAY_TASK_ID"/slurm/job.json'
+    return f'{seed}"$SLURM_ARRAY_TASK_ID"/{RunFolder(Path()).job}'
 
 
 def check_time_limit(text: str, signal_seconds: int) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from data_prep.errors import UserError
 from data_prep.files import open_plain
 from data_prep.processes import die_with_parent
+from pretrain.run import RunFolder
 
 PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "sinfo", "squeue", "scancel")
 
@@ -285,8 +286,8 @@ def _run_of(comment: str, script: str, task: str) -> Path | None:
     """The run folder in a job's comment, or of its script (RUN/slurm/job.sh)."""
     if comment.startswith(COMMENT):
         return Path(comment.removeprefix(COMMENT).replace("%a", task))
-    path = Path(script)
-    return path.parent.parent if path.parts[-2:] == ("slurm", "job.sh") else None
+    run = Path(script).parent.parent
+    return run if Path(script) == RunFolder(run).job_script else None
 
 
 def _is_our_script(script: str) -> bool:

@@ -9,6 +9,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.reading import parse_json, read_bytes, unusable
 from pretrain.config import ContainerConfig
+from pretrain.run import RunFolder
 
 _MAX_NUMBER = 1 << 31
 _AT_LEAST_ONE = ("nodes", "processes_per_node", "cpus_per_process")
@@ -52,12 +53,12 @@ class JobFile(BaseModel):
     @property
     def folder(self) -> Path:
         """Folder of the script, this description, the hostfiles and, by default, the logs."""
-        return self.run_dir / "slurm"
+        return RunFolder(self.run_dir).slurm
 
     @property
     def path(self) -> Path:
         """Path of this description."""
-        return self.folder / "job.json"
+        return RunFolder(self.run_dir).job
 
     def write(self) -> None:
         """Write job.json.

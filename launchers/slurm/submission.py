@@ -63,12 +63,12 @@ class Submission:
     @property
     def folder(self) -> Path:
         """Folder of the job script."""
-        return self.config.run.dir / "slurm"
+        return RunFolder(self.config.run.dir).slurm
 
     @property
     def script(self) -> Path:
         """Path of the job script."""
-        return self.folder / "job.sh"
+        return RunFolder(self.config.run.dir).job_script
 
     @property
     def log(self) -> str:
@@ -98,7 +98,7 @@ class Submission:
         return JobFile(
             **shared
             | {
-                "config": run.run.dir / "slurm" / "config.yaml",
+                "config": RunFolder(run.run.dir).job_config,
                 "run_dir": run.run.dir,
                 "python": self.python,
                 "processes_per_node": cluster.gpus_per_node,

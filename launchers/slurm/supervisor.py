@@ -49,7 +49,7 @@ class Supervisor:
         self.job, self.job_id, self.hosts = job, job_id, tuple(hosts)
         self.run = RunFolder(job.run_dir)
         self.limits = Limits(job.nodes, job.max_restarts, job.requeue, job.max_requeues, job.pause_seconds)
-        self.record = job.folder / "supervisor.json"
+        self.record = self.run.supervisor
         self.unrecorded: OSError | None = None
         self.warned_at: float | None = None  # time of the signal after which the run was asked to stop and requeue
         self.warned_by = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.reading import open_regular, read_bytes
+from pretrain.run import RunFolder
 
 Form = Callable[[list[bytes]], list[str]]
 
@@ -22,7 +23,8 @@ _OUTPUT = re.compile(r'^#SBATCH --output="(.*)"$', re.MULTILINE)
 
 def logs_of(run: Path) -> list[Path]:
     """The logs of a run's Slurm jobs, newest last, at the path of its job script or in RUN/slurm."""
-    patterns = [str(Path(escape(str(run))) / "slurm" / "*.log"), *_elsewhere(run / "slurm" / "job.sh")]
+    folder = RunFolder(run)
+    patterns = [f"{escape(str(folder.slurm))}/*.log", *_elsewhere(folder.job_script)]
     found = {Path(name) for pattern in patterns for name in glob(pattern)}
     return sorted((path for path in found if path.is_file()), key=lambda path: (path.stat().st_mtime, str(path)))
 
@@ -109,11 +111,11 @@ def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
 def _over(run: Path) -> bool:
     """Whether the log is complete: the run is over, and none of its jobs is pending or running."""
     from launchers.slurm import jobs_of, own_jobs
-    from pretrain.run import RunFolder
 
+    folder = RunFolder(run)
     try:
-        if not RunFolder(run).read_status().is_over:
+        if not folder.read_status().is_over:
             return False
     except UserError:
         pass
-    return not ((run / "slurm").is_dir() and jobs_of(run, own_jobs()[0]))
+    return not (folder.slurm.is_dir() and jobs_of(run, own_jobs()[0]))

@@ -12,6 +12,7 @@ from launchers.slurm import QueuedJob, jobs_of, own_jobs
 from launchers.slurm.requeue_decision import Saving
 from launchers.slurm.supervisor_record import read_saving
 from pretrain.reporting import duration
+from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
     from pretrain.reporting import RunSummary
@@ -59,7 +60,7 @@ def look(run: Path, jobs: list[QueuedJob]) -> Seen:
     """Read the current state of a run. An unreadable status is a problem in the summary, not an error."""
     from pretrain.reporting import summarize
 
-    return Seen(summarize(run), jobs_of(run, jobs), read_saving(run / "slurm" / "supervisor.json"))
+    return Seen(summarize(run), jobs_of(run, jobs), read_saving(RunFolder(run).supervisor))
 
 
 def look_at_all(given: list[Path]) -> list[Seen]:
@@ -73,7 +74,7 @@ def look_at_all(given: list[Path]) -> list[Seen]:
 
     paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))
     # Only submitted runs have a job; Slurm is not called for other runs.
-    jobs, _ = own_jobs() if any((run / "slurm").is_dir() for run in paths) else ([], None)
+    jobs, _ = own_jobs() if any(RunFolder(run).slurm.is_dir() for run in paths) else ([], None)
     found = [look(path, jobs) for path in paths]
     if len(found) == 1 and found[0].summary.problem and not found[0].jobs:
         raise UserError(found[0].summary.problem)

@@ -16,8 +16,9 @@ from data_prep.errors import UserError
 from data_prep.files import fsync_path, fsync_tree
 from data_prep.urls import Remote, open_remote, redact, shown
 from pretrain.checkpoint.manifest import MAX_MANIFEST_BYTES, NAME, Checkpoint, parse, read, verify
-from pretrain.checkpoint.retention import name_of, retained, step_of
+from pretrain.checkpoint.retention import retained, step_of
 from pretrain.config.run import CheckpointConfig
+from pretrain.run import step_name
 
 _PARTIAL = "manifest.partial.json"
 _ASIDE = "manifest.aside.json"
@@ -124,17 +125,17 @@ def fetch_newest(url: str, folder: Path, tell: Callable[[str], None]) -> Path | 
     with _errors(url):
         remote = open_remote(url)
         for step in _steps(remote):
-            tell(f"fetching {name_of(step)} from {_named(url)}")
-            temporary = folder / f"{name_of(step)}.tmp"
+            tell(f"fetching {step_name(step)} from {_named(url)}")
+            temporary = folder / f"{step_name(step)}.tmp"
             problem = _download(remote, step, temporary) or verify(temporary)
             if problem is None:
                 fsync_tree(temporary)
-                final = temporary.rename(folder / name_of(step))
+                final = temporary.rename(folder / step_name(step))
                 fsync_path(folder)
                 return final
             shutil.rmtree(temporary, ignore_errors=True)
             problems.append(problem)
-            tell(f"the copy of {name_of(step)} is damaged and passed over: {problem}")
+            tell(f"the copy of {step_name(step)} is damaged and passed over: {problem}")
     if problems:
         raise UserError(
             f"{_named(url)}: no copy is intact ({problems[0]}); restore one, or take checkpoint.remote away"
@@ -158,7 +159,7 @@ def _folders(remote: Remote) -> list[tuple[int, str]]:
 
 
 def _path(remote: Remote, step: int) -> str:
-    return f"{remote.path.rstrip('/')}/{name_of(step)}"
+    return f"{remote.path.rstrip('/')}/{step_name(step)}"
 
 
 def _upload(remote: Remote, path: Path) -> None:

@@ -11,11 +11,6 @@ from data_prep.files import fsync_path
 _FOLDER = re.compile(r"step-(\d{8})")
 
 
-def name_of(step: int) -> str:
-    """The name of a committed checkpoint's folder."""
-    return f"step-{step:08d}"
-
-
 def step_of(name: str) -> int | None:
     """The step of a committed checkpoint's folder; None for any other name."""
     match = _FOLDER.fullmatch(name)

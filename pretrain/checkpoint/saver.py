@@ -22,9 +22,10 @@ from data_prep.files import fsync_path
 from pretrain.checkpoint.manifest import Files, write_manifest
 from pretrain.checkpoint.part_writer import Parts, write_parts
 from pretrain.checkpoint.remote_copies import RemoteCopies
-from pretrain.checkpoint.retention import committed, discard, name_of, remove_leftovers, retained
+from pretrain.checkpoint.retention import committed, discard, remove_leftovers, retained
 from pretrain.config.run import CheckpointConfig
 from pretrain.distributed import all_gather_json, broadcast_json
+from pretrain.run import step_name
 
 Snapshot = Callable[[Path, bool], Parts]
 Report = Callable[[int, dict[str, float]], None]
@@ -108,7 +109,7 @@ class Saver:
         """
         self.finish()
         start = self._begun = time.monotonic()
-        temporary = self._folder / f"{name_of(step)}.tmp"
+        temporary = self._folder / f"{step_name(step)}.tmp"
         problem: OSError | None = None
         if self._is_main:
             try:
@@ -155,7 +156,7 @@ class Saver:
 
     def _commit(self, pending: _PendingSave, parts: list[Files]) -> str | None:
         """Commit on rank 0, after all ranks have written; return the problem, or None."""
-        temporary, final = pending.temporary, self._folder / name_of(pending.step)
+        temporary, final = pending.temporary, self._folder / step_name(pending.step)
         files = {name: entry for part in parts for name, entry in part.items()}
         present = {str(path.relative_to(temporary)) for path in temporary.rglob("*") if path.is_file()}
         if present != set(files) or not files:

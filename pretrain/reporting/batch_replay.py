@@ -7,7 +7,8 @@ from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.folder_kinds import require_run
-from data_prep.reading import cannot_read, read_json, typed, unusable
+from data_prep.reading import cannot_read, typed, unusable
+from pretrain.checkpoint import committed, read
 from pretrain.checkpoint.identity import batch_settings, differences, identity_of, of_batches
 from pretrain.config import Config, load_config
 from pretrain.data import MixturePosition, Sources, batch_checksum, open_sources
@@ -160,12 +161,12 @@ def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
 
 def _newest_identity(folder: RunFolder) -> dict[str, Any]:
     """The `identity` in the newest readable checkpoint, which decides the batches; empty without a checkpoint."""
-    for manifest in sorted(folder.checkpoints.glob("step-????????/manifest.json"), reverse=True):
+    for _, path in committed(folder.checkpoints):
         try:
-            state = read_json(manifest, dict[str, Any], nan=True).get("state")
+            identity = read(path).state.get("identity")
         except UserError:
             continue
-        if isinstance(state, dict) and isinstance(identity := state.get("identity"), dict):
+        if isinstance(identity, dict):
             return identity
     return {}
 

@@ -47,6 +47,11 @@ class Status:
         return self.state not in ("starting", "running")
 
 
+def step_name(step: int) -> str:
+    """The name of the folder of a checkpoint."""
+    return f"step-{step:08d}"
+
+
 def refuse(reason: str, retry: bool) -> None:
     """Write to the supervisor's file why a run ends before it locks its folder.
 
@@ -79,6 +84,11 @@ class RunFolder:
         self.stacks = path / "stacks"
         self.system = path / "system"
         self.profile = path / "profile"
+        self.slurm = path / "slurm"
+        self.job_script = self.slurm / "job.sh"
+        self.job = self.slurm / "job.json"
+        self.job_config = self.slurm / "config.yaml"
+        self.supervisor = self.slurm / "supervisor.json"
 
     def heartbeat_of(self, rank: int) -> Path:
         """The heartbeat file of a rank."""
@@ -87,6 +97,10 @@ class RunFolder:
     def stacks_of(self, rank: int) -> Path:
         """The file for a rank's stacks when the run hangs."""
         return self.stacks / f"rank-{rank:05d}.txt"
+
+    def export_of(self, step: int, averaged: bool = False) -> Path:
+        """The folder of the exported model of a step; `averaged`: with the averaged weights of optim.ema."""
+        return self.exports / f"{step_name(step)}{'-ema' if averaged else ''}"
 
     @property
     def title(self) -> str:
@@ -270,7 +284,7 @@ class RunFolder:
         status = self.recorded_status()
         if not status.is_over and not self.is_held():
             return _ended_silently(status)
-        exported = any((self.exports / f"step-{status.step:08d}{kind}").is_dir() for kind in ("", "-ema"))
+        exported = any(self.export_of(status.step, averaged).is_dir() for averaged in (False, True))
         return replace(status, next_action="none") if status.state == "completed" and exported else status
 
     def final_status(self) -> Status:

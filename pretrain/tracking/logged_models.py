@@ -19,7 +19,7 @@ from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
-from pretrain.run import JournalTable, RunFolder, read_measured
+from pretrain.run import JournalTable, RunFolder, read_measured, step_name
 from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_errors
 from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package
 from pretrain.tracking.run_record import describe_input
@@ -46,7 +46,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        return f"step-{self.step:08d}{_AVERAGED if self.averaged else ''}"
+        return f"{step_name(self.step)}{_AVERAGED if self.averaged else ''}"
 
     @property
     def loss(self) -> float:

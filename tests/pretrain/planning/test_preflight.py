@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from launchers.app import app
 from launchers.doctor.check_list import run_checks_of
-from pretrain.checkpoint.retention import name_of
 from pretrain.config import load_config
 from pretrain.planning import check_start
-from pretrain.run import RunFolder
+from pretrain.run import RunFolder, step_name
 from tests.support.study_runs import kept, study_config, study_data
 
 
@@ -64,7 +63,7 @@ def test_a_run_that_has_begun_needs_its_weights_no_more(config, tmp_path, run):
     folder = RunFolder(load_config(config).run.dir / run)
     folder.create()
     assert "is no folder" in refusal(config, gone)
-    (folder.checkpoints / name_of(3)).mkdir()
+    (folder.checkpoints / step_name(3)).mkdir()
     assert refusal(config, gone) is None
 
 
@@ -78,7 +77,7 @@ def test_weights_are_not_asked_for_where_the_run_goes_on_from_elsewhere(config, 
 def test_a_named_checkpoint_exists_where_the_run_has_none_of_its_own(config, tmp_path):
     missing = f"run.resume={tmp_path}/other/checkpoints/step-00000003"
     assert "step-00000003. Name RUN/checkpoints/step-N, or write auto." in refusal(config, missing)
-    (RunFolder(load_config(config).run.dir).checkpoints / name_of(3)).mkdir(parents=True)
+    (RunFolder(load_config(config).run.dir).checkpoints / step_name(3)).mkdir(parents=True)
     assert refusal(config, missing) is None
 
 
