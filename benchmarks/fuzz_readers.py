@@ -68,7 +68,7 @@ from pretrain.reporting.prediction_table import predictions_of
 from pretrain.run import (
     RunFolder,
     read_environment,
-    read_measured,
+    read_journal_table,
 )
 from pretrain.run.folder import Status
 from pretrain.run.journal import Entry, Journal, read_journal, read_latest, read_step
@@ -187,7 +187,7 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     yield Reader("journal.jsonl", run.journal, entries, "lines", list[Entry] | None)
     latest = guarded(lambda: (read_latest(run.journal), read_step(run.journal, 2)))
     yield Reader("journal.jsonl, end", run.journal, latest, "lines")
-    yield Reader("journal.jsonl, columns", run.journal, guarded(lambda: read_measured(run.journal)), "lines")
+    yield Reader("journal.jsonl, columns", run.journal, guarded(lambda: read_journal_table(run.journal)), "lines")
     beat = run.path / "beat.json"
     write_json(beat, asdict(Beat(1, 2, "data")))
     yield Reader("heartbeat", beat, lambda: read_json(beat, Beat), kind=Beat)
@@ -296,7 +296,7 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
 
     def continued() -> list[SeedResult]:
         found = FinetuneResults("f1", identity, {})
-        found.take_over(report)
+        found.load_resharded(report)
         return found.results
 
     yield Reader("fine-tuning report", report, continued, kind=list[SeedResult])

@@ -21,12 +21,12 @@ from pretrain.data import Loader, MixturePosition, Sources, batch_checksum
 from pretrain.data.feed import DeviceBatch, DeviceFeed, Prefetcher, device_masking
 from pretrain.data.loader import BatchPhase, LoaderStep
 from pretrain.data.training_sources import held_out_loader
-from pretrain.distributed import EndOfRun, on_main, together
-from pretrain.distributed.deferred_reads import LateReader
+from pretrain.distributed import EndOfRun, run_on_all_ranks, run_on_rank_zero
+from pretrain.distributed.deferred_reads import DeferredReader
 from pretrain.engine import Engine, StepSums
 from pretrain.engine.step_sums import PREDICTIONS, pack_on_device, unpack_step
 from pretrain.guards import Faults, ResumeState, StreamPoint, check_replicas
-from pretrain.guards.step_judge import Judge, StepResult
+from pretrain.guards.step_guard import StepGuard, StepResult
 from pretrain.model.build_model import flops_of
 from pretrain.model.model_costs import peak_tflops
 from pretrain.model.model_description import Description
@@ -35,7 +35,7 @@ from pretrain.reporting.predictions import Samples
 from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.reporting.step_profile import Profile
 from pretrain.resume import checkpoint_state
-from pretrain.run import Pulse, RunFolder, State, step_name
+from pretrain.run import PhaseMarker, RunFolder, State, step_name
 from pretrain.run.stop_request import StopRequest
 
 _STATUS_SECONDS = 5.0
@@ -51,7 +51,7 @@ class RunParts:
     stages: the stages of the curriculum.
     description: the description of the model.
     hosts: the host of each rank.
-    pulse: the current phase of this rank.
+    marker: the current phase of this rank.
     """
 
     config: Config
@@ -61,7 +61,7 @@ class RunParts:
     stages: tuple[BatchPhase, ...]
     description: Description
     hosts: Sequence[str]
-    pulse: Pulse
+    marker: PhaseMarker
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,18 @@ class Loop:
         self._step, self._position = start.steps_done, start.position
         self._replaced_tokens, self._init = start.replaced_tokens, start.init
         self._stopping = self._save_due = False
-        self.judge = Judge(config.guard, self._folder.path, start.history, run.hosts, self._is_main)
+        self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_main)
         self._faults = Faults(dist.get_rank())
         self._feed = DeviceFeed(device, device_masking(loader.objective, device, config.longest_row))
         self._flops, self._settings = _count_flops(run, device), batch_settings(config, run.data)
-        self._late: LateReader[StepInfo] = LateReader(lag=2 if device.type == "cuda" else 0)
+        self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
         self._valid = _open_held_out(run)
         self._samples: Samples | None = None
         if self._valid and config.eval.samples:
             path = self._folder.predictions if self._is_main else None
             self._samples = Samples(config, self._valid, self._feed, path)
         self._saver = _saver(run, engine, self._step, self._report)
-        self._profile = Profile(config.train.profile, self._folder.profile, run.pulse, device, self._step)
+        self._profile = Profile(config.train.profile, self._folder.profile, run.marker, device, self._step)
         self._last_status = 0.0
         self._since: float | None = None  # when the last step ended; None after something else took time
         self._waited = 0.0  # seconds that the last step waited for data
@@ -119,7 +119,7 @@ class Loop:
         config, total = self._config, self._config.train.steps
         batches = Prefetcher(self._loader, self._step, self._position, self._prepare)
         try:
-            while self._step < total and not self._stopping and not self.judge.rollback_due:
+            while self._step < total and not self._stopping and not self.guard.rollback_due:
                 if self._profile.before(self._step + 1):
                     self._since = None
 
@@ -128,7 +128,7 @@ class Loop:
                 info, values = self._train(fed)
                 self._step, self._position = self._step + 1, fed.step.after
 
-                self._report_steps(self._late.push(info, values))
+                self._report_steps(self._deferred.push(info, values))
                 if self._profile.after(self._step):
                     self._since = None
 
@@ -141,9 +141,9 @@ class Loop:
                 if self._due(config.checkpoint.every_steps) or self._save_due or self._step == total:
                     self._save()
 
-            self._report_steps(self._late.drain())
+            self._report_steps(self._deferred.drain())
         except EndOfRun:
-            self._run.pulse.enter("checkpoint", self._step)
+            self._run.marker.enter("checkpoint", self._step)
             with contextlib.suppress(UserError):  # that the save in flight failed; why the run ends comes first
                 self._saver.finish()
             raise
@@ -158,14 +158,14 @@ class Loop:
 
     def _end(self) -> Outcome:
         """Wait for the last checkpoint. After a spike, only finish the save in progress."""
-        self._run.pulse.enter("checkpoint", self._step)
-        if self.judge.rollback_due:
+        self._run.marker.enter("checkpoint", self._step)
+        if self.guard.rollback_due:
             self._saver.finish()
         else:
             self._save_last()
-            on_main(self._check_written)
+            run_on_rank_zero(self._check_written)
         self._saver.close()
-        if self.judge.rollback_due:
+        if self.guard.rollback_due:
             return "spike"
         return "completed" if self._step >= self._config.train.steps else "stopped"
 
@@ -184,7 +184,7 @@ class Loop:
         """Wait for the batches of the next step."""
         start = time.monotonic()
         self._since = self._since or start
-        self._run.pulse.enter("data", self._step + 1)
+        self._run.marker.enter("data", self._step + 1)
         self._faults.before_step(self._step + 1, self._engine.module)
         fed = batches.next()
         self._waited = time.monotonic() - start
@@ -198,7 +198,7 @@ class Loop:
         lr = config.optim.lr * lr_factor(config.schedule, self._step, config.train.steps)
         lr *= self._faults.lr_factor(before.dealt)
         batches = [batch.wait() for batch in fed.batches]
-        self._run.pulse.enter("collective")
+        self._run.marker.enter("collective")
         sums = self._engine.total(self._own_sums(fed).pack(), _late_sums(batches, self._ranks))
         norms_due = _is_due(config.track.group_norms_every, self._step + 1)
         output = self._engine.step(batches, sums[PREDICTIONS], lr, group_norms=norms_due)
@@ -207,16 +207,16 @@ class Loop:
         seconds, self._since = now - (self._since or now), now
         rows, seq_len = fed.step.after.dealt - before.dealt, fed.batches[0].seq_len
         info = StepInfo(self._step + 1, lr, before, rows, seq_len, fed.step.mask_rate, seconds, self._waited)
-        self._run.pulse.enter("journal")
+        self._run.marker.enter("journal")
         return info, torch.cat([output, sums])
 
     def _own_sums(self, fed: _Fed) -> StepSums:
         """This rank's part of the sums of a step."""
         seconds = [0.0] * self._ranks
-        seconds[dist.get_rank()] = self._engine.own_time.take() + self._waited
+        seconds[dist.get_rank()] = self._engine.compute_timer.take() + self._waited
         stop = float(bool(self._stop) or self._unwritable is not None)
         written, save_due = self._saver.poll()
-        return replace(fed.sums, stop=stop, written=written, save_due=save_due, own_seconds=tuple(seconds))
+        return replace(fed.sums, stop=stop, written=written, save_due=save_due, compute_seconds=tuple(seconds))
 
     # Report
 
@@ -235,11 +235,11 @@ class Loop:
                 (info.rows, info.seq_len),
                 metrics["train/loss"],
                 output.skipped > 0,
-                sums.own_seconds,
+                sums.compute_seconds,
                 info.waited,
                 info.seconds,
             )
-            metrics |= self.judge.see(measured)
+            metrics |= self.guard.record(measured)
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens
             self._report(info.step, metrics | self._epochs(info.before), info.batch(sums, self._settings))
@@ -258,7 +258,7 @@ class Loop:
 
     def _check(self, step: int) -> None:
         """End a run that cannot continue, on all ranks at the same step."""
-        self.judge.check()
+        self.guard.check()
         if self._replaced_tokens > self._config.data.damage_budget:
             raise EndOfRun(
                 f"by step {step}, {self._replaced_tokens} tokens stood in for those of damaged blocks, more than "
@@ -286,7 +286,7 @@ class Loop:
             self._last_status = now
             problem = self._saver.problem
             said = (f", but {problem}", "make room, or repair the disk") if problem else ("", "none")
-            reason = f"training{self.judge.history}{said[0]}"
+            reason = f"training{self.guard.history}{said[0]}"
             try:
                 self._folder.progress(step, self._config.train.steps, reason, said[1])
             except OSError as error:
@@ -298,7 +298,7 @@ class Loop:
         """Measure the loss on the held-out data, also with averaged weights, and ask for sample predictions."""
         if self._valid is None:
             return
-        self._report_steps(self._late.drain())
+        self._report_steps(self._deferred.drain())
         start, self._since = time.monotonic(), None
         loss, correct, predictions = self._engine.evaluate(self._held_out(self._valid)).tolist()
         metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
@@ -316,13 +316,13 @@ class Loop:
 
     def _save(self) -> None:
         """Begin a checkpoint of this step."""
-        self._report_steps(self._late.drain())  # their sums report the save in progress
-        if self.judge.rollback_due:
+        self._report_steps(self._deferred.drain())  # their sums report the save in progress
+        if self.guard.rollback_due:
             return
         self._since, self._save_due = None, False
-        self._run.pulse.enter("checkpoint", self._step)
+        self._run.marker.enter("checkpoint", self._step)
         self._check_weights()
-        state = ResumeState(self._step, self._position, self._replaced_tokens, self._init, self.judge.history)
+        state = ResumeState(self._step, self._position, self._replaced_tokens, self._init, self.guard.history)
         self._saver.begin(self._step, checkpoint_state(self._config, self._run.data, state))
 
     def _save_last(self) -> None:
@@ -373,7 +373,7 @@ def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int
 
 def _open_held_out(run: RunParts) -> Loader | None:
     valid = run.valid
-    return together(lambda: held_out_loader(run.config, valid, run.stages, dist.get_rank()) if valid else None)
+    return run_on_all_ranks(lambda: held_out_loader(run.config, valid, run.stages, dist.get_rank()) if valid else None)
 
 
 def _count_flops(run: RunParts, device: torch.device) -> FlopsCounter:

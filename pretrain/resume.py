@@ -9,13 +9,13 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_together
+from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_on_all_ranks
 from pretrain.checkpoint.identity import differences, identity_of
 from pretrain.checkpoint.remote_copies import copies, fetch_newest
 from pretrain.config import Config
 from pretrain.data import MixturePosition, Sources
 from pretrain.data.stream import Position
-from pretrain.distributed import on_main, together
+from pretrain.distributed import run_on_all_ranks, run_on_rank_zero
 from pretrain.engine.resharding import layout_of
 from pretrain.guards import ResumeState, check_fits, identity_then, state_problem
 from pretrain.model import describe
@@ -57,11 +57,11 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
     """
     resume = config.run.resume
     if resume == "never":
-        on_main(lambda: _refuse_existing(config, folder))
+        run_on_rank_zero(lambda: _refuse_existing(config, folder))
         return None
     named = resume not in ("auto", "required")
     if not named:
-        on_main(lambda: _fetch(config, folder))
+        run_on_rank_zero(lambda: _fetch(config, folder))
     found = newest_verified(folder.checkpoints, lambda problem: _say(f"warning: {problem}"), state_problem)
     if found is None and resume == "required":
         raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
@@ -69,7 +69,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.C
         # Only at the first start: later, the run has its own checkpoints and resumes from them.
         found = _named(config, folder, Path(resume))
     if found:
-        together(lambda: check_fits(config, found, data))
+        run_on_all_ranks(lambda: check_fits(config, found, data))
         _tell_layout(found, layout_of(config))
     return found
 
@@ -94,7 +94,7 @@ def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoi
             "pass run.trust_checkpoint=true if you trust them"
         )
     path = path.resolve()  # resolves a symbolic link
-    problem = verify_together(path) or state_problem(checkpoint.read(path))
+    problem = verify_on_all_ranks(path) or state_problem(checkpoint.read(path))
     if problem:
         raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
     return checkpoint.read(path)

@@ -20,11 +20,11 @@ from pretrain.config import Config, load_config, save_config
 from pretrain.data import Loader, Sources, open_sources
 from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import check_files, open_held_out, training_loader
-from pretrain.distributed import on_main, together
-from pretrain.distributed.rank_agreement import check_equal, disk_fault, host_names
+from pretrain.distributed import run_on_all_ranks, run_on_rank_zero
+from pretrain.distributed.rank_agreement import disk_fault, host_names, require_equal_on_ranks
 from pretrain.engine import Engine, init_distributed, make_deterministic, slow_precision
 from pretrain.guards import GuardHistory, ResumeState
-from pretrain.guards.rollback import checkpoint_before, go_back, tell
+from pretrain.guards.rollback import checkpoint_before, go_back, report_rollback
 from pretrain.guards.trial_step import dry_run
 from pretrain.guards.watchdog import Watchdog
 from pretrain.kernels import operations
@@ -38,7 +38,7 @@ from pretrain.reporting.environment import gather_environment, record_environmen
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.reporter import Reporting
 from pretrain.resume import find_start, start_state
-from pretrain.run import EXIT_CODES, LOCK_VARIABLE, Pulse, RunFolder, State
+from pretrain.run import EXIT_CODES, LOCK_VARIABLE, PhaseMarker, RunFolder, State
 from pretrain.run.folder import refuse
 from pretrain.run.start_phases import DATA, FIRST_STEP, MODEL, say_phase
 from pretrain.run.stop_request import StopRequest
@@ -52,7 +52,7 @@ def run_rank(config_path: Path, overrides: list[str]) -> int:
     folder: RunFolder | None = None
     try:
         init_distributed()
-        config = together(lambda: load_config(config_path, overrides))
+        config = run_on_all_ranks(lambda: load_config(config_path, overrides))
         folder = RunFolder(config.run.dir)
         _enter(folder, DATA)
         return EXIT_CODES[train(config, folder)]
@@ -81,12 +81,12 @@ def train(config: Config, folder: RunFolder) -> State:
     saved = find_start(config, folder, run.data)
     loader = _open_loader(run)
     state = start_state(saved, config, run.data) if saved else _first_state(config, loader)
-    on_main(lambda: folder.write_status("starting", state.steps_done, config.train.steps, MODEL, "none"))
+    run_on_rank_zero(lambda: folder.write_status("starting", state.steps_done, config.train.steps, MODEL, "none"))
     folder.claimed = True
 
     # Build the model and its optimizer, and try the largest step.
     _enter(folder, MODEL)
-    watchdog = Watchdog(folder, run.pulse, dist.get_rank(), run.hosts, config.guard.hang_seconds)
+    watchdog = Watchdog(folder, run.marker, dist.get_rank(), run.hosts, config.guard.hang_seconds)
     watchdog.start()
     stop = StopRequest(folder.stop)
     engine = _build_engine(run, saved)
@@ -99,11 +99,11 @@ def train(config: Config, folder: RunFolder) -> State:
     end: State = "failed"
     try:
         while (outcome := (loop := Loop(run, engine, loader, state, stop, reports.report)).run()) == "spike":
-            run.pulse.enter("start")
+            run.marker.enter("start")
             engine.release()
             loader = _open_loader(run)
-            saved, state = _before_spike(run, saved, loop.judge.history, loader)
-            tell(state, reports.report)
+            saved, state = _before_spike(run, saved, loop.guard.history, loader)
+            report_rollback(state, reports.report)
             engine = _build_engine(run, saved)
         end = outcome
 
@@ -122,18 +122,18 @@ def train(config: Config, folder: RunFolder) -> State:
 
 def _open_run(config: Config, folder: RunFolder) -> tuple[IO[str] | None, RunParts]:
     """Lock the run folder on rank 0, and open the parts that must be the same on all ranks."""
-    stages = together(lambda: stages_of(config, dist.get_world_size()))
-    data, valid = together(lambda: _open_data(config))
-    lock = on_main(lambda: _lock(folder))
-    check_equal(config.model_dump_json(), "config")
-    check_equal(
+    stages = run_on_all_ranks(lambda: stages_of(config, dist.get_world_size()))
+    data, valid = run_on_all_ranks(lambda: _open_data(config))
+    lock = run_on_rank_zero(lambda: _lock(folder))
+    require_equal_on_ranks(config.model_dump_json(), "config")
+    require_equal_on_ranks(
         f"{data.fingerprint} {data.index_fingerprint} {valid.manifest.fingerprint if valid else None}", "data set"
     )
-    check_equal(together(lambda: batch_settings(config, data)), "collocation list")
-    description = together(lambda: describe(config, data.tokenizer))
-    check_equal(json.dumps(description, sort_keys=True), "model.config")
-    on_main(lambda: check_files(config, data, valid))
-    return lock, RunParts(config, folder, data, valid, stages, description, host_names(), Pulse())
+    require_equal_on_ranks(run_on_all_ranks(lambda: batch_settings(config, data)), "collocation list")
+    description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
+    require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
+    run_on_rank_zero(lambda: check_files(config, data, valid))
+    return lock, RunParts(config, folder, data, valid, stages, description, host_names(), PhaseMarker())
 
 
 def _open_data(config: Config) -> tuple[Sources, Dataset | None]:
@@ -142,7 +142,7 @@ def _open_data(config: Config) -> tuple[Sources, Dataset | None]:
 
 
 def _open_loader(run: RunParts) -> Loader:
-    return together(lambda: training_loader(run.config, run.data, run.stages, dist.get_rank(), defer=True))
+    return run_on_all_ranks(lambda: training_loader(run.config, run.data, run.stages, dist.get_rank(), defer=True))
 
 
 def _first_state(config: Config, loader: Loader) -> ResumeState:
@@ -153,17 +153,17 @@ def _init(config: Config) -> str | None:
     """The digest of the initial weights, the same on every rank; None for random weights."""
     if (folder := config.model.init) is None:
         return None
-    digest = together(lambda: digest_of(folder))
-    check_equal(digest, "model.init")
+    digest = run_on_all_ranks(lambda: digest_of(folder))
+    require_equal_on_ranks(digest, "model.init")
     return digest
 
 
 def _build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
     """Create the model and its optimizer, and load the checkpoint if there is one."""
-    run.pulse.enter("start")
+    run.marker.enter("start")
     init = None if saved else run.config.model.init
-    model = together(lambda: _model(run.config, run.description, run.data, init))
-    engine = Engine(run.config, model, run.pulse)
+    model = run_on_all_ranks(lambda: _model(run.config, run.description, run.data, init))
+    engine = Engine(run.config, model, run.marker)
     if saved:
         engine.load(saved)
     return engine
@@ -175,8 +175,8 @@ def _before_spike(
     """The resume state after a spike: from the checkpoint before it, or the start of this process."""
     found = checkpoint_before(run.folder.checkpoints, history) or saved
     then = ResumeState.of(found) if found else _first_state(run.config, loader)
-    on_main(lambda: checkpoint.set_aside(run.folder.checkpoints, then.steps_done))
-    return found, together(lambda: go_back(then, history, loader, run.config.guard.skip_steps))
+    run_on_rank_zero(lambda: checkpoint.set_aside(run.folder.checkpoints, then.steps_done))
+    return found, run_on_all_ranks(lambda: go_back(then, history, loader, run.config.guard.skip_steps))
 
 
 class _Reports:
@@ -187,7 +187,7 @@ class _Reports:
         if warning := slow_precision(config.train.precision, engine.device.type):
             _say_once(warning)
         environment = gather_environment() | {"parameters": engine.n_parameters, "data": run.data.facts()}
-        on_main(lambda: _record(run, steps_done, environment))
+        run_on_rank_zero(lambda: _record(run, steps_done, environment))
         self._stop_file, self._rank_zero = folder.stop, None
         self._system = SystemMetrics(folder.system, dist.get_rank(), run.hosts, config.track.system_seconds)
         if dist.get_rank() == 0:

@@ -11,7 +11,7 @@ from data_prep.errors import UnusableInput, UserError
 from data_prep.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.sentence_tokenizer import EncodedSentence
 from pretrain.checkpoint import hash_file
-from pretrain.run.append_log import LineFile
+from pretrain.run.append_log import AppendLog
 
 MAX_SCORES_BYTES = 4 << 30
 _BEGIN = b'{"of": "'  # every line begins with this
@@ -58,7 +58,7 @@ class KeptScores:
             if path.exists():
                 self._read(read_bytes(path, MAX_SCORES_BYTES))
             path.absolute().parent.mkdir(parents=True, exist_ok=True)
-            self._file = LineFile(path)  # truncates an incomplete last line, so check the file first
+            self._file = AppendLog(path)  # truncates an incomplete last line, so check the file first
         except OSError as error:
             raise self._unusable(error) from error
         except ValueError:

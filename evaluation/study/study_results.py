@@ -12,7 +12,7 @@ from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_resul
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.study_file import Budget, Study, runs_at
 from pretrain.reporting.curve_charts import line_of, rounded
-from pretrain.run import JournalTable, RunFolder, read_measured
+from pretrain.run import JournalTable, RunFolder, read_journal_table
 from pretrain.run.journal_table import Floats, Ints, Series
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
@@ -75,7 +75,7 @@ def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
         else:
             missing.append(run.name)
         if (journal := RunFolder(run.folder).journal).exists():
-            journals.setdefault(run.arm.name, []).append(read_measured(journal))
+            journals.setdefault(run.arm.name, []).append(read_journal_table(journal))
     compared = [compare_arms(metric, values[metric.key], study.baseline) for metric in METRICS if metric.key in values]
     lines = [curve(arm.name, journals.get(arm.name, []), hue) for hue, arm in enumerate(study.arms)]
     return StudyResults(values, missing, compared, [line for line in lines if line])
@@ -83,7 +83,7 @@ def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
 
 def figures(run: Path) -> dict[str, float]:
     """Results of one run by metric; values that are missing, not numbers or not finite are left out."""
-    evaluation, journal = read_result(run / EVALUATION) or {}, read_measured(RunFolder(run).journal)
+    evaluation, journal = read_result(run / EVALUATION) or {}, read_journal_table(RunFolder(run).journal)
     model = _object(next(iter(_object(evaluation.get("models")).values()), None))  # its only one
     held_out, kept = _object(model.get("held_out")), journal.kept  # without repeated steps, evaluations and checkpoints
     seconds, tokens = float(journal.seconds[kept].sum()), float(journal.tokens[kept].sum())

@@ -93,10 +93,10 @@ def _fill_masks(model: Path, console: Console) -> None:
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
     from data_prep.format import Dataset
     from data_prep.format.token_frequencies import unigram_entropy
-    from pretrain.run import read_measured
+    from pretrain.run import read_journal_table
     from pretrain.tracking import run_page
 
-    measured = read_measured(RunFolder(run).journal)
+    measured = read_journal_table(RunFolder(run).journal)
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     entropy = unigram_entropy(Dataset(data / "valid"))
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")

@@ -25,7 +25,7 @@ def newest_verified(
     """
     problems: list[str] = []
     for _, path in committed_on_rank_zero(folder):
-        problem = verify_together(path)
+        problem = verify_on_all_ranks(path)
         if problem is None and (problem := check(found := read(path))) is None:
             return found
         problems.append(problem)
@@ -44,7 +44,7 @@ def committed_on_rank_zero(folder: Path) -> list[tuple[int, Path]]:
     return [(step, folder / name) for step, name in found]
 
 
-def verify_together(path: Path) -> str | None:
+def verify_on_all_ranks(path: Path) -> str | None:
     """`verify`, with the files distributed over the ranks; a collective that returns the same problem on all ranks."""
     found = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))
     return next((problem for problem in found if problem), None)

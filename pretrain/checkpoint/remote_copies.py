@@ -59,7 +59,7 @@ class RemoteCopies:
         with self._lock:
             return {path for path in (self._waiting, self._copying) if path}
 
-    def tell(self, report: Callable[[int, dict[str, float]], None]) -> None:
+    def report_failures(self, report: Callable[[int, dict[str, float]], None]) -> None:
         """Warn of copies that failed since the last call; the next checkpoint is copied as usual."""
         with self._lock:
             failures, self._failures = self._failures, []
@@ -72,7 +72,7 @@ class RemoteCopies:
         if self._running:
             wait([self._running], _CLOSE_SECONDS)
         late = self.needed()
-        self.tell(lambda step, metrics: None)
+        self.report_failures(lambda step, metrics: None)
         for path in late:
             print(f"warning: {path.name} is not copied to {_named(self._url)} yet", file=sys.stderr, flush=True)
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -112,11 +112,11 @@ def copies(url: str) -> list[int]:
         return _steps(open_remote(url))
 
 
-def fetch_newest(url: str, folder: Path, tell: Callable[[str], None]) -> Path | None:
+def fetch_newest(url: str, folder: Path, report: Callable[[str], None]) -> Path | None:
     """Fetch the newest intact copy into RUN/checkpoints; None if there is no copy.
 
     Args:
-        tell: called with a message for each download and each damaged copy.
+        report: called with a message for each download and each damaged copy.
 
     Raises:
         UserError: if the remote cannot be reached, or all copies are damaged.
@@ -125,7 +125,7 @@ def fetch_newest(url: str, folder: Path, tell: Callable[[str], None]) -> Path | 
     with _errors(url):
         remote = open_remote(url)
         for step in _steps(remote):
-            tell(f"fetching {step_name(step)} from {_named(url)}")
+            report(f"fetching {step_name(step)} from {_named(url)}")
             temporary = folder / f"{step_name(step)}.tmp"
             problem = _download(remote, step, temporary) or verify(temporary)
             if problem is None:
@@ -135,7 +135,7 @@ def fetch_newest(url: str, folder: Path, tell: Callable[[str], None]) -> Path | 
                 return final
             shutil.rmtree(temporary, ignore_errors=True)
             problems.append(problem)
-            tell(f"the copy of {step_name(step)} is damaged and passed over: {problem}")
+            report(f"the copy of {step_name(step)} is damaged and passed over: {problem}")
     if problems:
         raise UserError(
             f"{_named(url)}: no copy is intact ({problems[0]}); restore one, or take checkpoint.remote away"

@@ -93,7 +93,7 @@ class Saver:
         """This rank's flags of a step, to be summed over ranks: 1 if its files are written; on rank 0, 1 if
         checkpoint.every_minutes have passed."""
         if self._remote:
-            self._remote.tell(self._report)
+            self._remote.report_failures(self._report)
         minutes = self._settings.every_minutes
         due = self._is_main and minutes is not None and time.monotonic() - self._begun >= minutes * 60
         return float(self._pending is not None and self._pending.files.done()), float(due)

@@ -9,7 +9,7 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-class LateReader(Generic[T]):
+class DeferredReader(Generic[T]):
     """A queue of (label, device tensor) whose values are read `lag` steps after they were pushed.
 
     The lag is the same on every rank, so decisions made from values that all ranks share are made at the same step.

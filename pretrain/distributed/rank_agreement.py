@@ -61,7 +61,7 @@ def _decoded(text: Tensor, rank: int) -> Any:
         raise RuntimeError(f"rank {rank} sent something else than JSON: is another program connected?") from None
 
 
-def together(function: Callable[[], T]) -> T:
+def run_on_all_ranks(function: Callable[[], T]) -> T:
     """Run `function` on every rank; a collective.
 
     Raises:
@@ -102,7 +102,7 @@ def _said(error: Exception | None) -> tuple[str | None, bool]:
     return fault or f"rank {dist.get_rank()}: {type(error).__name__}: {error}", fault is not None
 
 
-def check_equal(value: str, what: str) -> None:
+def require_equal_on_ranks(value: str, what: str) -> None:
     """Require that `value` is equal on all ranks; a collective.
 
     Raises:
@@ -119,6 +119,6 @@ def host_names() -> list[str]:
     return all_gather_json(socket.gethostname())
 
 
-def on_main(function: Callable[[], T]) -> T | None:
-    """`together`, with the function run on rank 0 alone; None elsewhere."""
-    return together(lambda: function() if dist.get_rank() == 0 else None)
+def run_on_rank_zero(function: Callable[[], T]) -> T | None:
+    """`run_on_all_ranks`, with the function run on rank 0 alone; None elsewhere."""
+    return run_on_all_ranks(lambda: function() if dist.get_rank() == 0 else None)

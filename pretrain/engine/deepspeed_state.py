@@ -50,7 +50,7 @@ def replicated_weights(engine: Any) -> dict[str, Tensor]:
     return {name: parameter.data for name, parameter in named if parameter.ds_persist and parameter.numel()}
 
 
-def own_weights(engine: Any) -> list[Tensor]:
+def local_weights(engine: Any) -> list[Tensor]:
     """The weights that belong to this rank. Together, the ranks have all weights."""
     if engine.zero_optimization_stage() < 3:
         return [parameter.data for parameter in engine.module.parameters()]

@@ -25,9 +25,10 @@ from pretrain.checkpoint.host_copy import HostCopies
 from pretrain.checkpoint.part_writer import Parts, Sink
 from pretrain.config import Config
 from pretrain.data.feed import DeviceBatch
-from pretrain.distributed import rendezvous, tcp_store, together
+from pretrain.distributed import rendezvous, run_on_all_ranks, tcp_store
+from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
-from pretrain.engine.deepspeed_state import all_finite, own_weights, reduced_gradients, replicated_weights
+from pretrain.engine.deepspeed_state import all_finite, local_weights, reduced_gradients, replicated_weights
 from pretrain.engine.flat_gradients import FlatGradients
 from pretrain.engine.gradient_clipping import Clipping
 from pretrain.engine.gradient_norms import GroupNorms
@@ -35,18 +36,17 @@ from pretrain.engine.resharding import (
     exchange_weights,
     gather,
     layout_of,
-    live_pieces,
     load_file,
-    take_over,
-    take_over_loss_scale,
+    load_loss_scale,
+    load_resharded,
+    local_pieces,
     wanted_pieces,
 )
-from pretrain.engine.wait_timer import OwnTime
 from pretrain.model import Model
 from pretrain.model.head import Choices, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
-from pretrain.run import Pulse
+from pretrain.run import PhaseMarker
 
 ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
 _TAG = "deepspeed"
@@ -105,10 +105,10 @@ class Engine:
     Args:
         config: the run.
         model: the model, with the same initial weights on every rank.
-        pulse: receives the phase of the step.
+        marker: receives the phase of the step.
     """
 
-    def __init__(self, config: Config, model: Model, pulse: Pulse | None = None):
+    def __init__(self, config: Config, model: Model, marker: PhaseMarker | None = None):
         optimizer = build_optimizer(model, config.optim)
         self._config = config
         self._names = optimizer_order(model)
@@ -118,11 +118,11 @@ class Engine:
             self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
         except (AssertionError, NotImplementedError, ValueError) as error:
             raise refusal(error) from error
-        optimizer.place(live_pieces(self._engine))
+        optimizer.place(local_pieces(self._engine))
         self._engine.checkpoint_engine = self._states = _States()
         self._engine._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
-        self.device, self.pulse = self._engine.device, pulse or Pulse()
-        self.own_time = OwnTime(self.device)
+        self.device, self.marker = self._engine.device, marker or PhaseMarker()
+        self.compute_timer = ComputeTimer(self.device)
         self._flat: FlatGradients | None = None
         if uses_flat_gradients(config):
             self._flat = FlatGradients(self._engine.optimizer)
@@ -177,13 +177,13 @@ class Engine:
             # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
             self._engine.set_gradient_accumulation_boundary(number == len(batches))
             self._seed(number)
-            self.pulse.enter("forward")
-            with self.own_time:
+            self.marker.enter("forward")
+            with self.compute_timer:
                 prediction: Prediction = self._engine(**batch.inputs)
             sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
-            self.pulse.enter("backward")
+            self.marker.enter("backward")
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
-        self.pulse.enter("step")
+        self.marker.enter("step")
         sums[2] = ~all_finite(reduced_gradients(self._engine), self.device)
         if group_norms:
             sums = torch.cat([sums, self._norms.squares()])
@@ -222,7 +222,7 @@ class Engine:
 
     def weights_finite(self) -> bool:
         """Whether all weights of all ranks are finite; a collective that blocks the host."""
-        spoiled = (~all_finite(own_weights(self._engine), self.device)).float()
+        spoiled = (~all_finite(local_weights(self._engine), self.device)).float()
         dist.all_reduce(spoiled, dist.ReduceOp.MAX)
         return not spoiled.item()
 
@@ -247,7 +247,7 @@ class Engine:
         self._engine.eval()
         with torch.no_grad():
             for batch in batches:
-                self.pulse.enter("evaluation")
+                self.marker.enter("evaluation")
                 prediction: Prediction = self._engine(**batch.inputs)
                 sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
         self._engine.train()
@@ -260,7 +260,7 @@ class Engine:
         """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank."""
         self._engine.eval()
         with torch.no_grad():
-            self.pulse.enter("evaluation")
+            self.marker.enter("evaluation")
             found: Choices = self._engine(**batch.inputs, top=top)
         self._engine.train()
         return found
@@ -290,8 +290,8 @@ class Engine:
             return
         wanted = wanted_pieces(self._engine)
         folder, layout = start.path / _TAG, start.state["layout"]
-        take_over(self._engine, together(lambda: gather(folder, layout, self._names, wanted)))
-        take_over_loss_scale(self._engine, folder, layout)
+        load_resharded(self._engine, run_on_all_ranks(lambda: gather(folder, layout, self._names, wanted)))
+        load_loss_scale(self._engine, folder, layout)
         self._engine.global_steps = start.step
 
     def _load_as_saved(self, folder: Path) -> None:
@@ -327,7 +327,7 @@ class Engine:
         if self._flat:
             self._flat.add()
             if last:
-                self.pulse.enter("reduction")
+                self.marker.enter("reduction")
                 self._flat.reduce()
 
     def _forget_overflow(self) -> None:

@@ -150,14 +150,14 @@ def _copied(numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, 
     return Flat(weights, state, pieces)
 
 
-def take_over(engine: Any, gathered: Sequence[Flat]) -> None:
-    """Put what was gathered for `live_pieces(engine)` in place; a collective.
+def load_resharded(engine: Any, gathered: Sequence[Flat]) -> None:
+    """Put what was gathered for `local_pieces(engine)` in place; a collective.
 
     Args:
         engine: DeepSpeed's engine, before its first step.
         gathered: one for each of those tensors.
     """
-    for (tensor, _), flat in zip(live_pieces(engine), gathered, strict=True):
+    for (tensor, _), flat in zip(local_pieces(engine), gathered, strict=True):
         tensor.data.view(-1).copy_(flat.weights)
         engine.basic_optimizer.state[tensor] = {
             key: (value.view(tensor.shape) if _runs_along(value) else value).to(tensor.device, copy=True)
@@ -170,7 +170,7 @@ def take_over(engine: Any, gathered: Sequence[Flat]) -> None:
 
 def exchange_weights(engine: Any, key: str) -> None:
     """Exchange the fp32 weights and the tensors `key` of the optimizer's state that are like them; a collective."""
-    for tensor, _ in live_pieces(engine):
+    for tensor, _ in local_pieces(engine):
         other = engine.basic_optimizer.state[tensor][key]
         weights = tensor.detach().clone()
         tensor.data.copy_(other)
@@ -191,7 +191,7 @@ def _follow(engine: Any) -> None:
         optimizer.update_lp_params()
 
 
-def take_over_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
+def load_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
     """Resume with the loss scale of the checkpoint in DeepSpeed's `folder`, if both train in fp16 and adapt it."""
     if engine.fp16_enabled() and layout["train.precision"] == "fp16":
         saved = load_file(_of_rank(folder, 0, "optim"))["optimizer_state_dict"]["loss_scaler"]
@@ -201,11 +201,11 @@ def take_over_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
 
 
 def wanted_pieces(engine: Any) -> list[tuple[int, list[Piece]]]:
-    """`live_pieces` for `gather`: of each tensor its number of elements and its pieces."""
-    return [(tensor.numel(), pieces) for tensor, pieces in live_pieces(engine)]
+    """`local_pieces` for `gather`: of each tensor its number of elements and its pieces."""
+    return [(tensor.numel(), pieces) for tensor, pieces in local_pieces(engine)]
 
 
-def live_pieces(engine: Any) -> list[tuple[Tensor, list[Piece]]]:
+def local_pieces(engine: Any) -> list[tuple[Tensor, list[Piece]]]:
     """The fp32 tensors that this rank's optimizer steps on, and the pieces of parameters that each holds."""
     optimizer, names, stage = engine.optimizer, engine.param_names, engine.zero_optimization_stage()
     if stage == 0:

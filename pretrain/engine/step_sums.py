@@ -20,7 +20,7 @@ class StepSums:
     stop: ranks that want to stop.
     written: ranks that have written their part of the checkpoint in flight.
     save_due: 1 if a checkpoint is due by time.
-    own_seconds: of each rank, seconds that it worked before it first waited for the others.
+    compute_seconds: of each rank, seconds that it worked before it first waited for the others.
     """
 
     predictions: float
@@ -31,17 +31,17 @@ class StepSums:
     stop: float = 0.0
     written: float = 0.0
     save_due: float = 0.0
-    own_seconds: tuple[float, ...] = field(default=(), kw_only=True)
+    compute_seconds: tuple[float, ...] = field(default=(), kw_only=True)
 
     def pack(self) -> list[float]:
         """All numbers in the order of the fields."""
-        *sums, own_seconds = astuple(self)
-        return [*sums, *own_seconds]
+        *sums, compute_seconds = astuple(self)
+        return [*sums, *compute_seconds]
 
     @classmethod
     def unpack(cls, values: Sequence[float]) -> "StepSums":
         """The reverse of `pack`."""
-        return cls(*values[:_FIXED], own_seconds=tuple(values[_FIXED:]))
+        return cls(*values[:_FIXED], compute_seconds=tuple(values[_FIXED:]))
 
 
 _FIXED = len(fields(StepSums)) - 1  # numbers that are there for any number of ranks

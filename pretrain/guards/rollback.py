@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 
 from pretrain import checkpoint
-from pretrain.checkpoint.choose_checkpoint import committed_on_rank_zero, verify_together
+from pretrain.checkpoint.choose_checkpoint import committed_on_rank_zero, verify_on_all_ranks
 from pretrain.data import Loader
 from pretrain.guards.guard_history import GuardHistory, Rollback
 from pretrain.guards.resume_state import ResumeState
@@ -30,7 +30,7 @@ def checkpoint_before(folder: Path, history: GuardHistory) -> checkpoint.Checkpo
     entries = committed_on_rank_zero(folder)
     before = [entry for entry in entries if entry[0] < history.spike.step - 1]
     for _, path in before + entries[: len(entries) - len(before)][::-1]:
-        if verify_together(path) is None and state_problem(found := checkpoint.read(path)) is None:
+        if verify_on_all_ranks(path) is None and state_problem(found := checkpoint.read(path)) is None:
             return found
     return None
 
@@ -53,7 +53,7 @@ def go_back(then: ResumeState, history: GuardHistory, loader: Loader, steps: int
     return replace(then, position=position, history=replace(then.history, rollbacks=(*history.rollbacks, made)))
 
 
-def tell(state: ResumeState, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
+def report_rollback(state: ResumeState, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
     """Report a rollback in the log and, at the step of the spike, in the journal."""
     made = state.history.rollbacks[-1]
     if dist.get_rank() == 0:

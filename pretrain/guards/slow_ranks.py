@@ -41,7 +41,7 @@ class Pace:
         self._waiting = False
         self._steps = 0
 
-    def see(self, own: Sequence[float], waited: float, seconds: float) -> list[str]:
+    def record(self, own: Sequence[float], waited: float, seconds: float) -> list[str]:
         """Add a step: the own time of each rank, and the seconds that this rank waited for data, out of `seconds`.
 
         Returns:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from data_prep.errors import UserError
 from data_prep.files import no_link
 from data_prep.reading import read_json
-from pretrain.run import Pulse, RunFolder
+from pretrain.run import PhaseMarker, RunFolder
 from pretrain.run.phase_marker import PHASES, At, Phase
 
 _PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints, and then at least:
@@ -66,7 +66,7 @@ class Watchdog:
 
     Args:
         folder: the run folder.
-        pulse: the step and phase of the training thread.
+        marker: the step and phase of the training thread.
         rank: this rank. hosts: the host of each rank.
         hang_seconds: the time limit for a phase; 0 disables the watchdog.
         leave: the function that ends the process.
@@ -75,13 +75,13 @@ class Watchdog:
     def __init__(
         self,
         folder: RunFolder,
-        pulse: Pulse,
+        marker: PhaseMarker,
         rank: int,
         hosts: Sequence[str],
         hang_seconds: float,
         leave: Callable[[int], object] = os._exit,
     ):
-        self._folder, self._pulse, self._rank, self._hosts = folder, pulse, rank, hosts
+        self._folder, self._marker, self._rank, self._hosts = folder, marker, rank, hosts
         self._seconds, self._leave = hang_seconds, leave
         self._interval = min(_LONGEST_INTERVAL, hang_seconds / 10)
         self._number = 0
@@ -112,19 +112,19 @@ class Watchdog:
                 self._awake = now  # the whole job may have been suspended
             last = now
             self._beat()
-            if self._is_overdue(self._pulse.at):
-                self._judge(self._pulse.at)
+            if self._is_overdue(self._marker.at):
+                self._check_hang(self._marker.at)
 
     def _is_overdue(self, at: At) -> bool:
-        patient = at.phase in ("start", "checkpoint") or at.step == self._pulse.first_step
+        patient = at.phase in ("start", "checkpoint") or at.step == self._marker.first_step
         limit = max(_PATIENCE * self._seconds, _LEAST_PATIENCE) if patient else self._seconds
         return time.monotonic() - max(at.since, self._awake) > limit
 
-    def _judge(self, at: At) -> None:
+    def _check_hang(self, at: At) -> None:
         """Read the heartbeats twice; end the process, unless training continues in between."""
         before = self._read_all()
         for _ in range(_LOOKS):
-            if self._closed.wait(self._interval) or self._pulse.at is not at:
+            if self._closed.wait(self._interval) or self._marker.at is not at:
                 return
             self._beat()
         said = verdict(before, self._read_all(), self._hosts)
@@ -140,7 +140,7 @@ class Watchdog:
 
     def _beat(self) -> None:
         self._number += 1
-        at = self._pulse.at
+        at = self._marker.at
         with contextlib.suppress(OSError):
             self._folder.heartbeat_of(self._rank).write_text(json.dumps(asdict(Beat(self._number, at.step, at.phase))))
 

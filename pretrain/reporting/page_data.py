@@ -18,8 +18,8 @@ from pretrain.reporting.event_timeline import breaks_of, marks_of, speeds, time_
 from pretrain.reporting.page_tables import config_rows, fact_rows, read_config, stage_rows, starts_of
 from pretrain.reporting.prediction_table import predictions_of, shown
 from pretrain.reporting.run_summary import RunSummary, summarize
-from pretrain.run import JournalTable, RunFolder, read_environment, read_measured
-from pretrain.run.journal_table import measured_of
+from pretrain.run import JournalTable, RunFolder, read_environment, read_journal_table
+from pretrain.run.journal_table import journal_table_of
 
 _MOST_TOKENS = 50_000_000  # of a data set whose tokens are counted for the page; this takes seconds
 
@@ -84,9 +84,9 @@ def goodput_of(folder: RunFolder, most_bytes: int) -> float | None:
 
 def _measured(journal: Path) -> JournalTable:
     try:
-        return read_measured(journal)
+        return read_journal_table(journal)
     except OSError:
-        return measured_of([])
+        return journal_table_of([])
 
 
 def _notices(measured: JournalTable, config: dict[str, Any], environment: dict[str, Any]) -> list[str]:

@@ -24,10 +24,10 @@ from pretrain.config import Config
 from pretrain.data import Batch, Loader, batch_checksum
 from pretrain.data.batch_view import documents_of, rows_of
 from pretrain.data.feed import DeviceBatch, DeviceFeed
-from pretrain.distributed import together
+from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.masking import IGNORED, Vocabulary
-from pretrain.run.append_log import LineFile
+from pretrain.run.append_log import AppendLog
 
 SLOTS = 64  # of a passage, at most: short enough to read quickly
 TOP = 3
@@ -53,7 +53,7 @@ class Samples:
     def __init__(self, config: Config, valid: Loader, feed: DeviceFeed, path: Path | None):
         self._config, self._valid, self._feed, self._path = config, valid, feed, path
         self._asked: _Asked | None = None
-        self._file: LineFile | None = None
+        self._file: AppendLog | None = None
 
     def record(self, engine: Engine, step: int) -> None:
         """Append the model's predictions to the file. A collective. A full disk prints a warning."""
@@ -77,7 +77,7 @@ class Samples:
 
     def _ask(self) -> _Asked:
         slots = min(SLOTS, *(stage.seq_len for stage in self._config.stages))
-        batch = together(lambda: self._valid.samples(self._config.eval.samples, slots))
+        batch = run_on_all_ranks(lambda: self._valid.samples(self._config.eval.samples, slots))
         asked = _Asked(f"{batch_checksum(batch):016x}", self._feed(batch).wait(), batch.labels != IGNORED)
         if asked.used.any():
             passages = passages_of(batch, self._valid.vocabulary, self._config.causal)
@@ -88,7 +88,7 @@ class Samples:
         if self._path is None:
             return
         try:
-            self._file = self._file or LineFile(self._path)
+            self._file = self._file or AppendLog(self._path)
             self._file.append(orjson.dumps(record) + b"\n")
         except OSError as error:
             print(f"warning: {self._path} was not written ({error.strerror})", file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from pretrain.data import Sources
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.png_charts import draw_run
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run import RunFolder, State, read_measured
+from pretrain.run import RunFolder, State, read_journal_table
 from pretrain.run.journal import Journal
 from pretrain.tracking import ModelLogger, Tracker, describe_run
 
@@ -110,7 +110,7 @@ class Reporting:
 
 
 def _draw_curve(folder: RunFolder) -> None:
-    draw_run(read_measured(folder.journal), folder.curve, title=folder.path.name)
+    draw_run(read_journal_table(folder.journal), folder.curve, title=folder.path.name)
 
 
 def _write_page(folder: RunFolder) -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from pretrain.config.training import ProfileConfig
-from pretrain.run import Pulse
+from pretrain.run import PhaseMarker
 from pretrain.run.phase_marker import Phase
 
 _NAMES: dict[Phase, str] = {"collective": "counts", "step": "optimizer"}  # parts whose name differs from their phase
@@ -22,21 +22,21 @@ _NOTE = (
 
 
 class Profile:
-    """Profiles the wanted steps, and names their parts by the phases of the pulse.
+    """Profiles the wanted steps, and names their parts by the phases that the marker reports.
 
     Args:
         wanted: the steps; None for no profile.
         folder: the folder to write.
-        pulse: reports the phases of a step.
+        marker: reports the phases of a step.
         device: the device of this rank.
         steps_done: training starts after this step. If the wanted steps are past, rank 0 prints a message.
     """
 
     def __init__(
-        self, wanted: ProfileConfig | None, folder: Path, pulse: Pulse, device: torch.device, steps_done: int
+        self, wanted: ProfileConfig | None, folder: Path, marker: PhaseMarker, device: torch.device, steps_done: int
     ) -> None:
         self._first, self._last = wanted.steps if wanted else (0, 0)
-        self._folder, self._pulse, self._cuda = folder, pulse, device.type == "cuda"
+        self._folder, self._marker, self._cuda = folder, marker, device.type == "cuda"
         self._profiler: torch.profiler.profile | None = None
         self._range: torch.profiler.record_function | None = None
         self._steps: list[int] = []
@@ -54,7 +54,7 @@ class Profile:
         self._steps = []
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()
-        self._pulse.listener = self._enter
+        self._marker.listener = self._enter
         return True
 
     def after(self, step: int) -> bool:
@@ -72,7 +72,7 @@ class Profile:
         if not self._profiler:
             return
         self._leave()
-        self._pulse.listener = None
+        self._marker.listener = None
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         if not self._steps:

@@ -5,5 +5,5 @@ from .folder import RunFolder as RunFolder
 from .folder import State as State
 from .folder import step_name as step_name
 from .journal_table import JournalTable as JournalTable
-from .journal_table import read_measured as read_measured
-from .phase_marker import Pulse as Pulse
+from .journal_table import read_journal_table as read_journal_table
+from .phase_marker import PhaseMarker as PhaseMarker

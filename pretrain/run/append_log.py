@@ -6,7 +6,7 @@ from pathlib import Path
 from data_prep.files import no_link
 
 
-class LineFile:
+class AppendLog:
     """Appends whole lines to the file at `path`; one process writes, any number may read meanwhile."""
 
     def __init__(self, path: Path) -> None:

@@ -17,7 +17,7 @@ import orjson
 
 from data_prep.files import open_plain
 from data_prep.reading import MAX_NUMBER, YEAR_9999
-from pretrain.run.append_log import LineFile
+from pretrain.run.append_log import AppendLog
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -134,10 +134,10 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         """Open for appending. An incomplete last line, left by a kill, is dropped."""
-        self._lines = LineFile(path)
+        self._lines = AppendLog(path)
 
     def append(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
-        """Write one line; raises OSError as LineFile.append, and like that keeps the line for later."""
+        """Write one line; raises OSError as AppendLog.append, and like that keeps the line for later."""
         self._lines.append(format_entry(Entry(step, time.time(), metrics, batch)))
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ def last_of_each(steps: Ints) -> Ints:
     return order[np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))] if len(steps) else order
 
 
-def read_measured(path: Path) -> JournalTable:
+def read_journal_table(path: Path) -> JournalTable:
     """The journal at `path`; torn lines are counted, and a last one that is being written is not. Raises OSError."""
     torn = 0
 
@@ -94,10 +94,10 @@ def read_measured(path: Path) -> JournalTable:
             else:
                 torn += 1
 
-    return replace(measured_of(entries()), torn=torn)
+    return replace(journal_table_of(entries()), torn=torn)
 
 
-def measured_of(entries: Iterable[Entry]) -> JournalTable:
+def journal_table_of(entries: Iterable[Entry]) -> JournalTable:
     """Entries in columns."""
     steps, times, slots = array("q"), array("d"), array("q")
     columns: dict[str, tuple[array[int], array[float]]] = {}

@@ -20,7 +20,7 @@ class At:
     since: float
 
 
-class Pulse:
+class PhaseMarker:
     """The phase of the training thread, and the first step after the last start. Entering a phase takes a microsecond.
 
     Attributes:

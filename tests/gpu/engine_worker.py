@@ -7,7 +7,7 @@ import torch
 
 from data_prep.processes import leave
 from pretrain.engine import Engine, init_distributed
-from pretrain.engine.resharding import live_pieces
+from pretrain.engine.resharding import local_pieces
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model
 from tests.pretrain.guards.guards_worker import faulty, step
@@ -18,7 +18,7 @@ SKIPS = 20  # one that is not waited for may be met in time by chance
 def held(engine: Engine) -> list[torch.Tensor]:
     """Copies of the fp32 weights and their state."""
     state = engine._engine.basic_optimizer.state
-    tensors = [each for flat, _ in live_pieces(engine._engine) for each in (flat, *state[flat].values())]
+    tensors = [each for flat, _ in local_pieces(engine._engine) for each in (flat, *state[flat].values())]
     return [tensor.detach().clone() for tensor in tensors]
 
 

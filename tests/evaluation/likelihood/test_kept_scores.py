@@ -12,7 +12,7 @@ from evaluation.likelihood import sentence_scores
 from evaluation.likelihood.predictors import FinishedModel
 from evaluation.likelihood.score_cache import KeptScores, model_identity
 from launchers.app import app
-from pretrain.run.append_log import LineFile
+from pretrain.run.append_log import AppendLog
 from tests.support import text_data
 from tests.support.evaluated import corpora, save_model
 
@@ -107,6 +107,6 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     kept = KeptScores(tmp_path / "scores", "original a")
-    monkeypatch.setattr(LineFile, "append", full)
+    monkeypatch.setattr(AppendLog, "append", full)
     with pytest.raises(UserError, match=r"scores cannot be used to keep scores in \(No space left on device\)"):
         kept.add({"x": -1.0})

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.processes import leave
-from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_together
+from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_on_all_ranks
 from pretrain.checkpoint.part_writer import Parts, Sink
 from pretrain.checkpoint.saver import Saver, Snapshot
 from tests.support import checkpoints
@@ -92,7 +92,7 @@ def full_disk(folder: Path, small: Path) -> None:
     used.begin(3, {})
     _train(used)
     assert (used.failures, used.problem, used.saved_step) == (0, None, 3)
-    assert verify_together(small / "step-00000003") is None
+    assert verify_on_all_ranks(small / "step-00000003") is None
     if dist.get_rank() == 0:
         assert [metrics.get("checkpoint/failed") for _, metrics in told] == [1, 2, None]
     sizes[:] = [500, 1 << 20]
@@ -129,7 +129,7 @@ def main() -> None:
     if what == "commit":
         for step in (1, 2):
             _save(folder, step)
-            assert verify_together(folder / f"step-{step:08d}") is None
+            assert verify_on_all_ranks(folder / f"step-{step:08d}") is None
     elif what == "agree":
         agree(folder)
     elif what == "die":

@@ -41,7 +41,7 @@ def copy(url: str, *paths: Path, **settings) -> list[tuple[int, dict[str, float]
     for path in paths:
         used.push(path)
         used._running.result()
-        used.tell(lambda step, metrics: told.append((step, metrics)))
+        used.report_failures(lambda step, metrics: told.append((step, metrics)))
     used.close()
     return told
 

@@ -7,13 +7,13 @@ import torch
 from pretrain.engine import StepSums
 from pretrain.engine.step_sums import PREDICTIONS, StepOutput, pack_on_device, unpack_step
 
-SUMS = StepSums(5.0, 20.0, 1.0, 2.0**52 + 1, 7e9, stop=1.0, written=2.0, save_due=0.0, own_seconds=(0.5, 0.25))
+SUMS = StepSums(5.0, 20.0, 1.0, 2.0**52 + 1, 7e9, stop=1.0, written=2.0, save_due=0.0, compute_seconds=(0.5, 0.25))
 
 
 def test_sums_of_ranks_are_sums_of_each_number():
     total = torch.tensor([SUMS.pack(), SUMS.pack()], dtype=torch.float64).sum(0)
     doubled = {field.name: 2 * getattr(SUMS, field.name) for field in fields(SUMS)[:-1]}
-    assert StepSums.unpack(total.tolist()) == replace(SUMS, **doubled, own_seconds=(1.0, 0.5))
+    assert StepSums.unpack(total.tolist()) == replace(SUMS, **doubled, compute_seconds=(1.0, 0.5))
 
 
 def test_what_only_the_device_knows_is_added_to_its_own_numbers():

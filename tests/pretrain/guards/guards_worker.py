@@ -18,7 +18,7 @@ from data_prep.errors import UserError
 from data_prep.processes import leave
 from pretrain.data.feed import DeviceFeed
 from pretrain.engine import Engine, init_distributed
-from pretrain.engine.deepspeed_state import own_weights
+from pretrain.engine.deepspeed_state import local_weights
 from pretrain.guards import Faults, check_replicas
 from pretrain.guards.fault_injection import Fault
 from tests.pretrain.engine import varying_worker as varying
@@ -65,7 +65,7 @@ def same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], what: str)
 
 
 def weights(engine: Engine) -> dict[str, np.ndarray]:
-    tensors = own_weights(engine._engine)
+    tensors = local_weights(engine._engine)
     return {str(number): tensor.float().numpy().copy() for number, tensor in enumerate(tensors)}
 
 

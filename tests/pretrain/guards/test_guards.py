@@ -18,7 +18,7 @@ from pretrain.guards.guard_history import Rollback
 from pretrain.guards.loss_spikes import after_step, rollback_due
 from pretrain.guards.replicas import checksum, odd_ones
 from pretrain.guards.slow_ranks import Pace, slow_ranks
-from pretrain.guards.step_judge import Judge, StepResult
+from pretrain.guards.step_guard import StepGuard, StepResult
 from pretrain.guards.trial_step import explain
 
 GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3)
@@ -119,21 +119,21 @@ def measured(step: int, loss: float, skipped: bool = False) -> StepResult:
 
 
 def test_the_judge_ends_a_run_of_skipped_steps_with_their_rows(tmp_path, capsys):
-    judge = Judge(GUARD, tmp_path / "run", GuardHistory(), ["a", "b"], speaks=True)
+    guard = StepGuard(GUARD, tmp_path / "run", GuardHistory(), ["a", "b"], speaks=True)
     for step in (7, 8, 9):
-        judge.check()
-        assert judge.see(measured(step, math.nan, skipped=True)) == {"train/skipped": 1.0}
+        guard.check()
+        assert guard.record(measured(step, math.nan, skipped=True)) == {"train/skipped": 1.0}
     rows = r"7 \(from row 48 on\), 8 \(from row 56 on\), 9 \(from row 64 on\)"
     said = rf"3 steps in a row .*: {rows}; .*replay .*run --step 7"
     with pytest.raises(UserError, match=said):
-        judge.check()
+        guard.check()
     assert "step 8 was skipped" in capsys.readouterr().err
 
 
 def test_the_judge_says_a_spike_once_with_the_step_to_replay(tmp_path, capsys):
-    judge = Judge(GUARD, tmp_path / "run", run_through([5.0] * 40)[-1], ["a", "b"], speaks=True)
-    assert [judge.see(measured(step, 9.0)) for step in (41, 42, 43)] == [{"train/spike": 1.0}, {}, {}]
-    assert judge.rollback_due
+    guard = StepGuard(GUARD, tmp_path / "run", run_through([5.0] * 40)[-1], ["a", "b"], speaks=True)
+    assert [guard.record(measured(step, 9.0)) for step in (41, 42, 43)] == [{"train/spike": 1.0}, {}, {}]
+    assert guard.rollback_due
     said = capsys.readouterr().err
     assert said.count("warning") == 1
     assert f"maskwright replay {tmp_path / 'run'} --step 41" in said
@@ -141,15 +141,15 @@ def test_the_judge_says_a_spike_once_with_the_step_to_replay(tmp_path, capsys):
 
 def test_what_is_read_back_after_a_rollback_was_decided_does_not_undo_it(tmp_path):
     """On a GPU losses are read back two steps late: the spike may be over by then."""
-    judge = Judge(GUARD, tmp_path, run_through([5.0] * 40)[-1], ["a", "b"], speaks=False)
+    guard = StepGuard(GUARD, tmp_path, run_through([5.0] * 40)[-1], ["a", "b"], speaks=False)
     for step in (41, 42, 43):
-        judge.see(measured(step, 9.0))
-    decided = judge.history
-    judge.see(measured(44, 5.0))
-    judge.see(measured(45, math.nan, skipped=True))
-    assert judge.rollback_due
-    assert judge.history == decided
-    assert judge.history.spike == place(41)
+        guard.record(measured(step, 9.0))
+    decided = guard.history
+    guard.record(measured(44, 5.0))
+    guard.record(measured(45, math.nan, skipped=True))
+    assert guard.rollback_due
+    assert guard.history == decided
+    assert guard.history.spike == place(41)
 
 
 def test_slow_ranks():
@@ -165,7 +165,7 @@ def test_a_slow_rank_is_named_once_until_it_has_recovered():
     pace = Pace(["n1", "n2"], slow_factor=1.5, data_wait=0.0)
 
     def steps(own, number=50):
-        return [warning for _ in range(number) for warning in pace.see(own, 0.9, 1.0)]
+        return [warning for _ in range(number) for warning in pace.record(own, 0.9, 1.0)]
 
     (warning,) = steps([0.1, 0.3], 150)
     assert "rank 1 (on n2) is slow" in warning
@@ -175,9 +175,9 @@ def test_a_slow_rank_is_named_once_until_it_has_recovered():
 
 def test_waiting_for_data_is_told_once():
     pace = Pace(["n1"], slow_factor=0.0, data_wait=0.1)
-    slow_start = [pace.see([0.1], 90.0, 100.0), *(pace.see([0.1], 0.05, 1.0) for _ in range(49))]
+    slow_start = [pace.record([0.1], 90.0, 100.0), *(pace.record([0.1], 0.05, 1.0) for _ in range(49))]
     assert not any(slow_start), "the first window takes a while"
-    (warning,) = [w for _ in range(150) for w in pace.see([0.1], 0.25, 1.0)]
+    (warning,) = [w for _ in range(150) for w in pace.record([0.1], 0.25, 1.0)]
     assert warning.startswith("25% of the last 50 steps was waiting for data")
 
 

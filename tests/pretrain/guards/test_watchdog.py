@@ -10,7 +10,7 @@ import pytest
 
 from pretrain.guards.watchdog import Beat, Watchdog, verdict
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run import Pulse, RunFolder
+from pretrain.run import PhaseMarker, RunFolder
 from pretrain.run.journal import Journal, read_journal
 
 HOSTS = ["n1", "n2", "n3"]
@@ -54,10 +54,10 @@ class Ranks:
         self.folder = RunFolder(tmp_path)
         self.folder.write_status("running", 6, 20, "training", "none")
         self.left = threading.Event()
-        self.pulses = [Pulse() for _ in range(number)]
+        self.markers = [PhaseMarker() for _ in range(number)]
         self.dogs = [
-            Watchdog(self.folder, pulse, rank, HOSTS[:number], seconds, leave=lambda code: self.left.set())
-            for rank, pulse in enumerate(self.pulses)
+            Watchdog(self.folder, marker, rank, HOSTS[:number], seconds, leave=lambda code: self.left.set())
+            for rank, marker in enumerate(self.markers)
         ]
 
     def close(self):
@@ -65,8 +65,8 @@ class Ranks:
             dog.close()
 
     def enter(self, phase, step):
-        for pulse in self.pulses:
-            pulse.enter(phase, step)
+        for marker in self.markers:
+            marker.enter(phase, step)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_hang_ends_the_run_with_the_rank_and_the_stacks(ranks, capsys):
     ranks.enter("data", 6)
     time.sleep(0.2)
     ranks.enter("data", 7)
-    ranks.pulses[0].enter("backward")
+    ranks.markers[0].enter("backward")
     assert ranks.left.wait(10)
     ranks.close()
     status = ranks.folder.recorded_status()
@@ -105,10 +105,10 @@ def test_a_silent_rank_is_named(ranks):
 
 def test_the_start_and_the_first_step_may_take_longer(ranks):
     assert not any(dog._thread.is_alive() for dog in ranks.dogs)
-    (dog, _), (pulse, _) = ranks.dogs, ranks.pulses
+    (dog, _), (marker, _) = ranks.dogs, ranks.markers
 
     def overdue_after(seconds):
-        at = pulse.at
+        at = marker.at
         dog._awake = at.since - 1000
         return dog._is_overdue(type(at)(at.step, at.phase, time.monotonic() - seconds))
 
@@ -116,11 +116,11 @@ def test_the_start_and_the_first_step_may_take_longer(ranks):
     places = [("start", 0, 600), ("data", 5, 600), ("data", 6, 200), ("checkpoint", 6, 600)]
     places += [("start", 6, 600), ("data", 3, 600), ("data", 4, 200)]  # after a rollback, the model compiles anew
     for phase, step, limit in places:
-        pulse.enter(phase, step)
+        marker.enter(phase, step)
         assert not overdue_after(0.9 * limit), (phase, step)
         assert overdue_after(1.1 * limit), (phase, step)
     dog._seconds = 1.0
-    pulse.enter("checkpoint", 6)
+    marker.enter("checkpoint", 6)
     assert not overdue_after(290)
     assert overdue_after(310)
 
@@ -157,14 +157,14 @@ class Suspended(threading.Event):
 
 def test_a_process_that_was_suspended_starts_counting_anew(ranks):
     """SIGSTOP and SIGCONT of a whole job, as a batch system does it: the watchdog itself has not run either."""
-    dog, pulse = ranks.dogs[0], ranks.pulses[0]
+    dog, marker = ranks.dogs[0], ranks.markers[0]
     ranks.folder.heartbeats.mkdir()
-    pulse.enter("data", 1)
-    assert not dog._is_overdue(pulse.at)
-    pulse.enter("data", 2)
+    marker.enter("data", 1)
+    assert not dog._is_overdue(marker.at)
+    marker.enter("data", 2)
     dog._closed = Suspended()
     dog._run()  # 24 intervals, of which 10 are a hang
-    assert time.monotonic() - pulse.at.since > 2 * SECONDS * 0.5
+    assert time.monotonic() - marker.at.since > 2 * SECONDS * 0.5
     assert not ranks.left.is_set()
     dog._awake = 0.0
-    assert dog._is_overdue(type(pulse.at)(2, "data", time.monotonic() - 2 * SECONDS))
+    assert dog._is_overdue(type(marker.at)(2, "data", time.monotonic() - 2 * SECONDS))

@@ -24,7 +24,7 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.part_writer import write_parts
 from pretrain.config import Config, OptimConfig
 from pretrain.engine import Engine, init_distributed
-from pretrain.engine.resharding import exchange_weights, layout_of, live_pieces
+from pretrain.engine.resharding import exchange_weights, layout_of, local_pieces
 from pretrain.model import Encoder, EncoderShape
 from pretrain.optim import Described, build_optimizer, described
 from pretrain.optim.optimizers import Muon
@@ -93,7 +93,7 @@ def has_momentum(engine: Engine, name: str) -> bool:
 def snapshot(engine: Engine) -> list[Tensor]:
     """Weights and state on this rank, and the weights that the model computes with."""
     inner: Any = engine._engine
-    flats = [tensor for tensor, _ in live_pieces(inner)]
+    flats = [tensor for tensor, _ in local_pieces(inner)]
     states = [value for flat in flats for value in inner.basic_optimizer.state[flat].values()]
     low = [p.ds_tensor if hasattr(p, "ds_tensor") else p for p in inner.module.parameters()]
     whole = [p for p in inner.module.parameters() if p.numel()]  # of ZeRO 3 those that stay on every rank

@@ -9,7 +9,7 @@ import pytest
 
 from pretrain.reporting.png_charts import draw_run
 from pretrain.run.journal import Entry
-from pretrain.run.journal_table import measured_of, smooth
+from pretrain.run.journal_table import journal_table_of, smooth
 
 
 def entries(n: int) -> list[Entry]:
@@ -27,19 +27,19 @@ def share(picture: np.ndarray, colour: str) -> float:
 
 
 def test_every_series_is_drawn(tmp_path: Path) -> None:
-    draw_run(measured_of(entries(100)), tmp_path / "all.png", "a run")
+    draw_run(journal_table_of(entries(100)), tmp_path / "all.png", "a run")
     picture = matplotlib.image.imread(tmp_path / "all.png")
     for colour in ("#1f6fb4", "#d9660d", "#2a8a4a", "#777777"):
         assert share(picture, colour) > 2e-4, colour
     no_eval = [Entry(e.step, e.time, {k: v for k, v in e.metrics.items() if k != "eval/loss"}) for e in entries(100)]
-    draw_run(measured_of(no_eval), tmp_path / "some.png", "a run")
+    draw_run(journal_table_of(no_eval), tmp_path / "some.png", "a run")
     assert share(matplotlib.image.imread(tmp_path / "some.png"), "#d9660d") == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.png", "some.png"]
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_few_entries_are_no_trouble(tmp_path: Path, n: int) -> None:
-    draw_run(measured_of(entries(n)), tmp_path / "curve.png", "short")
+    draw_run(journal_table_of(entries(n)), tmp_path / "curve.png", "short")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -47,7 +47,7 @@ def test_values_that_are_not_finite_leave_a_gap(tmp_path: Path) -> None:
     made = entries(30)
     made[3].metrics["train/loss"] = math.nan
     made[4].metrics["train/loss"] = math.inf
-    draw_run(measured_of(made), tmp_path / "curve.png", "with NaN")
+    draw_run(journal_table_of(made), tmp_path / "curve.png", "with NaN")
 
 
 @pytest.mark.parametrize("n", range(1, 8))

@@ -10,7 +10,7 @@ import torch
 from pretrain.config.training import ProfileConfig
 from pretrain.reporting import step_profile
 from pretrain.reporting.step_profile import Profile
-from pretrain.run import Pulse
+from pretrain.run import PhaseMarker
 
 CPU = torch.device("cpu")
 
@@ -20,24 +20,24 @@ def rank(monkeypatch):
     monkeypatch.setattr(step_profile.dist, "get_rank", lambda: 0)
 
 
-def run(profile, pulse, steps):
+def run(profile, marker, steps):
     """Steps of two phases; in which of them somebody listened."""
     heard = []
     for step in steps:
         profile.before(step)
         for phase in ("data", "forward"):
-            pulse.enter(phase, step)
+            marker.enter(phase, step)
             torch.ones(8).sum()
             time.sleep(0.002)
-        heard += [step] if pulse.listener else []
+        heard += [step] if marker.listener else []
         profile.after(step)
     return heard
 
 
 def test_the_wanted_steps_alone_are_in_the_trace(tmp_path, capfd):
-    pulse = Pulse()
-    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", pulse, CPU, steps_done=0)
-    assert run(profile, pulse, range(1, 7)) == [3, 4]
+    marker = PhaseMarker()
+    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", marker, CPU, steps_done=0)
+    assert run(profile, marker, range(1, 7)) == [3, 4]
     written = (tmp_path / "profile" / "steps-3-4.txt").read_text()
     assert capfd.readouterr().err == written
     assert written.startswith("steps 3 to 4 on rank 0\n")
@@ -53,18 +53,18 @@ def trace(path):
 
 
 def test_a_run_that_goes_on_within_the_steps_and_stops_there_profiles_those_it_does(tmp_path):
-    pulse = Pulse()
-    profile = Profile(ProfileConfig(steps=(3, 9)), tmp_path / "profile", pulse, CPU, steps_done=4)
-    assert run(profile, pulse, [5, 6]) == [5, 6]
+    marker = PhaseMarker()
+    profile = Profile(ProfileConfig(steps=(3, 9)), tmp_path / "profile", marker, CPU, steps_done=4)
+    assert run(profile, marker, [5, 6]) == [5, 6]
     profile.close()
-    assert pulse.listener is None
+    assert marker.listener is None
     assert (tmp_path / "profile" / "steps-5-6.txt").exists()
 
 
 def test_steps_that_are_past_are_said_in_one_line(tmp_path, capsys):
-    pulse = Pulse()
-    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", pulse, CPU, steps_done=4)
-    assert run(profile, pulse, [5, 6]) == []
+    marker = PhaseMarker()
+    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", marker, CPU, steps_done=4)
+    assert run(profile, marker, [5, 6]) == []
     profile.close()
     assert capsys.readouterr().err == "train.profile: steps 3 to 4 are past, so that nothing is profiled\n"
     assert not (tmp_path / "profile").exists()
@@ -72,7 +72,7 @@ def test_steps_that_are_past_are_said_in_one_line(tmp_path, capsys):
 
 def test_a_disk_without_room_costs_the_profile_and_not_the_run(tmp_path, capsys):
     (tmp_path / "profile").write_text("a file where the folder should be")
-    pulse = Pulse()
-    profile = Profile(ProfileConfig(steps=(1, 1)), tmp_path / "profile", pulse, CPU, steps_done=0)
-    run(profile, pulse, [1])
+    marker = PhaseMarker()
+    profile = Profile(ProfileConfig(steps=(1, 1)), tmp_path / "profile", marker, CPU, steps_done=0)
+    run(profile, marker, [1])
     assert capsys.readouterr().err.startswith(f"warning: {tmp_path}/profile was not written: ")

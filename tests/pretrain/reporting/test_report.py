@@ -18,7 +18,7 @@ from pretrain.reporting.page_data import collect
 from pretrain.reporting.page_tables import config_rows, read_config, stage_rows
 from pretrain.reporting.prediction_table import predictions_of
 from pretrain.run.journal import parse_entry
-from pretrain.run.journal_table import measured_of
+from pretrain.run.journal_table import journal_table_of
 from tests.support.datasets import make_dataset
 from tests.support.report_runs import SECONDS, START, TOKENS, eventful, line, prediction_lines, step_line, write_run
 
@@ -26,7 +26,7 @@ HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(2)> & {{sc
 
 
 def measured(lines):
-    return measured_of(parse_entry(text) for text in lines)
+    return journal_table_of(parse_entry(text) for text in lines)
 
 
 def test_restarts_and_rollbacks_are_told_apart():

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.run import read_measured
+from pretrain.run import read_journal_table
 from pretrain.run.journal import Entry, format_entry, read_journal
-from pretrain.run.journal_table import last_of_each, measured_of, moving_sum, smooth, thinned
+from pretrain.run.journal_table import journal_table_of, last_of_each, moving_sum, smooth, thinned
 
 
 def entry(step, **metrics):
@@ -20,7 +20,7 @@ def entry(step, **metrics):
 
 
 def test_the_later_line_of_a_step_counts_metric_by_metric():
-    measured = measured_of(
+    measured = journal_table_of(
         [entry(1, loss=5.0), entry(2, loss=4.0), entry(2, held=3.0), entry(2, loss=4.5), entry(3, loss=1.0)]
     )
     assert [part.tolist() for part in measured.series("train/loss")] == [[1, 2, 3], [5.0, 4.5, 1.0]]
@@ -34,7 +34,7 @@ def test_the_later_line_of_a_step_counts_metric_by_metric():
 def test_it_agrees_with_the_journal(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
     path.write_bytes(b"".join(format_entry(entry(step, **{name: value})) for step, name, value in lines))
-    measured, journal = read_measured(path), read_journal(path)
+    measured, journal = read_journal_table(path), read_journal(path)
     for name in ("train/loss", "eval/loss", "train/grad_norm"):
         expected = [(e.step, e.metrics[name]) for e in journal if name in e.metrics]
         assert list(zip(*(part.tolist() for part in measured.series(name)), strict=True)) == expected
@@ -44,14 +44,14 @@ def test_torn_lines_are_counted_but_for_one_that_is_being_written(tmp_path):
     path = tmp_path / "journal.jsonl"
     whole = format_entry(entry(1, loss=2.0))
     path.write_bytes(whole + b'{"step": 2, "ti\n' + b"\xff\x00\n" + whole[:20])
-    measured = read_measured(path)
+    measured = read_journal_table(path)
     assert (measured.torn, measured.steps.tolist()) == (2, [1])
 
 
 def test_not_a_number_comes_through(tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_text(json.dumps({"step": 1, "time": 0, "metrics": {"train/loss": "NaN"}}) + "\n")
-    assert math.isnan(read_measured(path).series("train/loss").values[0])
+    assert math.isnan(read_journal_table(path).series("train/loss").values[0])
 
 
 @given(st.lists(st.integers(0, 5)))

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.errors import UserError
 from pretrain.run import RunFolder
-from pretrain.run.append_log import LineFile
+from pretrain.run.append_log import AppendLog
 
 
 def test_training_changes_no_file_behind_a_link(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_training_changes_no_file_behind_a_link(tmp_path: Path) -> None:
         path.unlink()
     run.journal.symlink_to(theirs)
     with pytest.raises(OSError, match="is a symbolic link"):
-        LineFile(run.journal)
+        AppendLog(run.journal)
     (run.path / ".lock").symlink_to(theirs)
     with pytest.raises(UserError, match="is a symbolic link"):
         run.lock()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.config.run import TrackConfig
-from pretrain.run import RunFolder, read_measured
+from pretrain.run import RunFolder, read_journal_table
 from pretrain.run.journal import Entry, format_entry
 from pretrain.tracking import ModelLogger, Point
 from pretrain.tracking.logged_models import Candidate, chosen, evaluation
@@ -55,9 +55,9 @@ def test_an_evaluation_has_the_valid_value_and_the_time_that_mlflow_has_it_with(
     ]
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b"".join(format_entry(entry) for entry in lines))
-    found = evaluation(read_measured(path), 4)
+    found = evaluation(read_journal_table(path), 4)
     assert list(found.values()) == [Point("eval/loss", 5.5, 101.0, 4), Point("eval/masked_accuracy", 0.2, 201.0, 4)]
-    assert evaluation(read_measured(path), 5) == {}
+    assert evaluation(read_journal_table(path), 5) == {}
 
 
 def logger(run: Path, command: str, which: str = "all") -> ModelLogger:

@@ -31,7 +31,7 @@ class StepResult:
     seconds: float
 
 
-class Judge:
+class StepGuard:
     """Checks every step, in order.
 
     Args:
@@ -46,12 +46,12 @@ class Judge:
         self._guard, self._run, self._speaks = guard, run, speaks
         self._pace = Pace(hosts, guard.slow_factor, guard.data_wait)
 
-    def see(self, step: StepResult) -> dict[str, float]:
+    def record(self, step: StepResult) -> dict[str, float]:
         """Add a step, and return its additional metrics for the journal."""
         before = self.history
         if not self.rollback_due:  # the rollback discards later steps
             self.history = after_step(before, step.place, step.loss, step.skipped, step.shape, self._guard)
-        for warning in self._pace.see(step.own, step.waited, step.seconds):
+        for warning in self._pace.record(step.own, step.waited, step.seconds):
             self._say(warning)
         if step.skipped:
             self._say(f"step {step.place.step} was skipped: its loss or gradients are not finite")

@@ -7,7 +7,7 @@ from types import TracebackType
 import torch
 
 
-class OwnTime:
+class ComputeTimer:
     """Adds up the time of what runs within `with`, on the device, without waiting for it."""
 
     def __init__(self, device: torch.device):

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from pretrain.distributed.deferred_reads import LateReader
+from pretrain.distributed.deferred_reads import DeferredReader
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])
 def test_values_come_in_order_after_the_lag(lag):
-    reader: LateReader[int] = LateReader(lag)
+    reader: DeferredReader[int] = DeferredReader(lag)
     found = []
     for step in range(10):
         due = reader.push(step, torch.tensor([step, step / 2], dtype=torch.float64))
@@ -20,14 +20,14 @@ def test_values_come_in_order_after_the_lag(lag):
 
 
 def test_full_precision_is_kept():
-    reader: LateReader[str] = LateReader(0)
+    reader: DeferredReader[str] = DeferredReader(0)
     value = 0.1 + 2**-55
     assert reader.push("x", torch.tensor([value], dtype=torch.float64)) == [("x", [value])]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_device_values_are_copied_when_pushed():
-    reader: LateReader[int] = LateReader(2)
+    reader: DeferredReader[int] = DeferredReader(2)
     values = torch.zeros(3, device="cuda")
     for step in range(5):
         values.fill_(step)
