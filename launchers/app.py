@@ -1,51 +1,20 @@
-"""All commands of `maskwright`, assembled."""
+"""All commands of `maskwright`. Command `prep info` is the function `prep_info` in launchers/commands/prep_info.py."""
 
-from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from launchers.commands import (
-    analyze_layers,
-    checkpoints,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    finetune,
-    generate,
-    launch_hosts,
-    launch_list,
-    launch_prep,
-    launch_slurm,
-    logs,
-    mask_show,
-    plan,
-    prep_collocations,
-    prep_info,
-    prep_merge,
-    prep_plan,
-    prep_resolve,
-    prep_run,
-    prep_scan,
-    prep_show,
-    prep_task,
-    prep_verify,
-    replay,
-    report,
-    status,
-    stop,
-    study_masking,
-    study_report,
-    study_run,
-    study_time,
-    tokenizer_train,
-    track_models,
-    track_register,
-    track_sync,
-    train,
+COMMANDS = (
+    *("demo", "doctor", "plan", "train", "stop", "status", "logs", "report", "checkpoints", "replay"),
+    *("export", "evaluate", "finetune", "generate", "tokenizer train"),
+    *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
+    *("prep info", "prep show", "prep verify", "prep collocations"),
+    *("mask show", "analyze layers", "study masking", "study run", "study time", "study report"),
+    *("track sync", "track models", "track register", "launch slurm", "launch prep", "launch list", "launch hosts"),
 )
+"""Names, in the order of the help."""
 
 _HELP = """Pretrain masked-language-model encoders, from raw text to a Hugging Face model.
 
@@ -68,64 +37,27 @@ The usual order of commands:
 `maskwright COMMAND -h` shows the options and examples of a command.
 """
 
-_TOKENIZER_HELP = """Train a tokenizer.
-
-Example:
-
-    maskwright tokenizer train --input 'text/*.txt' --vocab-size 30522 --out data/tokenizer
-"""
-
-_PREP_HELP = """Turn raw text into verified, pre-tokenized shards.
-
-Examples:
-
-    maskwright prep run --input 'text/*.txt' --tokenizer data/tokenizer --out data/books --valid-fraction 0.01
-
-    maskwright prep info data/books/train
-
-    maskwright prep show data/books/train 0
-"""
-
-_MASK_HELP = """Show how a masking strategy masks a text.
-
-Example:
-
-    maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer
-"""
-
-_TRACK_HELP = """Send metrics and models of a run to MLflow.
-
-Examples:
-
-    maskwright track sync runs/demo
-
-    maskwright track register runs/demo --name demo-bert --alias champion
-"""
-
-_LAUNCH_HELP = """Submit a run to a cluster.
-
-Examples:
-
-    maskwright launch slurm configs/bert-base.yaml --nodes 4 --gpus-per-node 8 --time 24:00:00
-
-    maskwright launch hosts configs/bert-base.yaml --hostfile hosts --nodes 2 --gpus-per-node 8
-"""
-
-_ANALYZE_HELP = """Analyze trained models.
-
-Example:
-
-    maskwright analyze layers runs/books --data data/books/valid --out layers
-"""
-
-_STUDY_HELP = """Compare masking strategies on your own data, with several seeds.
-
-Examples:
-
-    maskwright study masking configs/bert-mini.yaml --dry-run
-
-    maskwright study masking configs/bert-mini.yaml --seeds 5
-"""
+_GROUPS = {  # what the commands of a group do, and an example
+    "tokenizer": ("Train a tokenizer.", "train --input 'text/*.txt' --vocab-size 30522 --out data/tokenizer"),
+    "prep": (
+        "Turn raw text into verified, pre-tokenized shards.",
+        "run --input 'text/*.txt' --tokenizer data/tokenizer --out data/books --valid-fraction 0.01",
+    ),
+    "mask": (
+        "Show how a masking strategy masks a text.",
+        'show "The old ship left the harbour." --tokenizer data/tokenizer',
+    ),
+    "analyze": ("Analyze trained models.", "layers runs/books --data data/books/valid --out layers"),
+    "study": (
+        "Compare masking strategies on your own data, with several seeds.",
+        "masking configs/bert-mini.yaml --dry-run",
+    ),
+    "track": ("Send metrics and models of a run to MLflow.", "sync runs/demo"),
+    "launch": (
+        "Submit a run to a cluster.",
+        "slurm configs/bert-base.yaml --nodes 4 --gpus-per-node 8 --time 24:00:00",
+    ),
+}
 
 
 def _show_version(asked: bool) -> None:
@@ -142,72 +74,27 @@ def _main(
     """Global options. The commands do the work."""
 
 
-def _group(help_text: str, **commands: Callable[..., None]) -> typer.Typer:
-    """Build a group of commands from their names and functions."""
-    group = typer.Typer(help=help_text, no_args_is_help=True)
-    for name, command in commands.items():
-        group.command(name)(command)
-    return group
+def _assemble() -> typer.Typer:
+    program = typer.Typer(
+        name="maskwright",
+        help=_HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    program.callback()(_main)
+    groups = {"": program}
+    for name, (purpose, example) in _GROUPS.items():
+        groups[name] = typer.Typer(
+            help=f"{purpose}\n\nExample:\n\n    maskwright {name} {example}\n", no_args_is_help=True
+        )
+        program.add_typer(groups[name], name=name)
+    for name in COMMANDS:
+        group, _, command = name.rpartition(" ")
+        function = name.replace(" ", "_")
+        groups[group].command(command)(getattr(import_module(f"launchers.commands.{function}"), function))
+    return program
 
 
-app = typer.Typer(
-    name="maskwright",
-    help=_HELP,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.callback()(_main)
-app.add_typer(_group(_TOKENIZER_HELP, train=tokenizer_train.tokenizer_train), name="tokenizer")
-app.add_typer(
-    _group(
-        _PREP_HELP,
-        run=prep_run.prep_run,
-        plan=prep_plan.prep_plan,
-        scan=prep_scan.prep_scan,
-        resolve=prep_resolve.prep_resolve,
-        task=prep_task.prep_task,
-        merge=prep_merge.prep_merge,
-        info=prep_info.prep_info,
-        show=prep_show.prep_show,
-        verify=prep_verify.prep_verify,
-        collocations=prep_collocations.prep_collocations,
-    ),
-    name="prep",
-)
-watching = (status.status, logs.logs, report.report, checkpoints.checkpoints, replay.replay)
-results = (export.export, evaluate.evaluate, finetune.finetune, generate.generate)
-for command in (demo.demo, doctor.doctor, plan.plan, train.train, stop.stop, *watching, *results):
-    app.command()(command)
-app.add_typer(_group(_MASK_HELP, show=mask_show.mask_show), name="mask")
-app.add_typer(_group(_ANALYZE_HELP, layers=analyze_layers.analyze_layers), name="analyze")
-app.add_typer(
-    _group(
-        _STUDY_HELP,
-        masking=study_masking.study_masking,
-        run=study_run.study_run,
-        time=study_time.study_time,
-        report=study_report.study_report,
-    ),
-    name="study",
-)
-app.add_typer(
-    _group(
-        _TRACK_HELP,
-        sync=track_sync.track_sync,
-        models=track_models.track_models,
-        register=track_register.track_register,
-    ),
-    name="track",
-)
-app.add_typer(
-    _group(
-        _LAUNCH_HELP,
-        slurm=launch_slurm.launch_slurm,
-        prep=launch_prep.launch_prep,
-        list=launch_list.launch_list,
-        hosts=launch_hosts.launch_hosts,
-    ),
-    name="launch",
-)
+app = _assemble()
