@@ -1,18 +1,12 @@
 """`maskwright doctor`."""
 
 import sys
-import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from data_prep.errors import UserError
-
-if TYPE_CHECKING:
-    from launchers.doctor import Finding
-    from pretrain.config import Config
 
 
 def doctor(
@@ -46,11 +40,9 @@ def doctor(
 
         maskwright doctor --nodes 4 --gpus-per-node 8
     """
-    from launchers.doctor import as_json as to_json
-    from launchers.doctor import print_finding, summary, worst
+    from launchers.doctor import all_checks, print_report, run_checks
     from pretrain.config import load_config
 
-    begin = time.monotonic()
     if full and (cluster or nodes is not None):
         raise UserError("--full checks one machine only. Remove --cluster and --nodes, or --full.")
     if gpus_per_node is not None and nodes is None:
@@ -59,28 +51,13 @@ def doctor(
     words = [str(config), *(overrides or [])] if config else []
     if nodes is not None:
         sys.exit(_allocate(nodes, gpus_per_node, [*words, *(["--json"] if as_json else [])]))
-    stream, measured = _examine(settings, words, full, cluster)
-    findings = []
-    for finding in stream:
-        findings.append(finding)
-        if not as_json:
-            print_finding(finding)
-    seconds = time.monotonic() - begin
-    print(to_json(findings, seconds, measured) if as_json else summary(findings, seconds))
-    sys.exit(1 if worst(findings) == "fail" else 0)
-
-
-def _examine(
-    settings: "Config | None", words: list[str], full: bool, cluster: bool
-) -> "tuple[Iterable[Finding], dict[str, Any] | None]":
-    """The findings and, with `cluster`, its measurements."""
     if cluster:
-        from launchers.doctor import examine_cluster
+        from launchers.doctor import examine_cluster  # imports torch
 
-        return examine_cluster(words)
-    from launchers.doctor import all_checks, run_checks
-
-    return run_checks(all_checks(settings, full)), None
+        works = print_report(*examine_cluster(words), as_json=as_json)
+    else:
+        works = print_report(run_checks(all_checks(settings, full)), None, as_json)
+    sys.exit(0 if works else 1)
 
 
 def _allocate(nodes: int, gpus_per_node: int | None, arguments: list[str]) -> int:

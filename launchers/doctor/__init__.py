@@ -1,7 +1,8 @@
-"""`maskwright doctor`: find problems of a machine, data set, tracking server or cluster before a run starts.
+"""`maskwright doctor`: find problems of a machine, a run or a cluster before a run starts.
 
-`finding.py` says what a check is and what it finds, `run_checks.py` runs them. Each other file holds the checks of one
-subject: functions that look, and pure functions (`judge_*`) that say what to think of what was seen.
+`check_list` lists the checks, `check_runner` runs them, `report` prints their findings. Each `*_checks` file has the
+checks of one subject; its `judge_*` functions turn measured values into findings. `network_test` compares the nodes of
+a Slurm allocation, each of which makes a `node_report`.
 """
 
 import lazy_loader

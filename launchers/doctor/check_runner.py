@@ -1,27 +1,45 @@
-"""Execution of checks in separate processes: a crash or a hang becomes a finding."""
+"""Checks, and their execution in separate processes: a crash or a hang becomes a finding."""
 
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 
 from data_prep.errors import UserError, one_line
 from data_prep.processes import die_with_parent
-from launchers.doctor.finding import Check, Finding, presentable
+from data_prep.tokenizer import printable
+from data_prep.urls import redact
+from pretrain.planning import Finding
 
 _GRACE_SECONDS = 3.0  # for an ended check to delete its files
 
 
+@dataclass(frozen=True)
+class Check:
+    """One check. It may yield several findings, and is killed after `seconds`."""
+
+    group: str
+    name: str
+    look: Callable[[], Iterable[Finding]] = field(repr=False)
+    seconds: float = 10.0
+
+
 def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
-    """Run the checks in order, and yield their findings without secrets in addresses.
+    """Run the checks in order, and yield their findings (see presentable).
 
     A check that raises, is killed or exceeds its time limit fails. Its earlier findings are kept.
     """
     for check in checks:
-        yield from (presentable(replace(finding, group=check.group)) for finding in _run(check))
+        yield from (presentable(finding, check.group) for finding in _run(check))
+
+
+def presentable(finding: Finding, group: str) -> Finding:
+    """Set the group of a finding. Remove secrets in addresses, and control characters."""
+    value, advice = (printable(redact(text)) for text in (finding.value, finding.advice))
+    return replace(finding, name=printable(finding.name), value=value, advice=advice, group=group)
 
 
 def _run(check: Check) -> list[Finding]:
@@ -56,18 +74,15 @@ def _child(check: Check, answers: Connection) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # libraries must not print into the report
         os.dup2(null, descriptor)
-    for finding in _findings(check):
-        answers.send(finding)
-    answers.send(None)
-
-
-def _findings(check: Check) -> Iterator[Finding]:
     try:
-        yield from check.look()
+        for finding in check.look():
+            answers.send(finding)
     except UserError as error:
-        yield Finding(check.name, "fail", str(error))
+        answers.send(Finding(check.name, "fail", str(error)))
     except Exception as error:
-        yield Finding(check.name, "fail", one_line(f"{type(error).__name__}: {error}"), "the check itself failed here")
+        value = one_line(f"{type(error).__name__}: {error}")
+        answers.send(Finding(check.name, "fail", value, "the check itself failed here"))
+    answers.send(None)
 
 
 def _end(pid: int) -> None:

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from launchers.doctor.finding import Check
+from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
 from pretrain.planning import Finding, judge
 

@@ -7,20 +7,12 @@ from importlib import metadata
 from pathlib import Path
 
 from data_prep.errors import one_line
-from launchers.doctor.finding import Check
+from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
 from pretrain.planning import Finding, ask, judge
 
-_FIELDS = {
-    "index": "index",
-    "name": "name",
-    "driver": "driver_version",
-    "memory": "memory.total",
-    "used": "memory.used",
-    "capability": "compute_cap",
-    "mig": "mig.mode.current",
-    "errors": "ecc.errors.uncorrected.volatile.total",
-}
+_FIELDS = "index,name,driver_version,memory.total,memory.used,compute_cap,mig.mode.current"
+_FIELDS += ",ecc.errors.uncorrected.volatile.total"
 _OLDEST_CAPABILITY = 7.0  # Triton's
 _BF16_CAPABILITY = 8.0
 _BUSY_SHARE = 0.05
@@ -28,7 +20,7 @@ _BUSY_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as reported by nvidia-smi; memory in MiB."""
+    """A GPU as reported by nvidia-smi (_FIELDS); memory in MiB."""
 
     index: str
     name: str
@@ -47,8 +39,7 @@ def checks(precision: str | None) -> list[Check]:
 
 def list_gpus() -> list[Gpu] | str | None:
     """The GPUs of this machine; the message of nvidia-smi if it fails; None if it is not installed."""
-    query = f"--query-gpu={','.join(_FIELDS.values())}"
-    answer = ask("nvidia-smi", query, "--format=csv,noheader,nounits", seconds=15)
+    answer = ask("nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits", seconds=15)
     if answer is None or not answer.works:
         return one_line(answer.text, 200) if answer else None
     return parse_gpus(answer.text)
@@ -57,7 +48,7 @@ def list_gpus() -> list[Gpu] | str | None:
 def parse_gpus(text: str) -> list[Gpu]:
     """Parse nvidia-smi's CSV output without header and units."""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    return [Gpu(*row) for row in rows if len(row) == len(_FIELDS)]
+    return [Gpu(*row) for row in rows if len(row) == _FIELDS.count(",") + 1]
 
 
 def judge_gpu(gpu: Gpu, precision: str | None) -> Finding:

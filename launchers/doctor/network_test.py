@@ -1,4 +1,4 @@
-"""Network and speed test of a Slurm allocation: connections, bandwidth, latency, and slow nodes.
+"""Network and speed test of a Slurm allocation: connections, bandwidth, and slow nodes.
 
 `srun --label python -m launchers.doctor.network_test MASTER PORT PEER DEVICE` runs one process per GPU, or per node.
 MASTER is the first node and PEER the last one. Rank 0 prints the measurements of all processes.
@@ -9,7 +9,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,24 +16,24 @@ import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError, one_line
-from launchers.doctor.finding import Finding, presentable
+from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
 from launchers.slurm import client
 from pretrain.distributed import all_gather_json, interface_to
 from pretrain.distributed.tcp_store import open_store
-from pretrain.planning import judge
+from pretrain.planning import Finding, judge
 
 _MOST_ROUNDS = 31  # of pairs: a second or two each
 _TIMEOUT = timedelta(seconds=120)
 _NODE_SECONDS, _MEASURING_SECONDS = 180.0, 600.0
 _LEAVE_OUT = "leave it out (--exclude with sbatch), and ask the administrator to check it"
 _WARM_UP, _CALLS = 2, 10
-_RATIOS = {"matrix products": (0.9, 0.7), "bandwidth": (0.75, 0.5), "latency": (3.0, 3.0)}
-"""A node is slow if it is worse than this share of the median, with and without GPUs."""
+_RATIOS = {"matrix products": (0.9, 0.7), "bandwidth": (0.75, 0.5)}
+"""A node is slow if it is below this share of the median, with and without GPUs."""
 
 
 def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, Any]]:
-    """Check the nodes of this allocation, first separately and then together. Returns findings and measurements.
+    """Check the nodes of this allocation, first each alone and then with each other. Returns findings and measurements.
 
     If `arguments` holds CONFIG and overrides, each node also checks the requirements of that run.
 
@@ -42,7 +41,7 @@ def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, 
         UserError: outside an allocation.
     """
     if "SLURM_JOB_ID" not in os.environ:
-        raise UserError("--cluster needs the allocation of a Slurm job, and there is none: give --nodes N to get one")
+        raise UserError("--cluster needs the allocation of a Slurm job: give --nodes N to get one")
     hosts = client.host_names(os.environ.get("SLURM_JOB_NODELIST", ""))
     if not hosts:
         raise UserError(f"scontrol does not name the nodes of job {os.environ['SLURM_JOB_ID']}: is it over?")
@@ -55,7 +54,7 @@ def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, 
     measured, figures = _measure(nodes) if nodes else ([], {})
     findings += [*compare_nodes(nodes), *measured] if nodes else []
     figures["nodes"] = {host: report["facts"] for host, report in nodes.items()}
-    return [presentable(replace(finding, group=finding.group or "cluster")) for finding in findings], figures
+    return [presentable(finding, finding.group or "cluster") for finding in findings], figures
 
 
 def _run(
@@ -88,29 +87,25 @@ def _measure(nodes: Mapping[str, dict[str, Any]]) -> tuple[list[Finding], dict[s
 
 
 def judge_figures(figures: Mapping[str, Any], on_gpus: bool) -> list[Finding]:
-    """Judge the measurements. A node's rate is its best one, because a bad link is slow with all nodes."""
+    """Judge the measurements. A node's bandwidth is its best one, because a bad link is slow with all nodes."""
     rates = {f"{one['host']}:{one['local']}": one["tflops"] for one in figures["ranks"]}
     findings = [judge_rates("matrix products", "TFLOP/s", rates, _RATIOS["matrix products"][not on_gpus])]
     if total := figures["all"]:
-        value = f"{total['GB/s']:,.3g} GB/s, {total['us']:,.0f} us over {len(figures['ranks'])} processes"
+        value = f"{total['GB/s']:,.3g} GB/s over {len(figures['ranks'])} processes"
         findings.append(Finding("all-reduce", "ok", value))
-    for name, unit in {"bandwidth": "GB/s", "latency": "us"}.items() if figures["pairs"] else ():
-        best: dict[str, float] = {}
-        for pair in sorted(figures["pairs"], key=lambda pair: pair[unit], reverse=unit == "us"):
-            best |= dict.fromkeys(pair["nodes"], pair[unit])  # the last one stays in place
-        findings.append(judge_rates(name, unit, best, _RATIOS[name][not on_gpus]))
+    best: dict[str, float] = {}
+    for pair in sorted(figures["pairs"], key=lambda pair: pair["GB/s"]):
+        best |= dict.fromkeys(pair["nodes"], pair["GB/s"])  # the last one stays in place
+    if best:
+        findings.append(judge_rates("bandwidth", "GB/s", best, _RATIOS["bandwidth"][not on_gpus]))
     return findings
 
 
 def judge_rates(name: str, unit: str, rates: Mapping[str, float], ratio: float) -> Finding:
-    """Warn about nodes that are worse than `ratio` times the median. A `ratio` above 1 is for latencies.
-
-    For two rates, the better one is the median, so that the worse one can be found.
-    """
-    median = (statistics.median_low if ratio > 1 else statistics.median_high)(rates.values())
-    slow = [one for one, rate in rates.items() if (rate > ratio * median if ratio > 1 else rate < ratio * median)]
-    which = "; " + names([f"{one} has {rates[one]:,.3g}" for one in slow]) if slow else ""
-    return judge(name, f"median {median:,.3g} {unit}{which}", (bool(slow), "warn", _LEAVE_OUT))
+    """Warn about nodes below `ratio` times the median. Of two rates, the better one counts as the median."""
+    median = statistics.median_high(rates.values())
+    slow = names([f"{one} has {rate:,.3g}" for one, rate in rates.items() if rate < ratio * median])
+    return judge(name, f"median {median:,.3g} {unit}{slow and f'; {slow}'}", (bool(slow), "warn", _LEAVE_OUT))
 
 
 def rounds(nodes: int) -> list[list[tuple[int, int]]]:
@@ -140,11 +135,11 @@ def main(master: str, port: str, peer: str, kind: str) -> None:
     backend = "nccl" if kind == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=_TIMEOUT)
     own |= {"tflops": _matrix_products(device), "pairs": _pairs(device, node, world // nodes, nodes)}
-    total = _all_reduce(device, None) if world > 1 else None
+    total = {"GB/s": _all_reduce(device, None)} if world > 1 else None
     ranks = all_gather_json(own)
     if rank == 0:
         hosts = [one["host"] for one in ranks[:: world // nodes]]
-        pairs = [{"nodes": [hosts[a], hosts[b]], **rates} for one in ranks for a, b, rates in one.pop("pairs")]
+        pairs = [{"nodes": [hosts[a], hosts[b]], "GB/s": rate} for one in ranks for a, b, rate in one.pop("pairs")]
         print_value({"host": own["host"], "backend": backend, "ranks": ranks, "all": total, "pairs": pairs})
     dist.barrier()
     dist.destroy_process_group()
@@ -158,7 +153,7 @@ def _matrix_products(device: torch.device) -> float:
     return 2 * size**3 / _median_seconds(lambda: torch.mm(a, a), device) / 1e12
 
 
-def _pairs(device: torch.device, node: int, each: int, nodes: int) -> list[tuple[int, int, dict[str, float]]]:
+def _pairs(device: torch.device, node: int, each: int, nodes: int) -> list[tuple[int, int, float]]:
     """Measure all-reduces between this node and each other node. The first process of a pair returns the result."""
     found = []
     for turn in rounds(nodes)[:_MOST_ROUNDS]:
@@ -167,19 +162,18 @@ def _pairs(device: torch.device, node: int, each: int, nodes: int) -> list[tuple
             if node in pair:
                 ranks = [one * each + local for one in pair for local in range(each)]
                 group = dist.new_group(ranks, timeout=_TIMEOUT, use_local_synchronization=True)
-                rates = _all_reduce(device, group)
+                rate = _all_reduce(device, group)
                 dist.destroy_process_group(group)
-                found += [(*pair, rates)] if dist.get_rank() == ranks[0] else []
+                found += [(*pair, rate)] if dist.get_rank() == ranks[0] else []
     return found
 
 
-def _all_reduce(device: torch.device, group: Any) -> dict[str, float]:
-    """Measure a group: bus bandwidth in GB/s (2 (n - 1) / n of a process's bytes), and latency in microseconds."""
+def _all_reduce(device: torch.device, group: Any) -> float:
+    """Measure the bus bandwidth of a group in GB/s: 2 (n - 1) / n of a process's bytes in each second."""
     size, length = dist.get_world_size(group), 16 << 20 if device.type == "cuda" else 1 << 20
-    large, small = torch.zeros(length, device=device), torch.zeros(2, device=device)
-    latency = _median_seconds(lambda: dist.all_reduce(small, group=group), device)
-    seconds = _median_seconds(lambda: dist.all_reduce(large, group=group), device)
-    return {"GB/s": 2 * (size - 1) / size * large.nbytes / seconds / 1e9, "us": latency * 1e6}
+    values = torch.zeros(length, device=device)
+    seconds = _median_seconds(lambda: dist.all_reduce(values, group=group), device)
+    return 2 * (size - 1) / size * values.nbytes / seconds / 1e9
 
 
 def _median_seconds(work: Callable[[], Any], device: torch.device) -> float:

@@ -18,13 +18,13 @@ from typing import Any
 import psutil
 
 from data_prep.reading import parse_json
-from launchers.doctor.check_list import machine_checks
+from launchers.doctor.check_list import checks_of_machine
 from launchers.doctor.check_runner import run_checks
-from launchers.doctor.finding import Finding
 from launchers.doctor.gpu_checks import list_gpus, torch_cuda
 from launchers.doctor.package_checks import NAMED, installed_version
 from launchers.local import gpu_count
 from pretrain.distributed import usable_cores
+from pretrain.planning import Finding
 
 _MARK = "maskwright-doctor"
 _SHOWN = 8  # names on a line
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
             "gpus": gpu_count(),
             "cores": usable_cores().number,
             "facts": _facts(),
-            "findings": [asdict(finding) for finding in run_checks(machine_checks(config))],
+            "findings": [asdict(finding) for finding in run_checks(checks_of_machine(config))],
         }
     )
 

@@ -3,26 +3,24 @@
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from launchers.doctor.finding import Check
+from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
 from pretrain.config import Config
 from pretrain.planning import Finding, judge
 
 NAMED = ("torch", "deepspeed", "transformers", "triton", "mlflow", "webdataset")
-_FAST_TOKENIZERS = ("nanotoken", "gigatoken")
 _INSTALL = "install it into this environment: python -m pip install '{0}'"
 
 
 def checks(config: Config | None) -> list[Check]:
-    """Check Python, each main package, the other packages in one line, and a compiler if the run needs it."""
-    looks = {"python": _python, "packages": _packages, "tokenizers": _tokenizers}
+    """Check Python, the packages, and a compiler if the run needs it."""
+    looks = {"python": _python, "packages": _packages}
     if gpu_count() or (config and config.train.compile):
         looks["compiler"] = _compiler
     return [Check("packages", name, look) for name, look in looks.items()]
@@ -49,6 +47,12 @@ def judge_version(requirement: str, installed: str | None, needed: bool = True) 
     return judge(wanted.name, installed or "not installed", (not right, "fail", advice))
 
 
+def is_always_needed(requirement: str) -> bool:
+    """Whether a requirement applies to this machine without extras."""
+    marker = Requirement(requirement).marker
+    return marker is None or marker.evaluate({"extra": ""})
+
+
 def installed_version(package: str) -> str | None:
     """The version of a package, from its metadata."""
     try:
@@ -63,8 +67,6 @@ def _python() -> Iterator[Finding]:
     except metadata.PackageNotFoundError:
         supported = ">=3.10"
     yield judge_python(platform.python_version(), supported, platform.platform(terse=True))
-    advice = "packages of other projects may interfere: create an environment with python3 -m venv .venv"
-    yield judge("environment", sys.prefix, (sys.prefix == sys.base_prefix, "warn", advice))
 
 
 def _packages() -> Iterator[Finding]:
@@ -76,25 +78,10 @@ def _packages() -> Iterator[Finding]:
         return
     for name in NAMED:
         yield judge_version(wanted[name], installed_version(name), needed=name != "triton" or gpu_count() > 0)
-    others = [
-        judge_version(text, installed_version(name))
-        for name, text in sorted(wanted.items())
-        if name not in NAMED and _is_always_needed(text)
-    ]
+    rest = {name: text for name, text in sorted(wanted.items()) if name not in NAMED and is_always_needed(text)}
+    others = [judge_version(text, installed_version(name)) for name, text in rest.items()]
     wrong = [finding for finding in others if finding.status != "ok"]
     yield from wrong or [Finding("others", "ok", f"{len(others)} packages have supported versions")]
-
-
-def _is_always_needed(text: str) -> bool:
-    """Whether a requirement applies to this machine without extras."""
-    marker = Requirement(text).marker
-    return marker is None or marker.evaluate({"extra": ""})
-
-
-def _tokenizers() -> Iterator[Finding]:
-    present = [name for name in _FAST_TOKENIZERS if installed_version(name)]
-    missing = "the tokenizers library is used; faster: python -m pip install 'maskwright[fast-tokenizers]'"
-    yield Finding("tokenizers", "ok" if present else "skipped", ", ".join(present) or missing)
 
 
 def _compiler() -> Iterator[Finding]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from data_prep.urls import redact
-from launchers.doctor.file_system_checks import Mount, existing, mount_of
-from launchers.doctor.finding import Check
+from launchers.doctor.check_runner import Check
+from launchers.doctor.storage_checks import Mount, existing, mount_of
 from pretrain.config.mlflow_address import OFFLINE
 from pretrain.config.run import TrackConfig
 from pretrain.planning import Finding, judge
@@ -18,7 +18,7 @@ from pretrain.tracking import resolve_target, server_problem, sqlite_path
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
 
 
-def checks(track: TrackConfig) -> list[Check]:
+def checks_of_tracking(track: TrackConfig) -> list[Check]:
     """The checks of the address from the config or MLFLOW_TRACKING_URI."""
     return [Check("tracking", "mlflow", lambda: _mlflow(track), seconds=60)]
 
@@ -31,7 +31,6 @@ def judge_database(path: Path, mount: Mount, writable: bool) -> Finding:
         f"{path} ({mount.kind})",
         (not writable, "fail", "the file cannot be written: choose another track.uri"),
         (mount.is_network, "warn", lost),
-        (mount.is_memory, "warn", "it is in memory, and gone after a reboot: choose another track.uri"),
     )
 
 

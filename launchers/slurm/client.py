@@ -95,9 +95,9 @@ def _ask(*command: str, seconds: float | None = _SECONDS) -> ProgramAnswer:
     return ProgramAnswer(False, message or f"{command[0]} exited with {result.returncode}")
 
 
-def is_installed(program: str) -> bool:
-    """Whether a Slurm program is on the search path."""
-    return shutil.which(program) is not None
+def missing_programs() -> list[str]:
+    """The programs of Slurm that are not on the search path."""
+    return [program for program in PROGRAMS if shutil.which(program) is None]
 
 
 def scontrol(*arguments: str, seconds: float = _SECONDS) -> ProgramAnswer:
@@ -212,7 +212,7 @@ def allocate(nodes: int, options: Sequence[str], command: Sequence[str]) -> int:
 
 def check_available() -> None:
     """Raise UserError if sbatch is not installed."""
-    if not is_installed("sbatch"):
+    if "sbatch" in missing_programs():
         raise UserError("sbatch was not found: run this on a login node of a Slurm cluster")
 
 
@@ -225,7 +225,7 @@ def submit(script: Path, options: Sequence[str] = (), arguments: Sequence[str] =
     answer = _ask("sbatch", "--parsable", *options, str(script), *arguments, seconds=None)
     if answer.works:
         return answer.text.split(";")[0]
-    if not is_installed("sbatch"):
+    if "sbatch" in missing_programs():
         raise UserError(f"{answer.text} (the script is at {script})")
     message = " ".join(line.removeprefix("sbatch: error: ") for line in answer.text.splitlines())
     raise UserError(f"sbatch refused the job: {message} (the script is at {script})")

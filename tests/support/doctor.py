@@ -1,7 +1,6 @@
 """Findings of `maskwright doctor`."""
 
-from launchers.doctor import Finding
-from launchers.doctor.finding import Status
+from pretrain.planning import Finding, Status
 
 
 def status(finding: Finding) -> Status:

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.doctor import run_checks
-from launchers.doctor.tracking_checks import checks as tracking_checks
+from launchers.doctor import checks_of_tracking, run_checks
 from pretrain.config.run import TrackConfig
 from pretrain.run.journal import Journal
 from pretrain.tracking import RunRecord, Tracker, load_record, sync
@@ -41,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_the_doctor_knows_a_real_server(server: Server) -> None:
-    findings = {one.name: one for one in run_checks(tracking_checks(TrackConfig(uri=server.uri)))}
+    findings = {one.name: one for one in run_checks(checks_of_tracking(TrackConfig(uri=server.uri)))}
     assert findings["mlflow"].status == "ok"
     assert findings["exposure"].status == "ok", findings["exposure"]
 

@@ -26,7 +26,7 @@ def test_python_and_what_is_not_needed():
     triton = "triton<3.8,>=3.6; platform_system == 'Linux' and extra == 'dev'"
     assert package_checks.judge_version(triton, None, needed=False).status == "skipped"
     assert status(package_checks.judge_version(triton, None)) == "fail"
-    assert not package_checks._is_always_needed(triton)
+    assert not package_checks.is_always_needed(triton)
 
 
 def test_a_compiler_is_only_needed_where_the_run_uses_one(monkeypatch):

@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from data_prep.errors import UserError
-from launchers.doctor import run_checks
-from launchers.doctor.tracking_checks import checks
+from launchers.doctor import checks_of_tracking, run_checks
 from pretrain.config import load_config, mlflow_address
 from pretrain.config.mlflow_address import address_problem, missing_driver
 from pretrain.config.run import TrackConfig
@@ -79,7 +78,7 @@ def test_impossible_addresses_are_refused_in_one_line(uri: str, monkeypatch: pyt
         with pytest.raises(UserError):
             command_target(uri, None)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        (finding,) = run_checks(checks(TrackConfig()))
+        (finding,) = run_checks(checks_of_tracking(TrackConfig()))
         assert (finding.name, finding.status) == ("mlflow", "fail")
 
 

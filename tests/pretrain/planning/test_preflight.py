@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor.check_list import run_checks_of
+from launchers.doctor import checks_of_run
 from pretrain.config import load_config
 from pretrain.planning import check_start
 from pretrain.run import RunFolder, step_name
@@ -92,7 +92,7 @@ def test_every_command_that_starts_runs_refuses(config, tmp_path):
         ["study", "masking", str(config), gone, "--dry-run"],
     ):
         assert "model.init" in str(CliRunner().invoke(app, words).exception), words
-    findings = {one.name: one for one in run_checks_of(load_config(config, [gone]))[0].look()}
+    findings = {one.name: one for one in checks_of_run(load_config(config, [gone]))[0].look()}
     assert {name for name, one in findings.items() if one.status == "fail"} == {"model"}
     assert "is no folder" in findings["model"].value
     assert not (tmp_path / "study").exists()
@@ -111,9 +111,9 @@ def test_the_doctor_reports_the_run_that_is_there(config):
     parsed = load_config(config)
     folder = RunFolder(parsed.run.dir)
     folder.create()
-    assert "state" not in {one.name for one in run_checks_of(parsed)[0].look()}
+    assert "state" not in {one.name for one in checks_of_run(parsed)[0].look()}
     with folder.lock():
         for state, status in (("running", "warn"), ("stopped", "ok")):
             folder.write_status(state, 3, 9, "asked to", "none")
-            (found,) = [one for one in run_checks_of(parsed)[0].look() if one.name == "state"]
+            (found,) = [one for one in checks_of_run(parsed)[0].look() if one.name == "state"]
             assert (found.status, found.value) == (status, f"{state}: asked to")

@@ -36,7 +36,6 @@ def test_two_nodes(cluster: Cluster) -> None:
     (pair,) = measured["pairs"]
     assert pair["nodes"] == ["n1", "n2"]
     assert 1e-4 < pair["GB/s"] < 1000
-    assert 1 < pair["us"] < 1e6
     assert measured["all"]["GB/s"] > 0
     assert measured["nodes"]["n1"] == measured["nodes"]["n2"]
 
@@ -47,9 +46,7 @@ def test_the_login_node(cluster: Cluster) -> None:
     found = {one["name"]: one for one in report["findings"] if one["group"] == "slurm"}
     assert {name for name, one in found.items() if one["status"] != "ok"} == {"kill wait"}
     assert found["controller"]["value"].endswith("is UP")
-    assert found["requeue"]["status"] == "ok"
     assert found["kill wait"]["value"].startswith("5 s")
-    assert found["partition main (default)"]["value"] == "3 of 3 nodes in service, limit infinite, gpu:2"
 
 
 @pytest.mark.slow

@@ -1,0 +1,96 @@
+"""Checks of the folders that a run writes to: free space, atomic writes and locks."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from launchers.doctor.check_runner import Check
+from pretrain.planning import GIB, Finding, judge
+from pretrain.planning.node_checks import check_room, check_writes
+
+_NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
+_NETWORK |= {"ocfs2", "orangefs", "panfs", "smb3", "smbfs", "virtiofs", "wekafs"}
+_NETWORK_FUSE = ("sshfs", "s3fs", "goofys", "gcsfuse", "glusterfs", "juicefs", "ceph", "lustre", "mount-s3")
+
+
+class Mount(NamedTuple):
+    """Mounted file system: mount point and type."""
+
+    point: str
+    kind: str
+
+    @property
+    def is_network(self) -> bool:
+        """Whether other machines can mount it."""
+        return self.kind in _NETWORK or (
+            self.kind.startswith("fuse.") and any(word in self.kind for word in _NETWORK_FUSE)
+        )
+
+
+def checks(name: str, path: Path) -> list[Check]:
+    """The checks of a folder, or of its nearest existing parent."""
+    return [Check("storage", name, lambda: _look(name, path), seconds=30)]
+
+
+def existing(path: Path) -> Path:
+    """The folder itself, or its nearest existing parent."""
+    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
+
+
+def mount_of(path: Path) -> Mount:
+    """The mounted file system of a path."""
+    place = existing(path).resolve()
+    mounts = [Mount(one.mountpoint, one.fstype) for one in reversed(psutil.disk_partitions(all=True))]
+    return max(
+        (mount for mount in mounts if place.is_relative_to(mount.point)),
+        key=lambda mount: len(mount.point),
+        default=Mount("/", "unknown"),
+    )
+
+
+def is_exclusive(path: Path, lock: Callable[..., None] = fcntl.flock) -> bool:
+    """Whether a lock of this process excludes another process."""
+    with open(path, "w") as held:
+        lock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        child = os.fork()
+        if child == 0:  # on NFS locks belong to processes, so that this one could take its own again
+            with contextlib.suppress(OSError), open(path) as file:
+                lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os._exit(1)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@contextlib.contextmanager
+def scratch(path: Path) -> Iterator[Path]:
+    """A temporary folder at a path, or the nearest existing folder if it cannot be created."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".maskwright-doctor-", dir=existing(path)))
+    except OSError:  # check_writes reports the reason
+        yield existing(path)
+        return
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _look(name: str, path: Path) -> Iterator[Finding]:
+    advice = "a checkpoint has 12 to 16 bytes a parameter, and several are kept: make room"
+    yield check_room(f"{name}: room", existing(path), least=GIB, wanted=20 * GIB, advice=advice)
+    with scratch(path) as folder:
+        yield (written := check_writes(f"{name}: writes", folder))
+        if written.status != "fail":
+            excludes = is_exclusive(folder / "lock")
+            value = "another process sees it" if excludes else "another process can take a lock that is held"
+            advice = (
+                "nothing prevents two runs in one run folder here: never start two (Lustre: mount it with -o flock)"
+            )
+            yield judge(f"{name}: lock", value, (not excludes, "warn", advice))
