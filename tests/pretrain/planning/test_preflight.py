@@ -105,15 +105,3 @@ def test_a_study_is_of_the_weights_that_it_was_begun_with(config, weights, tmp_p
         file.write(b" ")
     with pytest.raises(UserError, match=r"holds another study: contents\.model\.init was"):
         kept(config, f"model.init={own}")
-
-
-def test_the_doctor_reports_the_run_that_is_there(config):
-    parsed = load_config(config)
-    folder = RunFolder(parsed.run.dir)
-    folder.create()
-    assert "state" not in {one.name for one in checks_of_run(parsed)[0].look()}
-    with folder.lock():
-        for state, status in (("running", "warn"), ("stopped", "ok")):
-            folder.write_status(state, 3, 9, "asked to", "none")
-            (found,) = [one for one in checks_of_run(parsed)[0].look() if one.name == "state"]
-            assert (found.status, found.value) == (status, f"{state}: asked to")
