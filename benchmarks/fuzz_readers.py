@@ -50,7 +50,7 @@ from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.likelihood import read_pairs
 from evaluation.likelihood.minimal_pairs import MinimalPair
-from evaluation.likelihood.score_cache import KeptScores
+from evaluation.likelihood.sentence_scores import ScoreCache
 from pretrain.checkpoint import read, write_manifest
 from pretrain.config import Config, load_config
 from pretrain.data import MixturePosition
@@ -301,13 +301,13 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
 
     yield Reader("fine-tuning report", report, continued, kind=list[SeedResult])
     kept = folder / "kept.jsonl"
-    scores = KeptScores(kept, "m")
+    scores = ScoreCache(kept, "m")
     scores.add({"a": 0.5})
     scores.add({"b": 1.5})
     scores.close()
 
     def reopened() -> dict[str, float]:
-        found = KeptScores(kept, "m")
+        found = ScoreCache(kept, "m")
         found.close()
         return found.scores
 

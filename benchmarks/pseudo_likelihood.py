@@ -112,7 +112,7 @@ def sides_of(folder: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
     return {
         "one copy at a time": lambda sentences: plain(model, tokenizer, sentences, together=1),
         "the copies of a sentence": lambda sentences: plain(model, tokenizer, sentences, together=512),
-        "maskwright": lambda sentences: sentence_scores(ours, ours.tokenizer, sentences, "original"),
+        "maskwright": lambda sentences: sentence_scores(ours, sentences, "original"),
     }
 
 

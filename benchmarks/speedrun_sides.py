@@ -19,12 +19,11 @@ from benchmarks.train_vs_hf import ROOT, prep_command, run, write_text
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
-from evaluation.likelihood.unigram import Unigram, token_counts
+from evaluation.likelihood.predictors import Unigram, token_counts
 from pretrain.config import Config
 from pretrain.data.loader import stages_of
 from pretrain.data.training_sources import held_out_loader
 from pretrain.engine import slow_precision
-from pretrain.masking import Vocabulary
 from pretrain.run.journal import read_journal
 
 SEED, BETAS, EPS, WEIGHT_DECAY, GRAD_CLIP = 7, (0.9, 0.98), 1e-6, 0.01, 1.0
@@ -87,9 +86,7 @@ def unigram_loss(bench: Bench) -> float:
     train = Dataset(bench.work / "train")
     with np.load(bench.held_out) as arrays:
         labels = arrays["labels"][arrays["labels"] >= 0]
-    return -float(
-        Unigram(token_counts(train), Vocabulary.of(train.manifest.tokenizer)).log_probabilities[labels].mean()
-    )
+    return -float(Unigram(train, token_counts(train)).log_probabilities[labels].mean())
 
 
 def shared_values(bench: Bench, folder: Path) -> dict[str, Any]:

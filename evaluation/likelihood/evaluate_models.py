@@ -13,25 +13,11 @@ from data_prep.format import Dataset
 from data_prep.urls import shown
 from evaluation.intervals import paired_bootstrap
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, StrategyName, held_out_results, measure
-from evaluation.likelihood.minimal_pairs import (
-    MinimalPair,
-    credits,
-    limited,
-    pair_results,
-    read_pairs,
-    sentences,
-    units,
-)
-from evaluation.likelihood.prediction_streams import Predictor
-from evaluation.likelihood.predictors import open_model
-from evaluation.likelihood.score_cache import KeptScores, model_identity
-from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
-from evaluation.likelihood.sentence_tokenizer import SentenceTokenizer, open_tokenizer
-from evaluation.likelihood.unigram import Unigram, token_counts
-from pretrain.export import check_vocabulary, load_tokenizer, model_folder
-from pretrain.masking import Vocabulary
+from evaluation.likelihood.minimal_pairs import MinimalPair, credits, pair_results, read_pairs, units
+from evaluation.likelihood.predictors import Predictor, Unigram, open_model, token_counts
+from evaluation.likelihood.sentence_scores import Form, ScoreCache, check_lengths, model_identity, sentence_scores
+from pretrain.export import check_vocabulary
 
-UNIGRAM = "unigram"
 _SEQ_LEN = 128
 
 Progress = Callable[[int, int, str], None]
@@ -45,7 +31,7 @@ class EvaluationRequest:
     models: folders of models or runs. baseline: add a unigram model after them.
     data: the held-out data set. counts: the data set for token counts; default: `data`.
     rows, seq_len, mask_rate, strategy: see Masks. Default seq_len: 128, or the shortest limit of the models.
-    pairs: a file, see evaluation.likelihood.minimal_pairs. form: the score of masked models. limit: pairs per UID.
+    pairs: a file, see minimal_pairs.py. form: the score of masked models. limit: pairs per UID.
     """
 
     models: tuple[str, ...]
@@ -61,55 +47,48 @@ class EvaluationRequest:
     limit: int | None
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A model to evaluate. name: as given by the user. folder: None for the unigram model."""
-
-    name: str
-    predictor: Predictor
-    tokenizer: SentenceTokenizer
-    longest: int | None
-    folder: Path | None = None
-
-
-def evaluate(task: EvaluationRequest, progress: Progress, keep: Path | None = None) -> dict[str, Any]:
+def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = None) -> dict[str, Any]:
     """Return all results as JSON values (docs/evaluation.md).
 
-    keep: a cache file of sentence scores; cached scores are not recomputed.
+    cache: a file of sentence scores; known scores are not computed again.
 
     Raises:
         UserError: for an unusable model, data set or file, or for a model and data set with different tokenizers.
     """
-    pairs = _pairs(task)
-    candidates = [_opened(name) for name in task.models]
-    held_out = _held_out(task, candidates)
-    for one in candidates:
-        if one.longest is not None:
-            check_lengths(one.name, one.tokenizer, one.longest, sentences(pairs))
+    pairs = read_pairs(task.pairs, task.limit) if task.pairs else []
+    texts = [text for pair in pairs for text in (pair.good, pair.bad)]
+    models: list[Predictor] = [open_model(Path(name)) for name in task.models]
+    held_out = _held_out(task, models)
+    for model in models:
+        if model.longest is not None:
+            check_lengths(model.name, model.tokenizer, model.longest, texts)
     counted = Dataset(task.counts) if task.counts else held_out.dataset if held_out else None
     counts = None
     if counted:
-        _check_counted(counted, held_out)
+        if held_out and counted.manifest.tokenizer.sha256 != held_out.dataset.manifest.tokenizer.sha256:
+            raise UserError(
+                f"{counted.location} was made with another tokenizer than {held_out.dataset.location}; count the "
+                "tokens of one that was made with the same"
+            )
         counts = token_counts(counted, _named(progress, f"counting the tokens of {counted.location}"))
-        candidates += [_unigram(counted, counts)] if task.baseline else []
-    measured: dict[str, HeldOutAnswers] = {}
+        models += [Unigram(counted, counts)] if task.baseline else []
+    answers: dict[str, HeldOutAnswers] = {}
     credit: dict[str, NDArray[np.float64]] = {}
-    for one in candidates:
+    results: dict[str, dict[str, Any]] = {model.name: {} for model in models}
+    for model in models:
         if held_out:
-            measured[one.name] = measure(held_out, one.predictor, _named(progress, f"held-out text: {one.name}"))
+            assert counts is not None  # default of `counts`: the held-out text
+            answers[model.name] = measure(held_out, model, _named(progress, f"held-out text: {model.name}"))
+            results[model.name]["held_out"] = held_out_results(answers[model.name], counts)
         if pairs:
-            credit[one.name] = _credit(one, pairs, task.form, progress, keep)
-    found: dict[str, dict[str, Any]] = {one.name: {} for one in candidates}
-    for name, answers in measured.items():
-        assert counts is not None  # default of `counts`: the held-out text
-        found[name]["held_out"] = held_out_results(answers, counts)
-    for one in candidates if pairs else ():
-        score = "log-likelihood" if one.predictor.causal else task.form
-        found[one.name]["pairs"] = {"score": score, **pair_results(pairs, credit[one.name])}
+            scores = _scores(model, texts, task.form, _named(progress, f"{len(pairs):,} pairs: {model.name}"), cache)
+            credit[model.name] = credits(scores[::2], scores[1::2])
+            score = "log-likelihood" if model.causal else task.form
+            results[model.name]["pairs"] = {"score": score, **pair_results(pairs, credit[model.name])}
     return {
         "settings": _settings(task, held_out, counted),
-        "models": found,
-        "comparisons": [*_held_out_comparisons(measured), *_pair_comparisons(pairs, credit)],
+        "models": results,
+        "comparisons": [*_held_out_comparisons(answers), *_pair_comparisons(pairs, credit)],
     }
 
 
@@ -117,55 +96,28 @@ def _named(progress: Progress, line: str) -> Callable[[int, int], None]:
     return lambda done, of: progress(done, of, line)
 
 
-def _pairs(task: EvaluationRequest) -> list[MinimalPair]:
-    if task.pairs is None:
-        return []
-    pairs = read_pairs(task.pairs)
-    return limited(pairs, task.limit) if task.limit else pairs
-
-
-def _opened(name: str) -> _Candidate:
-    folder = model_folder(Path(name))
-    model = open_model(folder)
-    return _Candidate(name, model, model.tokenizer, model.longest, folder)
-
-
-def _held_out(task: EvaluationRequest, candidates: list[_Candidate]) -> HeldOut | None:
+def _held_out(task: EvaluationRequest, models: list[Predictor]) -> HeldOut | None:
     if task.data is None:
         return None
-    seq_len = task.seq_len or min([_SEQ_LEN, *(one.longest for one in candidates if one.longest)])
-    for one in candidates:
-        if one.longest is not None and one.longest < seq_len:
-            raise UserError(f"{one.name} takes texts of {one.longest} tokens; give a --seq-len of no more than that")
+    seq_len = task.seq_len or min([_SEQ_LEN, *(model.longest for model in models if model.longest)])
+    for model in models:
+        if model.longest is not None and model.longest < seq_len:
+            raise UserError(
+                f"{model.name} takes texts of {model.longest} tokens; give a --seq-len of no more than that"
+            )
     held_out = HeldOut(Dataset(task.data), Masks(task.rows, seq_len, task.mask_rate, task.strategy))
-    for one in candidates:
-        check_vocabulary(one.name, one.tokenizer.vocabulary(), held_out.dataset)
+    for model in models:
+        check_vocabulary(model.name, model.tokenizer.vocabulary(), held_out.dataset)
     return held_out
 
 
-def _check_counted(counted: Dataset, held_out: HeldOut | None) -> None:
-    if held_out and counted.manifest.tokenizer.sha256 != held_out.dataset.manifest.tokenizer.sha256:
-        raise UserError(
-            f"{counted.location} was made with another tokenizer than {held_out.dataset.location}; count the tokens of "
-            "one that was made with the same"
-        )
-
-
-def _unigram(counted: Dataset, counts: NDArray[np.int64]) -> _Candidate:
-    counted.check_tokenizer()
-    folder = counted.tokenizer_path
-    tokenizer = open_tokenizer(load_tokenizer(folder), folder, causal=True)
-    return _Candidate(UNIGRAM, Unigram(counts, Vocabulary.of(counted.manifest.tokenizer)), tokenizer, None)
-
-
-def _credit(
-    one: _Candidate, pairs: list[MinimalPair], form: Form, progress: Progress, keep: Path | None
+def _scores(
+    model: Predictor, texts: list[str], form: Form, progress: Callable[[int, int], None], path: Path | None
 ) -> NDArray[np.float64]:
-    named = _named(progress, f"{len(pairs):,} pairs: {one.name}")
-    kept = KeptScores(keep, f"{form} {model_identity(one.folder)}") if keep and one.folder else KeptScores()
-    scores = sentence_scores(one.predictor, one.tokenizer, sentences(pairs), form, named, kept)
-    kept.close()
-    return credits(scores[::2], scores[1::2])
+    cache = ScoreCache(path, f"{form} {model_identity(model.folder)}") if path and model.folder else ScoreCache()
+    scores = sentence_scores(model, texts, form, progress, cache)
+    cache.close()
+    return scores
 
 
 def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Dataset | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from evaluation.likelihood.prediction_streams import Predictor, Stream
+from evaluation.likelihood.predictors import Predictor, Stream
 from pretrain.config import DataConfig, MaskingConfig
 from pretrain.data import Batch
 from pretrain.data.batch import batch_of, lay_out

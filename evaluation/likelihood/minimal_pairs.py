@@ -24,11 +24,11 @@ _FORM = "A file of pairs (.jsonl) has a JSON object a line, with sentence_good a
 
 @dataclass(frozen=True)
 class MinimalPair:
-    """A right and a wrong sentence. groups: (kind, name) for each kind in GROUPS that the file has."""
+    """A right and a wrong sentence. groups: the name for each kind in GROUPS that the file has."""
 
     good: str
     bad: str
-    groups: tuple[tuple[str, str], ...]
+    groups: dict[str, str]
 
 
 def read_pairs(path: str, limit: int | None = None) -> list[MinimalPair]:
@@ -55,7 +55,7 @@ def _pair(line: str, where: str) -> MinimalPair:
     for kind in GROUPS:
         if isinstance(values.get(kind), dict | list):
             raise UnusableInput(f"{where} has no text or number as {kind}")
-    groups = tuple((kind, str(values[kind])) for kind in GROUPS if values.get(kind) is not None)
+    groups = {kind: str(values[kind]) for kind in GROUPS if values.get(kind) is not None}
     return MinimalPair(values["sentence_good"], values["sentence_bad"], groups)
 
 
@@ -63,17 +63,12 @@ def limited(pairs: Sequence[MinimalPair], most: int) -> list[MinimalPair]:
     """Select at most `most` pairs of each UID, evenly spaced in file order."""
     members: dict[str, list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
-        members[dict(pair.groups).get("UID", "")].append(number)
+        members[pair.groups.get("UID", "")].append(number)
     chosen = []
     for numbers in members.values():
         take = min(most, len(numbers))
         chosen += [numbers[place * len(numbers) // take] for place in range(take)]
     return [pairs[number] for number in sorted(chosen)]
-
-
-def sentences(pairs: Sequence[MinimalPair]) -> list[str]:
-    """All sentences, pair by pair, the right one first."""
-    return [text for pair in pairs for text in (pair.good, pair.bad)]
 
 
 def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -83,7 +78,7 @@ def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.f
 
 def units(pairs: Sequence[MinimalPair]) -> NDArray[np.int64]:
     """Bootstrap unit of each pair: its UID, because such pairs are similar, or the pair itself without a UID."""
-    uids = (dict(pair.groups).get("UID") for pair in pairs)
+    uids = (pair.groups.get("UID") for pair in pairs)
     numbers: dict[str | int, int] = {}
     names = (number if uid is None else uid for number, uid in enumerate(uids))
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
@@ -94,9 +89,8 @@ def pair_results(pairs: Sequence[MinimalPair], credit: NDArray[np.float64]) -> d
     members: dict[str, list[int]] = defaultdict(list)
     for kind in GROUPS:
         for number, pair in enumerate(pairs):
-            for own, name in pair.groups:
-                if own == kind:
-                    members[f"{kind}:{name}"].append(number)
+            if kind in pair.groups:
+                members[f"{kind}:{pair.groups[kind]}"].append(number)
     found = _accuracy(credit)
     found["ties"] = int((credit == 0.5).sum())
     return found | {"by": {group: _accuracy(credit[numbers]) for group, numbers in members.items()}}

@@ -1,9 +1,12 @@
-"""Predictors for exported models: the native encoder where the architecture matches, else transformers."""
+"""Predictors: exported models and the unigram baseline, each with its tokenizer.
 
-from collections.abc import Iterator
+An exported model runs as the native encoder where the architecture matches, else by transformers.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,15 +16,128 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
-from evaluation.likelihood.prediction_streams import Answers, Stream
-from evaluation.likelihood.sentence_tokenizer import SentenceTokenizer, open_tokenizer
-from pretrain.export import load_language_model, load_tokenizer, model_folder
+from data_prep.format import Dataset
+from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
+from pretrain.masking import Vocabulary
 from pretrain.model import Encoder, longest_text
 from pretrain.model.families import from_hugging_face, shape_of
 from pretrain.model.padded_model import document_logits
 
-_LOGIT_BYTES = 1 << 25  # of logits in memory at a time
-_PADDED_BYTES = 1 << 28  # of the logits of a padded batch, computed at every slot
+
+@dataclass(frozen=True)
+class Stream:
+    """Concatenated documents and the tokens to predict in them.
+
+    tokens, positions [N] int64, cu_seqlens [C] int32, seq_len, n_documents: see pretrain.data.batch.Batch.
+    places [K] int64: slots whose states predict. labels [K] int64: the correct ids.
+    """
+
+    tokens: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    cu_seqlens: NDArray[np.int32]
+    seq_len: int
+    n_documents: int
+    places: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[np.int64], places: NDArray[np.int64], labels: NDArray[np.int64]) -> "Stream":
+        """A stream of rows [R, S], one document of S tokens each, with K predictions."""
+        n_rows, seq_len = rows.shape
+        bounds = np.arange(n_rows + 1, dtype=np.int32) * seq_len
+        positions = np.tile(np.arange(seq_len), n_rows)
+        return cls(rows.reshape(-1), positions, bounds, seq_len, n_rows, places, labels)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Per prediction [K]: the log-probability of the correct id in nats, and whether it is the most likely id."""
+
+    log_probabilities: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class EncodedSentence:
+    """ids [L] int64: tokens without specials. words [L] int64: the word number of each token."""
+
+    ids: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SentenceTokenizer:
+    """A tokenizer and the special ids of its model.
+
+    first: id before a sentence. last: id after it; None for causal models.
+    mask: id of [MASK]; None for causal models.
+    """
+
+    backend: Any
+    first: int
+    last: int | None
+    mask: int | None
+
+    def __call__(self, texts: Sequence[str]) -> list[EncodedSentence]:
+        """Encode texts. Words come from the tokenizer's `word_ids`, or from spaces if that reports only one word."""
+        encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            EncodedSentence(np.array(encoding.ids, dtype=np.int64), _words(encoding, text))
+            for encoding, text in zip(encodings, texts, strict=True)
+        ]
+
+    def vocabulary(self) -> dict[str, int]:
+        """The id of each token, added tokens included."""
+        ids: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
+        return ids
+
+
+def open_tokenizer(tokenizer: Any, folder: Path, causal: bool) -> SentenceTokenizer:
+    """Prepare the transformers tokenizer of a folder for a masked or causal model.
+
+    Special-token strings in a sentence are encoded as plain text, as in data preparation.
+
+    Raises:
+        UserError: if the tokenizer lacks a required special token.
+    """
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    ids = ids_around(tokenizer, folder, causal)
+    return SentenceTokenizer(backend, ids["cls"], ids.get("sep"), ids.get("mask"))
+
+
+def _words(encoding: Any, text: str) -> NDArray[np.int64]:
+    """The number of each token's word [L]."""
+    words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
+    if len(set(words.tolist())) > 1 or len(text.split()) < 2:
+        return words
+    # SentencePiece without a pre-tokenizer reports the whole text as one word.
+    around = (text[max(start - 1, 0) : start + 1] for start, _ in encoding.offsets)
+    return np.cumsum([any(character.isspace() for character in characters) for characters in around])
+
+
+class Predictor(Protocol):
+    """A model that computes token probabilities.
+
+    name: as given by the user. folder: None for the unigram baseline.
+    causal: a state sees its own and earlier tokens, and predicts the next one; otherwise it predicts its own.
+    longest: maximum length of a text in tokens; None: no limit.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> Path | None: ...
+    @property
+    def tokenizer(self) -> SentenceTokenizer: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def longest(self) -> int | None: ...
+
+    def __call__(self, stream: Stream) -> Answers: ...
 
 
 class LogitSource(Protocol):
@@ -32,14 +148,10 @@ class LogitSource(Protocol):
 
 @dataclass(frozen=True)
 class FinishedModel:
-    """A predictor (evaluation.likelihood.prediction_streams.Predictor) with its tokenizer.
-
-    name: for error messages. vocab_size: valid ids are below it.
-    longest: maximum length of a text in tokens; None: no limit.
-    logits: function that computes the logits.
-    """
+    """A Predictor. vocab_size: valid ids are below it. logits: computes the logits."""
 
     name: str
+    folder: Path
     tokenizer: SentenceTokenizer
     vocab_size: int
     causal: bool
@@ -89,9 +201,10 @@ def open_model(path: Path) -> FinishedModel:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = _native(model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else model.config.pad_token_id or 0
-    logits = EncoderLogits(encoder.to(device)) if encoder else PaddedLogits(model, pad, device)
+    nn.Module.to(encoder or model, device)
+    logits = EncoderLogits(encoder) if encoder else PaddedLogits(model, pad)
     sentences, size = open_tokenizer(tokenizer, folder, causal), model.config.vocab_size
-    return FinishedModel(str(path), sentences, size, causal, longest_text(model), logits)
+    return FinishedModel(str(path), folder, sentences, size, causal, longest_text(model), logits)
 
 
 def _native(model: PreTrainedModel) -> Encoder | None:
@@ -106,39 +219,44 @@ def _native(model: PreTrainedModel) -> Encoder | None:
     return encoder.eval()
 
 
+@dataclass
 class EncoderLogits:
-    """The MLM head runs only on the states that predict."""
+    """The MLM head runs only on the states that predict. max_bytes: of logits in memory at a time."""
 
-    def __init__(self, encoder: Encoder):
-        self._encoder = encoder
+    encoder: Encoder
+    max_bytes: int = 1 << 25
 
     def __call__(self, stream: Stream) -> Iterator[Tensor]:
-        encoder, size = self._encoder, self._encoder.shape.vocab_size
+        encoder, size = self.encoder, self.encoder.shape.vocab_size
         weight, bias = encoder.word_embedding[:size], encoder.decoder_bias[:size]
         tokens, positions, cu_seqlens, places = _tensors(stream, weight.device)
         states = encoder.hidden(tokens, positions, cu_seqlens, stream.seq_len, stream.n_documents, places)
-        for part in encoder.transformed(states).split(max(1, _LOGIT_BYTES // (4 * size))):
+        for part in encoder.transformed(states).split(max(1, self.max_bytes // (4 * size))):
             yield F.linear(part, weight, bias)
 
 
+@dataclass
 class PaddedLogits:
-    """Logits of any other model: documents with predictions become padded rows, as many per batch as fit."""
+    """Logits of any other model: documents with predictions become padded rows, as many per batch as fit.
 
-    def __init__(self, model: PreTrainedModel, pad_id: int, device: torch.device):
-        self._model, self._pad_id, self._device = model, pad_id, device
-        nn.Module.to(model, device)
+    max_bytes: of the logits of a batch, computed at every slot.
+    """
+
+    model: PreTrainedModel
+    pad_id: int
+    max_bytes: int = 1 << 28
 
     def __call__(self, stream: Stream) -> Iterator[Tensor]:
-        tokens, _, cu_seqlens, places = _tensors(stream, self._device)
+        tokens, _, cu_seqlens, places = _tensors(stream, self.model.device)
         bounds = stream.cu_seqlens[: stream.n_documents + 1].astype(np.int64)
         document = np.searchsorted(bounds, stream.places, side="right") - 1
         asked, first = np.unique(document, return_index=True)
         first = np.append(first, len(document))
-        slots = _PADDED_BYTES // (4 * self._model.config.vocab_size)
+        slots = self.max_bytes // (4 * self.model.config.vocab_size)
         for start, end in _batches(np.diff(bounds)[asked], slots):
-            rows = torch.from_numpy(asked[start:end]).to(self._device)
+            rows = torch.from_numpy(asked[start:end]).to(tokens.device)
             here = places[first[start] : first[end]]
-            yield document_logits(self._model, self._pad_id, tokens, cu_seqlens[rows], cu_seqlens[rows + 1], here)
+            yield document_logits(self.model, self.pad_id, tokens, cu_seqlens[rows], cu_seqlens[rows + 1], here)
 
 
 def _batches(lengths: NDArray[np.int64], slots: int) -> Iterator[tuple[int, int]]:
@@ -154,3 +272,44 @@ def _batches(lengths: NDArray[np.int64], slots: int) -> Iterator[tuple[int, int]
 def _tensors(stream: Stream, device: torch.device) -> list[Tensor]:
     arrays = (stream.tokens, stream.positions, stream.cu_seqlens, stream.places)
     return [torch.from_numpy(array).to(device) for array in arrays]
+
+
+def token_counts(
+    dataset: Dataset, progress: Callable[[int, int], None] = lambda done, total: None
+) -> NDArray[np.int64]:
+    """Count each id in a data set: [vocab_size]. Reads the whole data set.
+
+    Args:
+        progress: (blocks read, blocks in total).
+    """
+    counts = np.zeros(dataset.manifest.tokenizer.vocab_size, dtype=np.int64)
+    for block in range(dataset.n_blocks):
+        counts += np.bincount(dataset.tokens(block), minlength=len(counts))
+        progress(block + 1, dataset.n_blocks)
+    return counts
+
+
+class Unigram:
+    """A predictor from token counts: (count + 1) / (tokens + ordinary ids).
+
+    Args:
+        counts: [vocab_size] of `dataset` or another data set; counts of special tokens are ignored.
+
+    Attributes:
+        log_probabilities: float64 [vocab_size].
+    """
+
+    name, folder, longest = "unigram", None, None
+    causal = True  # it reads no context, so nothing needs a mask
+
+    def __init__(self, dataset: Dataset, counts: NDArray[np.int64]):
+        dataset.check_tokenizer()
+        folder = dataset.tokenizer_path
+        self.tokenizer = open_tokenizer(load_tokenizer(folder), folder, causal=True)
+        ordinary = Vocabulary.of(dataset.manifest.tokenizer).is_ordinary
+        smoothed = np.where(ordinary, counts + 1.0, 1.0)  # [UNK] counts as a token that never occurs
+        self.log_probabilities = np.log(smoothed) - np.log(smoothed[ordinary].sum())
+        self._likeliest = int(np.argmax(np.where(ordinary, counts, -1)))
+
+    def __call__(self, stream: Stream) -> Answers:
+        return Answers(self.log_probabilities[stream.labels], stream.labels == self._likeliest)

@@ -9,42 +9,40 @@ The pseudo-log-likelihood masks each token of a sentence in turn and sums their 
 Shapes: n sentences of L tokens; R rows of S slots, each a copy of a sentence with its specials.
 """
 
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
-from evaluation.likelihood.prediction_streams import Predictor, Stream, stream_of
-from evaluation.likelihood.score_cache import KeptScores, key_of
-from evaluation.likelihood.sentence_tokenizer import EncodedSentence, SentenceTokenizer
+from data_prep.errors import UnusableInput, UserError
+from data_prep.reading import parse_json, read_bytes, shown_path
+from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
+from pretrain.checkpoint import hash_file
+from pretrain.run.append_log import AppendLog
 
 Form = Literal["original", "within-word"]
 Progress = Callable[[int, int], None]
 """(tokens scored, tokens in total)"""
 
-SLOTS = 8192  # of a stream
-_KEPT_AT_ONCE = 16384  # tokens per write to the cache: some seconds of a small model on a CPU
-
-
-@dataclass(frozen=True)
-class _ScoreGroup:
-    """Sentences of the same length: ids and words [n, L] int64, as in EncodedSentence."""
-
-    ids: NDArray[np.int64]
-    words: NDArray[np.int64]
+_MAX_SCORES_BYTES = 4 << 30
+_SLOTS = 8192  # of a stream
+_CACHED_AT_ONCE = 16384  # tokens per write to the cache: some seconds of a small model on a CPU
+_BEGIN = b'{"of": "'  # every line of the cache begins with this
 
 
 def sentence_scores(
     predictor: Predictor,
-    tokenizer: SentenceTokenizer,
     texts: Sequence[str],
     form: Form,
     progress: Progress = lambda done, total: None,
-    kept: KeptScores | None = None,
+    cache: "ScoreCache | None" = None,
+    slots: int = _SLOTS,
 ) -> NDArray[np.float64]:
     """Log-likelihood of each text in nats [texts]; masked models use the score `form`.
 
@@ -52,27 +50,26 @@ def sentence_scores(
     the tokens does not matter either.
 
     Args:
-        kept: cache of known scores; new scores are added.
+        cache: known scores; new scores are added.
+        slots: of a stream.
     """
-    kept = kept or KeptScores()
-    sentences = tokenizer(texts)
+    cache = cache or ScoreCache()
+    sentences = predictor.tokenizer(texts)
     keys = [key_of(sentence) for sentence in sentences]
     unique = dict(zip(keys, sentences, strict=True))
-    missing = {key: sentence for key, sentence in unique.items() if key not in kept.scores}
-    total = _tokens(unique)
-    done = total - _tokens(missing)
+    missing = {key: sentence for key, sentence in unique.items() if key not in cache.scores}
+    total = sum(len(one.ids) for one in unique.values())
+    done = total - sum(len(one.ids) for one in missing.values())
     for part in _parts(missing):
-        stacked = _ScoreGroup(
-            np.stack([one.ids for one in part.values()]), np.stack([one.words for one in part.values()])
-        )
+        ids, words = (np.stack([getattr(one, name) for one in part.values()]) for name in ("ids", "words"))
         log_probabilities = [np.zeros(0)]
-        for stream in _streams(stacked, predictor.causal, tokenizer, form):
+        for stream in _streams(predictor, ids, words, form, slots):
             log_probabilities.append(predictor(stream).log_probabilities)
             done += len(stream.labels)
             progress(done, total)
-        of_tokens = np.concatenate(log_probabilities).reshape(stacked.ids.shape)
-        kept.add(dict(zip(part, [math.fsum(row) for row in of_tokens], strict=True)))
-    return np.array([kept.scores[key] for key in keys])
+        of_tokens = np.concatenate(log_probabilities).reshape(ids.shape)
+        cache.add(dict(zip(part, [math.fsum(row) for row in of_tokens], strict=True)))
+    return np.array([cache.scores[key] for key in keys])
 
 
 def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: Sequence[str]) -> None:
@@ -83,55 +80,134 @@ def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: 
             raise UserError(f"{name}: a sentence has {length} tokens, and the model takes {longest}: {text[:60]!r}...")
 
 
-def _tokens(sentences: dict[str, EncodedSentence]) -> int:
-    return sum(len(one.ids) for one in sentences.values())
-
-
 def _parts(sentences: dict[str, EncodedSentence]) -> Iterator[dict[str, EncodedSentence]]:
     """Yield small groups of sentences of the same length, the shortest first."""
     by_length: dict[int, list[str]] = {}
     for key, sentence in sentences.items():
         by_length.setdefault(len(sentence.ids), []).append(key)
     for length, keys in sorted(by_length.items()):
-        take = max(1, _KEPT_AT_ONCE // max(1, length))
+        take = max(1, _CACHED_AT_ONCE // max(1, length))
         for first in range(0, len(keys), take):
             yield {key: sentences[key] for key in keys[first : first + take]}
 
 
-def _streams(group: _ScoreGroup, causal: bool, tokenizer: SentenceTokenizer, form: Form) -> Iterator[Stream]:
-    """Yield streams that predict each token of each sentence once, in order."""
-    n, length = group.ids.shape
+def _streams(
+    predictor: Predictor, ids: NDArray[np.int64], words: NDArray[np.int64], form: Form, slots: int
+) -> Iterator[Stream]:
+    """Yield streams that predict each token of each sentence [n, L] once, in order."""
+    n, length = ids.shape
     if not length:
         return
-    if causal:
-        take = max(1, SLOTS // (length + 1))
+    if predictor.causal:
+        take = max(1, slots // (length + 1))
         for first in range(0, n, take):
-            yield _causal_stream(group.ids[first : first + take], tokenizer)
+            yield _causal_stream(ids[first : first + take], predictor.tokenizer)
         return
-    take = max(1, SLOTS // (length + 2))
+    take = max(1, slots // (length + 2))
     for first in range(0, n * length, take):
-        yield _masked_stream(group, np.arange(first, min(first + take, n * length)), tokenizer, form)
+        sentence, place = np.divmod(np.arange(first, min(first + take, n * length)), length)
+        yield _masked_stream(ids[sentence], words[sentence], place, predictor.tokenizer, form)
 
 
 def _causal_stream(ids: NDArray[np.int64], tokenizer: SentenceTokenizer) -> Stream:
     """Stream of whole sentences; the state before each token predicts it."""
     rows = np.pad(ids, ((0, 0), (1, 0)), constant_values=tokenizer.first)
     places = np.arange(rows.size).reshape(rows.shape)[:, :-1]
-    return stream_of(rows, places.reshape(-1), ids.reshape(-1))
+    return Stream.of_rows(rows, places.reshape(-1), ids.reshape(-1))
 
 
-def _masked_stream(group: _ScoreGroup, copies: NDArray[np.int64], tokenizer: SentenceTokenizer, form: Form) -> Stream:
-    """Stream of masked copies [R]: copy i * L + j is sentence i with token j masked."""
-    sentence, place = np.divmod(copies, group.ids.shape[1])
-    ids = group.ids[sentence]
-    columns = np.arange(ids.shape[1])
+def _masked_stream(
+    ids: NDArray[np.int64], words: NDArray[np.int64], place: NDArray[np.int64], tokenizer: SentenceTokenizer, form: Form
+) -> Stream:
+    """Stream of sentences [R, L], each with one token masked, at `place` [R]."""
+    row, columns = np.arange(len(ids)), np.arange(ids.shape[1])
     masked = columns == place[:, None]
     if form == "within-word":
-        words = group.words[sentence]
-        masked |= (words == group.words[sentence, place][:, None]) & (columns > place[:, None])
+        masked |= (words == words[row, place][:, None]) & (columns > place[:, None])
     assert tokenizer.mask is not None  # ids_around requires these for a masked model
     assert tokenizer.last is not None
     rows = np.pad(np.where(masked, tokenizer.mask, ids), ((0, 0), (1, 1)))
     rows[:, 0], rows[:, -1] = tokenizer.first, tokenizer.last
-    places = np.arange(len(rows)) * rows.shape[1] + 1 + place
-    return stream_of(rows, places, group.ids[sentence, place])
+    return Stream.of_rows(rows, row * rows.shape[1] + 1 + place, ids[row, place])
+
+
+def model_identity(folder: Path) -> str:
+    """Hash of the weights, config and tokenizer of a Hugging Face folder."""
+    files = sorted({*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"})
+    parts = [f"{file.name} {hash_file(file)}" for file in files if file.is_file()]
+    return xxhash.xxh3_128_hexdigest("\n".join(parts).encode())
+
+
+def key_of(sentence: EncodedSentence) -> str:
+    """Hash of a sentence's token ids and word numbers."""
+    digest = xxhash.xxh3_128(sentence.ids.tobytes())
+    digest.update(sentence.words.tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class _Line:
+    of: str
+    scores: dict[str, float]
+
+
+class ScoreCache:
+    """Scores of one model and score form, by `key_of`, with which a stopped evaluation resumes.
+
+    A file may also hold the scores of others. Without a file, scores are in memory only.
+
+    Attributes:
+        scores: the known scores.
+    """
+
+    def __init__(self, path: Path | None = None, of: str = "") -> None:
+        """`of` names the model and the form of the score.
+
+        Raises:
+            UserError: if the file cannot be read or written, or is not a score file.
+        """
+        self.scores: dict[str, float] = {}
+        self._of, self._path, self._file = of, path, None
+        if path is None:
+            return
+        try:
+            if path.exists():
+                self._read(read_bytes(path, _MAX_SCORES_BYTES))
+            path.absolute().parent.mkdir(parents=True, exist_ok=True)
+            self._file = AppendLog(path)  # truncates an incomplete last line, so check the file first
+        except OSError as error:
+            raise self._unusable(error) from error
+        except ValueError:
+            raise UnusableInput(
+                f"{shown_path(path)} holds no scores of an evaluation; move it, or write to another file."
+            ) from None
+
+    def _read(self, content: bytes) -> None:
+        *lines, rest = content.split(b"\n")
+        if rest[: len(_BEGIN)] != _BEGIN[: len(rest)]:
+            raise ValueError("no line of scores that was cut short")
+        for line in lines:
+            entry: _Line = parse_json(line, _Line)
+            if entry.of == self._of:
+                self.scores |= entry.scores
+
+    def _unusable(self, error: OSError) -> UserError:
+        return UnusableInput(f"{self._path} cannot be used to keep scores in ({error.strerror})")
+
+    def add(self, scores: Mapping[str, float]) -> None:
+        """Add scores and append them to the file.
+
+        Raises:
+            UserError: if the file cannot be written.
+        """
+        self.scores |= scores
+        if not self._file:
+            return
+        try:
+            self._file.append(json.dumps({"of": self._of, "scores": dict(scores)}).encode() + b"\n")
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()

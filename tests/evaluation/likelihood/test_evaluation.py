@@ -20,13 +20,11 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from evaluation.likelihood import EvaluationRequest, evaluate, limited, open_tokenizer, read_pairs
-from evaluation.likelihood.evaluate_models import UNIGRAM, _settings
+from evaluation.likelihood import EvaluationRequest, evaluate, open_model, read_pairs
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results
-from evaluation.likelihood.minimal_pairs import MinimalPair, credits, pair_results
-from evaluation.likelihood.predictors import open_model
+from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results
+from evaluation.likelihood.predictors import Unigram, token_counts
 from evaluation.likelihood.sentence_scores import sentence_scores
-from evaluation.likelihood.unigram import Unigram, token_counts
 from launchers.app import app
 from pretrain.masking import IGNORED, Vocabulary
 from tests.support.evaluated import corpora, save_model
@@ -155,22 +153,21 @@ def test_counts_and_the_unigram_baseline(corpus):
     assert [counts[id] for id in (5, 30, 60)] == [(tokens == id).sum() for id in (5, 30, 60)]
 
     folder = corpus["wordpiece"] / "tokenizer"
-    tokenizer = open_tokenizer(AutoTokenizer.from_pretrained(str(folder)), folder, causal=True)
-    unigram, n_ordinary = Unigram(counts, vocabulary), len(vocabulary.ordinary_ids)
+    unigram, n_ordinary = Unigram(dataset, counts), len(vocabulary.ordinary_ids)
     texts = ["the king saw the ship", "ship the saw king the", "ship"]
-    scores = sentence_scores(unigram, tokenizer, texts, "original")
+    scores = sentence_scores(unigram, texts, "original")
     n_tokens = int((~np.isin(tokens, list(vocabulary.special_ids))).sum())
     ids = AutoTokenizer.from_pretrained(str(folder))(texts[0], add_special_tokens=False)["input_ids"]
     assert scores[0] == pytest.approx(sum(math.log((counts[id] + 1) / (n_tokens + n_ordinary)) for id in ids))
     assert scores[0] == scores[1] != scores[2]
-    every = Unigram(counts, vocabulary).log_probabilities[vocabulary.ordinary_ids]
+    every = unigram.log_probabilities[vocabulary.ordinary_ids]
     assert np.exp(every).sum() == pytest.approx(1)
 
 
 def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
     pairs = read_pairs(str(pairs_file))
     assert pairs[1] == MinimalPair(
-        "a sailor found a coin.", "a sailor found a the.", (("field", "syntax"), ("UID", "noun"))
+        "a sailor found a coin.", "a sailor found a the.", {"field": "syntax", "UID": "noun"}
     )
     packed = tmp_path / "pairs.jsonl.gz"
     packed.write_bytes(gzip.compress(pairs_file.read_bytes()))
@@ -198,18 +195,21 @@ def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
         read_pairs(str(tmp_path / "bad.jsonl"))
 
 
-def test_the_query_of_a_url_of_pairs_is_not_told(tmp_path):
+def test_the_query_of_a_url_of_pairs_is_not_told(corpus, models, pairs_file, tmp_path):
+    (tmp_path / "good.jsonl").write_bytes(pairs_file.read_bytes())
     (tmp_path / "bad.jsonl.gz").write_bytes(gzip.compress(b"[1]\n"))
     with serving(tmp_path) as web:
         url = f"{web.url}/bad.jsonl.gz"
         with pytest.raises(UserError) as caught:
             read_pairs(f"{url}?code=abc")
-    assert str(caught.value).startswith(f"{url}, line 1 is not a JSON object")
-    assert _settings(task(pairs=f"{url}?code=abc"), None, None) == {"pairs": {"file": url, "limit": None}}
+        assert str(caught.value).startswith(f"{url}, line 1 is not a JSON object")
+        url = f"{web.url}/good.jsonl"
+        found = run(models=(str(models[0]),), pairs=f"{url}?code=abc")
+    assert found["settings"] == {"pairs": {"file": url, "limit": None}}
 
 
 def test_a_limit_takes_pairs_of_each_uid_evenly():
-    pairs = [MinimalPair(str(n), "", (("UID", "ab"[n % 2]),)) for n in range(20)]
+    pairs = [MinimalPair(str(n), "", {"UID": "ab"[n % 2]}) for n in range(20)]
     assert [pair.good for pair in limited(pairs, 2)] == ["0", "1", "10", "11"]
     assert limited(pairs, 100) == pairs
 
@@ -217,7 +217,7 @@ def test_a_limit_takes_pairs_of_each_uid_evenly():
 def test_accuracy_by_group_with_ties_as_halves():
     credit = credits(np.array([-1.0, -2.0, -3.0, -4.0]), np.array([-2.0, -1.0, -3.0, -5.0]))
     assert credit.tolist() == [1, 0, 0.5, 1]
-    pairs = [MinimalPair("", "", (("field", "f"), ("UID", uid))) for uid in "aabb"]
+    pairs = [MinimalPair("", "", {"field": "f", "UID": uid}) for uid in "aabb"]
     found = pair_results(pairs, credit)
     assert (found["accuracy"], found["pairs"], found["ties"]) == (0.625, 4, 1)
     assert {name: one["accuracy"] for name, one in found["by"].items()} == {
@@ -253,10 +253,10 @@ def test_models_and_the_baseline_on_the_same_questions(corpus, models, pairs_fil
     data = corpus["wordpiece"] / "data"
     both = {"data": str(data / "valid"), "counts": str(data / "train"), "pairs": str(pairs_file)}
     found = run(models=(first, second), baseline=True, **both)
-    assert list(found["models"]) == [first, second, UNIGRAM]
+    assert list(found["models"]) == [first, second, "unigram"]
     assert found["settings"]["held_out"]["seq_len"] == 40  # what the models take
     assert len({one["held_out"]["predictions"] for one in found["models"].values()}) == 1
-    of_unigram = found["models"][UNIGRAM]["pairs"]  # finds the frequent "the", and the shorter sentence, likelier
+    of_unigram = found["models"]["unigram"]["pairs"]  # finds the frequent "the", and the shorter sentence, likelier
     assert (of_unigram["ties"], of_unigram["accuracy"]) == (1, pytest.approx(0.5 / 3))
     alone = run(models=(second,), **both)
     assert alone["models"][second] == found["models"][second]

@@ -11,10 +11,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from data_prep.format import Dataset
-from evaluation.likelihood import predictors
-from evaluation.likelihood import sentence_scores as likelihood
+from evaluation.likelihood import open_model
 from evaluation.likelihood.held_out_loss import HeldOut, Masks, measure
-from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits, open_model
+from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits
 from evaluation.likelihood.sentence_scores import sentence_scores
 from tests.support.evaluated import corpora, save_model
 
@@ -78,15 +77,14 @@ def left_to_right(folder: Path, text: str) -> float:
 
 @pytest.mark.parametrize("form", ["original", "within-word"])
 @pytest.mark.parametrize("name", MASKED)
-def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders, monkeypatch):
+def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders):
     model = open_model(folders[name])
     assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
     expected = [one_masked_copy_at_a_time(folders[name], text, form == "within-word") for text in TEXTS]
-    for slots, logits in ((likelihood.SLOTS, predictors._LOGIT_BYTES), (40, 800)):  # all at once, and piece by piece
-        monkeypatch.setattr(likelihood, "SLOTS", slots)
-        monkeypatch.setattr(predictors, "_LOGIT_BYTES", logits)
-        monkeypatch.setattr(predictors, "_PADDED_BYTES", 1000 * logits)
-        found = sentence_scores(model, model.tokenizer, TEXTS, form)
+    for pieces in ({}, {"slots": 40}):  # all at once, and piece by piece
+        if pieces:
+            model.logits.max_bytes = 800 if name in NATIVE else 800_000
+        found = sentence_scores(model, TEXTS, form, **pieces)
         assert np.abs(found - expected).max() < TOLERANCE
         assert found[0] == found[-1]
 
@@ -94,7 +92,7 @@ def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders, monke
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_the_two_forms_differ_where_words_are_split_and_only_there(name, folders):
     model = open_model(folders[name])
-    original, within = (sentence_scores(model, model.tokenizer, TEXTS, form) for form in ("original", "within-word"))
+    original, within = (sentence_scores(model, TEXTS, form) for form in ("original", "within-word"))
     split = [len(set(one.words.tolist())) < len(one.words) for one in model.tokenizer(TEXTS)]
     assert 0 < sum(split) < len(split)
     assert ((np.abs(original - within) > 0.01) == split).all()
@@ -105,7 +103,7 @@ def test_causal_models_give_the_likelihood_after_cls(name, folders):
     model = open_model(folders[name])
     assert model.causal
     assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
-    found = sentence_scores(model, model.tokenizer, TEXTS, "original")
+    found = sentence_scores(model, TEXTS, "original")
     assert np.abs(found - [left_to_right(folders[name], text) for text in TEXTS]).max() < TOLERANCE
 
 
@@ -116,14 +114,14 @@ def test_padded_models_get_documents_in_batches_that_fit_and_none_that_is_not_as
     held_out = HeldOut(Dataset(corpus[(MASKED | CAUSAL)[name]] / "data" / "valid"), Masks(1000, 32, 0.05, "token"))
     model = open_model(folders[name])
     whole, shapes, asked = measure(held_out, model), [], 0
-    forward = model.logits._model.forward
+    forward = model.logits.model.forward
 
     def noted(input_ids, attention_mask):
         shapes.append(tuple(input_ids.shape))
         return forward(input_ids=input_ids, attention_mask=attention_mask)
 
-    monkeypatch.setattr(model.logits._model, "forward", noted)
-    monkeypatch.setattr(predictors, "_PADDED_BYTES", 4 * model.vocab_size * 100)
+    monkeypatch.setattr(model.logits.model, "forward", noted)
+    model.logits.max_bytes = 4 * model.vocab_size * 100
     found = measure(held_out, model)
     assert np.abs(found.loss - whole.loss).max() < TOLERANCE
     assert all(rows == 1 or rows * length <= 100 for rows, length in shapes)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from evaluation.likelihood import sentence_scores
 from evaluation.likelihood.predictors import FinishedModel
-from evaluation.likelihood.score_cache import KeptScores, model_identity
+from evaluation.likelihood.sentence_scores import ScoreCache, model_identity
 from launchers.app import app
 from pretrain.run.append_log import AppendLog
 from tests.support import text_data
@@ -26,7 +26,7 @@ def corpus(tmp_path_factory):
 def asked(monkeypatch):
     """Tokens that models were asked for, and after how many of them Ctrl-C is pressed; 16 tokens are kept at once."""
     state = {"tokens": 0, "most": 10**9}
-    monkeypatch.setattr(sentence_scores, "_KEPT_AT_ONCE", 16)
+    monkeypatch.setattr(sentence_scores, "_CACHED_AT_ONCE", 16)
     answer = FinishedModel.__call__
 
     def call(self, stream):
@@ -72,13 +72,13 @@ def test_scores_belong_to_weights_and_form(corpus, tmp_path):
     first, same, other = (save_model("bert", corpus, tmp_path / f"bert-{n}", n % 2) for n in (0, 2, 1))
     assert model_identity(first) == model_identity(same) != model_identity(other)
     path = tmp_path / "scores"
-    kept = KeptScores(path, "original a")
-    kept.add({"x": -1.1, "y": 0.1 + 0.2})
-    kept.close()
-    KeptScores(path, "original b").add({"x": -2.0})
-    assert KeptScores(path, "original a").scores == {"x": -1.1, "y": 0.1 + 0.2}
-    assert KeptScores(path, "within-word a").scores == {}
-    assert KeptScores().scores == {}
+    cache = ScoreCache(path, "original a")
+    cache.add({"x": -1.1, "y": 0.1 + 0.2})
+    cache.close()
+    ScoreCache(path, "original b").add({"x": -2.0})
+    assert ScoreCache(path, "original a").scores == {"x": -1.1, "y": 0.1 + 0.2}
+    assert ScoreCache(path, "within-word a").scores == {}
+    assert ScoreCache().scores == {}
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ def test_scores_belong_to_weights_and_form(corpus, tmp_path):
 def test_another_file_is_refused(content, tmp_path):
     (tmp_path / "scores").write_text(content)
     with pytest.raises(UserError, match="holds no scores of an evaluation; move it"):
-        KeptScores(tmp_path / "scores", "original a")
+        ScoreCache(tmp_path / "scores", "original a")
     assert (tmp_path / "scores").read_text() == content
     with pytest.raises(UserError, match="it is a folder, not a regular file"):
-        KeptScores(tmp_path, "original a")
+        ScoreCache(tmp_path, "original a")
 
 
 @pytest.mark.parametrize("rest", ["", "{", '{"of": "', '{"of": "original a", "scores": {"x": -1'])
 def test_what_a_kill_leaves_of_a_line_is_dropped(rest, tmp_path):
     path, line = tmp_path / "scores", '{"of": "original a", "scores": {"x": -1.5}}\n'
     path.write_text(line + rest)
-    assert KeptScores(path, "original a").scores == {"x": -1.5}
+    assert ScoreCache(path, "original a").scores == {"x": -1.5}
     assert path.read_text() == line
 
 
@@ -106,7 +106,7 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path, monkeypatch):
     def full(self, lines):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    kept = KeptScores(tmp_path / "scores", "original a")
+    cache = ScoreCache(tmp_path / "scores", "original a")
     monkeypatch.setattr(AppendLog, "append", full)
     with pytest.raises(UserError, match=r"scores cannot be used to keep scores in \(No space left on device\)"):
-        kept.add({"x": -1.0})
+        cache.add({"x": -1.0})
