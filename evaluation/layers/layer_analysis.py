@@ -1,21 +1,45 @@
-"""Layer measures of one model on one text: similarity of consecutive layers, and information about tokens."""
+"""Layer measures of models: similarity of consecutive layers, and information about tokens."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
-from data_prep.format import entropy
-from evaluation.layers.hidden_states import States, states_of
-from evaluation.layers.jackknife import GROUPS, Estimate, estimate
-from evaluation.layers.mutual_information import cluster, counts_of, share_told
-from evaluation.layers.position_sample import Indices, Places, PositionSample, SampleSettings
-from evaluation.layers.similarity import Products, linear_cka, pwcca
+from data_prep.format import Dataset, entropy
+from evaluation.layers.measures import (
+    GROUPS,
+    Estimate,
+    Products,
+    cluster,
+    counts_of,
+    estimate,
+    linear_cka,
+    pwcca,
+    share_told,
+)
+from evaluation.layers.position_sample import (
+    Indices,
+    Places,
+    PositionSample,
+    SampleSettings,
+    causal_sample,
+    held_out_rows,
+    masked_sample,
+)
+from pretrain.export import check_vocabulary, load_language_model, load_tokenizer, model_folder
+from pretrain.masking import Vocabulary
+from pretrain.model import longest_text
 from pretrain.philox import derive_key, draw
 
+_ROWS = 32  # of a forward pass
+_USUAL_LENGTH = 128  # slots of a row, unless a model accepts fewer
+States = NDArray[np.float32]
 SIMILARITIES = {"pwcca": pwcca, "cka": linear_cka}
 COMPARED = ("all", "predicted", "unmasked")  # the kinds of positions at which layers are compared
 ASKED = {  # by kind of position: the tokens whose information is measured
@@ -69,15 +93,105 @@ class LayerMeasures:
     information: list[Information]
 
 
-def analyze(model: PreTrainedModel, sample: PositionSample, pad: int, settings: SampleSettings) -> LayerMeasures:
-    """Measure a model. Kinds with fewer than FEWEST positions are left out.
+@dataclass(frozen=True)
+class ModelMeasures:
+    """Measures of one model on one text. objective: "mlm" or "clm". text: "natural", or the kind of shuffling."""
+
+    model: str
+    objective: str
+    text: str
+    found: LayerMeasures
+
+
+def measure(
+    names: Sequence[str], dataset: Dataset, settings: SampleSettings, seq_len: int | None
+) -> tuple[SampleSettings, Iterator[ModelMeasures]]:
+    """Return the final settings, and an iterator that measures each model on natural and, if set, shuffled text.
+
+    Args:
+        names: Hugging Face folders or runs.
+        seq_len: slots of a row; default: 128, or the shortest limit of the models.
+
+    Raises:
+        UserError: before any measurement, if a folder is not a language model, a tokenizer differs from the data
+            set's, or seq_len exceeds a model's limit.
+    """
+    folders = {name: model_folder(Path(name)) for name in names}
+    limits = {}
+    for name, folder in folders.items():
+        check_vocabulary(name, load_tokenizer(folder).get_vocab(), dataset)
+        limits[name] = longest_text(load_language_model(folder)[0])
+    shortest = min((limit for limit in limits.values() if limit), default=_USUAL_LENGTH)
+    for name, limit in limits.items():
+        if seq_len and limit and seq_len > limit:
+            raise UserError(f"{name} takes texts of {limit} tokens at most; choose a smaller --seq-len")
+    settings = replace(settings, seq_len=seq_len or min(_USUAL_LENGTH, shortest))
+    return settings, _measure(folders, dataset, settings)
+
+
+def _measure(folders: dict[str, Path], dataset: Dataset, settings: SampleSettings) -> Iterator[ModelMeasures]:
+    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
+    n = settings.shuffled_ngrams
+    rows = {"natural": held_out_rows(dataset, replace(settings, shuffled_ngrams=0), vocabulary)}
+    if n:
+        rows["shuffled words" if n == 1 else f"shuffled {n}-grams"] = held_out_rows(dataset, settings, vocabulary)
+    for name, folder in folders.items():
+        model, causal = load_language_model(folder)
+        for text, read in rows.items():
+            sample = (causal_sample if causal else masked_sample)(read, vocabulary, settings)
+            try:
+                found = analyze(states_of(model, sample, vocabulary.pad), sample, settings)
+            except UserError as error:
+                raise UserError(f"{name}: {error}") from error
+            yield ModelMeasures(name, "clm" if causal else "mlm", text, found)
+
+
+@torch.inference_mode()
+def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[str, States]:
+    """States by kind of position: float32 [L + 1, P, d]. Index 0 is the embeddings, then L layers follow.
+
+    These are the `hidden_states` of transformers. Moves the model to the GPU if there is one.
+
+    Raises:
+        UserError: if the model returns no hidden states, or values that are not finite.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    encoder = model.base_model.to(device)  # the logits of the head are not needed
+    found: dict[str, States] = {}
+    for first in range(0, len(sample.tokens), _ROWS):
+        tokens = torch.from_numpy(sample.tokens[first : first + _ROWS]).to(device)
+        here = {
+            kind: np.flatnonzero((places.row >= first) & (places.row < first + _ROWS))
+            for kind, places in sample.places.items()
+        }
+        if not any(len(which) for which in here.values()):
+            continue
+        layers = encoder(
+            input_ids=tokens, attention_mask=(tokens != pad).long(), output_hidden_states=True
+        ).hidden_states
+        if not layers:
+            raise UserError(f"a {type(model).__name__} gives no hidden states. Choose a model that does.")
+        for kind, which in here.items():
+            places = sample.places[kind]
+            rows = torch.from_numpy(places.row[which] - first).to(device)
+            columns = torch.from_numpy(places.column[which]).to(device)
+            if kind not in found:
+                found[kind] = np.empty((len(layers), len(places), layers[0].shape[-1]), dtype=np.float32)
+            for layer, states in enumerate(layers):
+                found[kind][layer, which] = states[rows, columns].float().cpu().numpy()
+    if not all(np.isfinite(states).all() for states in found.values()):
+        raise UserError("the model's hidden states are not all finite; it is damaged, or its training diverged")
+    return found
+
+
+def analyze(states: dict[str, States], sample: PositionSample, settings: SampleSettings) -> LayerMeasures:
+    """Measure the states of each kind of position. Kinds with fewer than FEWEST positions are left out.
 
     Information also needs more positions than clusters.
 
     Raises:
-        UserError: as states_of, and if no kind has enough positions.
+        UserError: if no kind has enough positions.
     """
-    states = states_of(model, sample, pad)
     compared = [kind for kind in COMPARED if kind in states and len(sample.places[kind]) >= FEWEST]
     similarities = [
         similarity

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.layers.analyze_models import ModelMeasures
-from evaluation.layers.jackknife import Estimate
-from evaluation.layers.layer_analysis import Similarity
+from evaluation.layers.layer_analysis import ModelMeasures
+from evaluation.layers.measures import Estimate
 from pretrain.reporting import COLOURS, Line, Panel, draw_panels
 
+_AXES: dict[str, Any] = {"ylim": (-0.08, 1.05)}
 _MEASURES = {"pwcca": "PWCCA", "cka": "linear CKA"}
 _LINES = {  # (kind of positions, "seen" or "target"): colour, marker, label
     ("all", "seen"): (COLOURS[0], "o", "the token itself"),
@@ -23,21 +23,25 @@ _LINES = {  # (kind of positions, "seen" or "target"): colour, marker, label
 
 
 def draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
-    """Write one panel per measure, with one line per model, text and kind of positions."""
+    """Write one panel per measure, with one line per model, text and kind of positions, and a dotted one of chance."""
     colours = dict(zip(dict.fromkeys(one.model for one in shown), itertools.cycle(COLOURS), strict=False))
-    depths = {one.found.layers for one in shown}
     several = len({one.text for one in shown}) > 1
-    panels = []
-    for measure, name in _MEASURES.items():
-        lines = [
-            line
-            for one in shown
-            for similarity in one.found.similarities
-            if similarity.measure == measure
-            for line in _similarity_lines(similarity, one, colours[one.model], several, by_depth=len(depths) > 1)
-        ]
-        panels.append(Panel(lines, f"{name} of consecutive layers", axes=_layer_axis(depths, between=True)))
-    draw_panels([panels], path, (11, 4.2), legend_columns=2)
+    panels: dict[str, list[Line]] = {measure: [] for measure in _MEASURES}
+    for one in shown:
+        for similarity in one.found.similarities:
+            layers = [layer + 0.5 for layer in range(len(similarity.between))]
+            unmasked, colour = similarity.kind == "unmasked", colours[one.model]
+            style: dict[str, Any] = {
+                "marker": "s" if unmasked else "o",
+                "style": "-" if one.text == "natural" else (0, (4, 2)),
+                "alpha": 0.45 if unmasked else 0.9,
+            }
+            label = f"{one.model}{f', {one.text}' if several else ''}: {similarity.kind} positions"
+            chance = Line(layers, similarity.chance, colour, style=":", width=0.8, alpha=0.7)
+            panels[similarity.measure] += [_line(layers, similarity.between, colour, label, **style), chance]
+    axes = _AXES | {"xlabel": "between layers (dotted: chance)"}
+    row = [Panel(lines, f"{_MEASURES[name]} of consecutive layers", axes=axes) for name, lines in panels.items()]
+    draw_panels([row], path, (11, 4.2), legend_columns=2)
 
 
 def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
@@ -48,7 +52,7 @@ def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
     rows = [[Panel([])] * len(models) for _ in texts]
     for one in shown:
         row, column = texts.index(one.text), models.index(one.model)
-        axes = _layer_axis({one.found.layers}, between=False)
+        axes = _AXES | {"xlabel": "layer (0: embeddings)"}
         if not column:
             axes["ylabel"] = "share of the token's entropy\nthat the states explain"
         lines = []
@@ -60,37 +64,6 @@ def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
     draw_panels(rows, path, size, legend_columns=2 if len(models) < 3 else 4, sharey=True)
 
 
-def _similarity_lines(
-    similarity: Similarity, one: ModelMeasures, colour: str, several: bool, by_depth: bool
-) -> list[Line]:
-    """Lines of the measure and of its chance level. by_depth: the x axis is the share of the model's depth."""
-    places = [layer + 0.5 for layer in range(len(similarity.between))]
-    if by_depth:
-        places = [place / len(places) for place in places]
-    style: dict[str, Any] = {
-        "marker": "s" if similarity.kind == "unmasked" else "o",
-        "style": "-" if one.text == "natural" else (0, (4, 2)),
-        "alpha": 0.45 if similarity.kind == "unmasked" else 0.9,
-    }
-    label = f"{one.model}{f', {one.text}' if several else ''}: {similarity.kind} positions"
-    chance = Line(places, similarity.chance, colour, style=":", width=0.8, alpha=0.7)
-    return [_line(places, similarity.between, colour, label, **style), chance]
-
-
 def _line(places: Sequence[float], estimates: Sequence[Estimate], colour: str, label: str, **style: Any) -> Line:
     band = [one.low for one in estimates], [one.high for one in estimates]
     return Line(places, [one.value for one in estimates], colour, label, band=band, **style)
-
-
-def _layer_axis(depths: set[int], between: bool) -> dict[str, Any]:
-    axes: dict[str, Any] = {"ylim": (-0.08, 1.05)}
-    if len(depths) > 1:
-        return axes | {"xlabel": "share of the model's depth (dotted: chance)"}
-    (layers,) = depths
-    step = max(1, layers // 12)
-    if not between:
-        return axes | {"xlabel": "layer (0: embeddings)", "xticks": range(0, layers + 1, step)}
-    first = range(0, layers, step)
-    names = [f"{layer}–{layer + 1}" for layer in first]
-    ticks = [layer + 0.5 for layer in first]
-    return axes | {"xlabel": "between layers (dotted: chance)", "xticks": ticks, "xticklabels": names}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from evaluation.layers.jackknife import GROUPS
+from evaluation.layers.measures import GROUPS
 from pretrain.data.batch import lay_out
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.token_flags import word_order
@@ -115,11 +115,8 @@ def causal_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) 
     row, column = np.nonzero(ordinary[:, :-1] & ordinary[:, 1:])
     tokens = rows.tokens
     places = Places(row, column, tokens[row, column], tokens[row, column + 1], row % GROUPS)
-    return PositionSample(
-        tokens,
-        {"all": _thinned(places, settings, "all")},
-        frequent_tokens(rows, vocabulary, settings.tokens),
-    )
+    all_places = {"all": _thinned(places, settings, "all")}
+    return PositionSample(tokens, all_places, frequent_tokens(rows, vocabulary, settings.tokens))
 
 
 def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) -> PositionSample:
@@ -136,19 +133,33 @@ def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) 
     objective = MaskedTokens(
         vocabulary, [(TokenUnits(), 1.0)], settings.mask_rate, Replacement(), settings.seed, "analysis"
     )
-    wanted = max(len(rows.tokens), round(settings.positions * _ROWS_PER_POSITION))
+    different = len(rows.tokens)
     seen, target, predicted = [], [], []
-    for start in range(0, wanted, _CHUNK):
-        numbers = np.arange(start, min(start + _CHUNK, wanted))
-        part = _visit(rows, numbers)
+    for start in range(0, wanted := max(different, round(settings.positions * _ROWS_PER_POSITION)), _CHUNK):
+        part = _visit(rows, np.arange(start, min(start + _CHUNK, wanted)))
         masked = objective(part, settings.mask_rate)
         of_part = np.zeros(part.tokens.size, dtype=np.bool_)
         of_part[masked.positions[masked.labels != IGNORED]] = True
         target.append(part.tokens)
         seen.append(masked.tokens.reshape(part.tokens.shape))
         predicted.append(of_part.reshape(part.tokens.shape))
-    which = _kinds(np.concatenate(seen), np.concatenate(target), np.concatenate(predicted), vocabulary)
-    return _of_kinds(np.concatenate(seen), np.concatenate(target), which, len(rows.tokens), frequent, settings)
+    original, shown, is_predicted = np.concatenate(target), np.concatenate(seen), np.concatenate(predicted)
+    kept, hidden = is_predicted & (shown == original), is_predicted & (shown == vocabulary.mask)
+    kinds = {
+        "predicted": is_predicted,
+        "masked": hidden,
+        "random": is_predicted & ~kept & ~hidden,
+        "kept": kept,
+        "unmasked": vocabulary.is_ordinary[original] & ~is_predicted,
+    }
+    shown[kinds["random"]] = _others(original[kinds["random"]], frequent, settings.seed)
+    places = {}
+    for kind, here in kinds.items():
+        row, column = np.nonzero(here)
+        group = row % different % GROUPS  # a row that repeats is in the jackknife group of the first one
+        found = Places(row, column, shown[row, column], original[row, column], group)
+        places[kind] = _thinned(found, settings, kind)
+    return PositionSample(shown, places, frequent)
 
 
 def _visit(rows: Rows, numbers: Indices) -> Rows:
@@ -157,39 +168,6 @@ def _visit(rows: Rows, numbers: Indices) -> Rows:
     places = rows.places[row].copy()
     places[:, 0] += epoch
     return Rows(rows.tokens[row], places, rows.marks[row])
-
-
-def _kinds(
-    seen: Indices, target: Indices, predicted: NDArray[np.bool_], vocabulary: Vocabulary
-) -> dict[str, NDArray[np.bool_]]:
-    """Slots [R, S] of each kind, as bool arrays."""
-    kept, masked = predicted & (seen == target), predicted & (seen == vocabulary.mask)
-    return {
-        "predicted": predicted,
-        "masked": masked,
-        "random": predicted & ~kept & ~masked,
-        "kept": kept,
-        "unmasked": vocabulary.is_ordinary[target] & ~predicted,
-    }
-
-
-def _of_kinds(
-    seen: Indices,
-    target: Indices,
-    which: dict[str, NDArray[np.bool_]],
-    different: int,
-    frequent: Indices,
-    settings: SampleSettings,
-) -> PositionSample:
-    """Build the sample. Rows after the first `different` ones are repeats and share the jackknife group of these."""
-    seen = seen.copy()
-    seen[which["random"]] = _others(target[which["random"]], frequent, settings.seed)
-    places = {}
-    for kind, here in which.items():
-        row, column = np.nonzero(here)
-        found = Places(row, column, seen[row, column], target[row, column], row % different % GROUPS)
-        places[kind] = _thinned(found, settings, kind)
-    return PositionSample(seen, places, frequent)
 
 
 def _others(originals: Indices, frequent: Indices, seed: int) -> Indices:

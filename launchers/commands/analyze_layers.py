@@ -13,8 +13,7 @@ from launchers.commands.arguments import check_inputs, local
 from launchers.display import CommandProgress, check_json_output, tables, write_json_output
 
 if TYPE_CHECKING:
-    from evaluation.layers import Estimate, Information, ModelMeasures, Similarity
-    from evaluation.layers.position_sample import SampleSettings
+    from evaluation.layers import Estimate, Information, ModelMeasures, SampleSettings, Similarity
 
 _WIDTH = 140  # columns of a table that is written to a file
 
@@ -74,8 +73,7 @@ def analyze_layers(
         twice = next(name for name in models if models.count(name) > 1)
         raise UserError(f"{twice} is named twice. Name each model once.")
     check_inputs(models, [data])
-    from evaluation.layers import measure
-    from evaluation.layers.position_sample import SampleSettings
+    from evaluation.layers import SampleSettings, measure
 
     asked = SampleSettings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)

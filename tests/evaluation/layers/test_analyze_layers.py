@@ -10,8 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from evaluation.layers import layer_analysis
-from evaluation.layers.hidden_states import states_of
+from data_prep.format import entropy
+from evaluation.layers.layer_analysis import LayerMeasures, analyze, states_of
 from evaluation.layers.position_sample import (
     Places,
     PositionSample,
@@ -69,24 +69,21 @@ def test_states_are_those_of_the_text_alone_at_each_position(folder, name, make)
             np.testing.assert_allclose(found[kind][:, number], expected, atol=1e-4)
 
 
-def planted(
-    kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray, monkeypatch
-) -> layer_analysis.LayerMeasures:
+def planted(kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray) -> LayerMeasures:
     number = np.arange(len(seen))
     sample = PositionSample(
         np.zeros((1, 1), np.int64), {kind: Places(number, number, seen, target, number % 10)}, np.arange(8)
     )
-    monkeypatch.setattr(layer_analysis, "states_of", lambda *_: {kind: np.stack(states).astype(np.float32)})
-    return layer_analysis.analyze(None, sample, 0, SETTINGS)
+    return analyze({kind: np.stack(states).astype(np.float32)}, sample, SETTINGS)
 
 
-def test_a_token_that_is_forgotten_while_the_next_is_found_shows(monkeypatch):
+def test_a_token_that_is_forgotten_while_the_next_is_found_shows():
     rng = np.random.default_rng(1)
     seen, target = rng.integers(0, 8, (2, 2000))
     of_seen, of_target = (rng.normal(size=(8, 16))[ids] * 10 for ids in (seen, target))
     noise = rng.normal(size=(4, 2000, 16))
     states = [of_seen, of_seen + of_target, noise[0] * 5 + of_target, of_target]
-    found = planted("all", [s + n * 0.1 for s, n in zip(states, noise, strict=True)], seen, target, monkeypatch)
+    found = planted("all", [s + n * 0.1 for s, n in zip(states, noise, strict=True)], seen, target)
     told = {one.of: [round(at.value, 1) for at in one.at] for one in found.information}
     assert told["seen"][0] == 1
     assert told["target"][0] == 0
@@ -94,7 +91,7 @@ def test_a_token_that_is_forgotten_while_the_next_is_found_shows(monkeypatch):
     assert told["target"][3] == 1
     assert found.layers == 3
     assert [one.entropy for one in found.information] == [
-        pytest.approx(layer_analysis.entropy(np.bincount(ids))) for ids in (seen, target)
+        pytest.approx(entropy(np.bincount(ids))) for ids in (seen, target)
     ]
     cka = next(one for one in found.similarities if one.measure == "cka")
     assert cka.between[0].value > 0.4 > 10 * max(cka.chance)
@@ -102,18 +99,18 @@ def test_a_token_that_is_forgotten_while_the_next_is_found_shows(monkeypatch):
         assert one.low <= one.value <= one.high
 
 
-def test_rare_tokens_are_not_asked_for_and_few_positions_are_left_out(monkeypatch):
+def test_rare_tokens_are_not_asked_for_and_few_positions_are_left_out():
     rng = np.random.default_rng(2)
     seen, target = rng.integers(0, 8, 500), rng.integers(0, 500, 500)  # about 8 of the targets are frequent ones
-    found = planted("all", [rng.normal(size=(500, 16))] * 2, seen, target, monkeypatch)
+    found = planted("all", [rng.normal(size=(500, 16))] * 2, seen, target)
     assert [one.of for one in found.information] == ["seen"]
     assert [one.between[0].value for one in found.similarities] == [pytest.approx(1), pytest.approx(1)]
 
 
-def test_too_few_positions_are_said(monkeypatch):
+def test_too_few_positions_are_said():
     few = np.arange(80) % 8
     with pytest.raises(UserError, match="fewer than 100 positions of any kind"):
-        planted("all", [np.ones((80, 4))] * 2, few, few, monkeypatch)
+        planted("all", [np.ones((80, 4))] * 2, few, few)
 
 
 def run(*arguments):

@@ -5,8 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
 from data_prep.format import entropy
-from evaluation.layers.jackknife import GROUPS, estimate
-from evaluation.layers.mutual_information import cluster, counts_of, share_told
+from evaluation.layers.measures import GROUPS, cluster, counts_of, estimate, share_told
 
 
 def test_entropy_is_in_nats():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.errors import UserError
-from evaluation.layers.jackknife import GROUPS
+from evaluation.layers.measures import GROUPS
 from evaluation.layers.position_sample import (
     PositionSample,
     SampleSettings,

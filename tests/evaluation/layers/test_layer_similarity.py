@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from evaluation.layers.similarity import Products, linear_cka, pwcca
+from evaluation.layers.measures import Products, linear_cka, pwcca
 
 MEASURES = [pwcca, linear_cka]
 
