@@ -5,13 +5,11 @@ What takes seconds to import is imported when this process already says what it 
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from data_prep.processes import die_with_parent, leave
 from pretrain.distributed import rendezvous, threads_of
 from pretrain.distributed.threads import settings
-from pretrain.reporting.progress_line import AboveLiveLine
 from pretrain.run import LOCK_VARIABLE
 from pretrain.run.start_phases import LIBRARIES, begin, say_phase
 
@@ -25,8 +23,6 @@ def main() -> int:
     arguments = parser.parse_args()
     die_with_parent()
     is_main = os.environ.get("RANK", "0") == "0"
-    if not is_main and sys.stderr.isatty():
-        sys.stderr = AboveLiveLine(sys.stderr)
     processes = rendezvous.local_processes(os.environ)
     if is_main and LOCK_VARIABLE not in os.environ:  # `maskwright train` has said it
         begin(f"Starting a run with {os.environ.get('WORLD_SIZE', 1)} processes, {threads_of(processes)}.")

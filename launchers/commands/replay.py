@@ -24,9 +24,6 @@ SHOWN_ROWS = 8
 def replay(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")],
     step: Annotated[int, typer.Option(min=1, help="a step that is in the journal")],
-    rank: Annotated[
-        int | None, typer.Option(min=0, help="show only the rows of this rank; by default all ranks")
-    ] = None,
     rows: Annotated[
         int | None, typer.Option(min=1, help=f"number of rows to show; by default {SHOWN_ROWS}, or all with --json")
     ] = None,
@@ -43,33 +40,21 @@ def replay(
 
         maskwright replay runs/demo --step 120
 
-        maskwright replay runs/demo --step 120 --rank 1 --rows 2
+        maskwright replay runs/demo --step 120 --rows 2
 
         maskwright replay runs/demo --step 120 --json > step-120.jsonl
 
         maskwright replay runs/demo --step 120 --diff runs/other
     """
-    found = _replayed(run, step, rank)
+    from pretrain.reporting import replay as replay_step
+
+    found = replay_step(run, step)
     if diff is not None:
-        _compare(found, _replayed(diff, step, rank), run, diff, as_json)
+        _compare(found, replay_step(diff, step), run, diff, as_json)
     elif as_json:
         _print_json(found, rows or len(found.rows))
     else:
         _print_rows(found, run, rows or SHOWN_ROWS)
-
-
-def _replayed(run: Path, step: int, rank: int | None) -> "Replayed":
-    from pretrain.reporting.batch_replay import replay as replay_step
-
-    found = replay_step(run, step, rank)
-    if found.checksum_matches:
-        return found
-    then, now = found.replaced
-    if then != now:
-        why = f"{then} of its tokens stood in for damaged ones, and now {now} do"
-    else:
-        why = "the data set, config.yaml or the version of Maskwright is not what it was trained with"
-    raise UserError(f"{run}: step {step} made again has checksum {found.checksum}, and the journal has another; {why}")
 
 
 def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_json: bool) -> None:
@@ -102,7 +87,7 @@ def _print_json(found: "Replayed", rows: int) -> None:
     from launchers.display.marked_text import plain_text
 
     spelling = open_spelling(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
-    for number, documents in enumerate(_documents(found, rows), found.first_row):
+    for number, documents in enumerate(_documents(found, rows)):
         shown = [
             asdict(document) | {"text": plain_text(_segments(found, document, spelling)) if spelling else None}
             for document in documents
@@ -121,7 +106,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
     console.print(coloured(CAUSAL_LEGEND if found.rows.causal else LEGEND))
-    for number, documents in enumerate(_documents(found, rows), found.first_row):
+    for number, documents in enumerate(_documents(found, rows)):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)
         console.print(Text(f"\nrow {number}", style="bold"), end="")

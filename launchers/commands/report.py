@@ -1,6 +1,5 @@
 """`maskwright report`: write an HTML report of a run."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -32,11 +31,13 @@ def report(
     """
     place = out or RunFolder(run).report
     if as_json:
-        from pretrain.reporting.page_data import collect
+        import orjson
 
-        print(json.dumps(collect(run, place)))
+        from pretrain.reporting import collect
+
+        print(orjson.dumps(collect(run, place)).decode())  # null for a number that is not finite
         return
-    from pretrain.reporting.html_page import write_report
+    from pretrain.reporting import write_report
 
     write_report(run, place)
     print(place)

@@ -1,7 +1,6 @@
 """`maskwright status`: show the state of runs."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,8 +12,6 @@ from launchers.display import tables
 from launchers.slurm import QueuedJob
 from launchers.watch import PIPE_WIDTH, Seen, age_cell, ago, as_json, look_at_all, number, place
 from launchers.watch.run_table import job_cell, left_cell, step_cell
-
-_SHORT_JOURNAL = 50_000_000  # bytes; reading them takes about a second
 
 
 def status(
@@ -43,18 +40,11 @@ def status(
         raise UserError(f"--exit-code is for one run, and {len(found)} are given")
     if json_format:
         one = len(run) == len(found) == 1
-        print(as_json(found[0].facts() | _goodput(run[0]) if one else [seen.facts() for seen in found]))
+        print(as_json(found[0].facts() if one else [seen.facts() for seen in found]))
     else:
         tables.output(PIPE_WIDTH).print(_one(found[0]) if len(found) == 1 else _several(found))
     if exit_code:
         sys.exit(EXIT_CODES[found[0].summary.status.state] if found[0].summary.status else 1)
-
-
-def _goodput(run: Path) -> dict[str, float | None]:
-    from pretrain.reporting.page_data import goodput_of
-    from pretrain.run import RunFolder
-
-    return {"goodput": goodput_of(RunFolder(run), _SHORT_JOURNAL)}
 
 
 def _one(seen: Seen) -> Table:
@@ -67,7 +57,6 @@ def _one(seen: Seen) -> Table:
         "held-out loss": number(facts.eval_loss, ".4f"),
         "masked accuracy": number(facts.masked_accuracy, ".1%"),
         "tokens/s": number(facts.tokens_per_second, ",.0f"),
-        "goodput": number(_goodput(seen.summary.run)["goodput"], ".1%"),
         "time left": left_cell(seen),
         "updated": f"{age_cell(seen)} ago" if seen.summary.status else "",
         "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),

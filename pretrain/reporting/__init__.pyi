@@ -1,3 +1,7 @@
+from .batch_replay import replay as replay
+from .html_page import page as page
+from .html_page import write_report as write_report
+from .page_data import collect as collect
 from .png_charts import COLOURS as COLOURS
 from .png_charts import Line as Line
 from .png_charts import Panel as Panel

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from pretrain.run import JournalTable
-from pretrain.run.journal_table import Floats, Ints, evenly, last_of_each
+from pretrain.run.journal_table import Floats, Ints, last_of_each
 
-MOST_MARKS = 500  # of a kind on the page; more would overlap
 _MARKS = {
     "skipped": "train/skipped",
     "spike": "train/spike",
@@ -94,7 +93,7 @@ def marks_of(measured: JournalTable, breaks: Sequence[Break]) -> dict[str, list[
     found = {kind: [{"step": step} for step in _nonzero(measured, name)] for kind, name in _MARKS.items()}
     for kind in ("restart", "rollback"):
         found[kind] = [asdict(each) | {"step": each.after_step} for each in breaks if each.kind == kind]
-    return {kind: evenly(marks, MOST_MARKS) for kind, marks in found.items()}
+    return found
 
 
 def _nonzero(measured: JournalTable, name: str) -> list[int]:

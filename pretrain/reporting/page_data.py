@@ -1,7 +1,8 @@
-"""Collect the content of a run's HTML page from its run folder, as one JSON value."""
+"""The content of a run's HTML page, from its run folder, as one JSON value. What is missing or damaged is left out."""
 
 import os
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,18 +11,16 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.folder_kinds import require_run
-from data_prep.format import Dataset
-from data_prep.format.token_frequencies import unigram_entropy
-from data_prep.urls import is_url
+from data_prep.reading import MAX_NUMBER
+from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
-from pretrain.reporting.event_timeline import breaks_of, marks_of, speeds, time_spent
-from pretrain.reporting.page_tables import config_rows, fact_rows, read_config, stage_rows, starts_of
+from pretrain.reporting.event_timeline import Start, breaks_of, marks_of, speeds, time_spent
 from pretrain.reporting.prediction_table import predictions_of, shown
-from pretrain.reporting.run_summary import RunSummary, summarize
+from pretrain.reporting.run_summary import summarize
 from pretrain.run import JournalTable, RunFolder, read_environment, read_journal_table
-from pretrain.run.journal_table import journal_table_of
+from pretrain.run.journal_table import evenly, journal_table_of
 
-_MOST_TOKENS = 50_000_000  # of a data set whose tokens are counted for the page; this takes seconds
+MOST_MARKS = 500  # of a kind; more would overlap
 
 
 def collect(run: Path, out: Path) -> dict[str, Any]:
@@ -33,103 +32,64 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
     folder = RunFolder(run)
     require_run(run)
     environment, config = read_environment(folder.environment) or {}, read_config(folder.config)
-    measured = _measured(folder.journal)
+    try:
+        measured = read_journal_table(folder.journal)
+    except OSError:
+        measured = journal_table_of([])
     starts = starts_of(environment)
     breaks = breaks_of(measured, starts)
     spent = time_spent(measured, breaks, starts)
     speed = speeds(measured, spent)
     marks = marks_of(measured, breaks) | {"stage": _stage_marks(config, measured)}
     summary = summarize(run)
-    page = summary.mlflow_page
-    found = {
+    status = {"state": summary.state, "reason": summary.reason, "next_action": summary.next_action}
+    steps = (summary.status.step, summary.status.total_steps) if summary.status else (0, 0)
+    values = {
         "name": run.resolve().name,
         "path": str(run.resolve()),
         "time": time.time(),
         "version": environment.get("packages", {}).get("maskwright") or "",
-        "status": _status(summary),
+        "status": status | dict(zip(("step", "total_steps"), steps, strict=True)),
         "notices": _notices(measured, config, environment),
-        "headline": _headline(measured, speed, _entropy(config.get("data.valid"))),
+        "headline": _headline(measured, speed),
         "speeds": speed,
         "charts": charts_of(measured),
         "axes": axes_of(measured),
-        "marks": marks,
-        "counts": _counts(measured) | {"restart": sum(each.kind == "restart" for each in breaks)},
+        "marks": {kind: evenly(of_kind, MOST_MARKS) for kind, of_kind in marks.items()},
+        "counts": {kind: len(of_kind) for kind, of_kind in marks.items()},
         "spent": spent,
         "predictions": predictions_of(folder.predictions, folder.tokenizer),
-        "facts": [*fact_rows(config, environment), *([("MLflow", page)] if page else [])],
+        "facts": fact_rows(config, environment, summary.mlflow_page),
         "exports": _exports(folder.exports, out),
-        "stages": stage_rows(config),
-        "starts": _starts(environment),
         "config": config_rows(config),
     }
-    return _clean(found)
-
-
-def _status(summary: RunSummary) -> dict[str, Any]:
-    steps = (summary.status.step, summary.status.total_steps) if summary.status else (0, 0)
-    said = {"state": summary.state, "reason": summary.reason, "next_action": summary.next_action}
-    return said | dict(zip(("step", "total_steps"), steps, strict=True))
-
-
-def goodput_of(folder: RunFolder, most_bytes: int) -> float | None:
-    """The share of all time since the run's first start that was spent on steps, without repeated ones.
-
-    None if it is not known, or if the journal is longer than `most_bytes`: 1 GB takes 15 s of processor time.
-    """
-    if not folder.journal.exists() or folder.journal.stat().st_size > most_bytes:
-        return None
-    measured, starts = _measured(folder.journal), starts_of(read_environment(folder.environment) or {})
-    return speeds(measured, time_spent(measured, breaks_of(measured, starts), starts)).get("goodput")
-
-
-def _measured(journal: Path) -> JournalTable:
-    try:
-        return read_journal_table(journal)
-    except OSError:
-        return journal_table_of([])
+    return _clean(values)
 
 
 def _notices(measured: JournalTable, config: dict[str, Any], environment: dict[str, Any]) -> list[str]:
-    said = []
+    notices = []
     if not len(measured.steps):
-        said.append("This run has not recorded any step yet.")
+        notices.append("This run has not recorded any step yet.")
     if measured.torn:
-        lines = "1 line" if measured.torn == 1 else f"{measured.torn:,} lines"
-        said.append(f"{lines} of journal.jsonl could not be read and {'is' if measured.torn == 1 else 'are'} left out.")
+        notices.append(f"Damaged lines of journal.jsonl are left out: {measured.torn:,}.")
     if not config:
-        said.append("config.yaml is missing or cannot be read, so the settings are not shown.")
+        notices.append("config.yaml is missing or cannot be read, so the settings are not shown.")
     if not environment:
-        said.append("environment.json is missing or cannot be read, so hosts and versions are not shown.")
-    return said
+        notices.append("environment.json is missing or cannot be read, so hosts and versions are not shown.")
+    return notices
 
 
-def _entropy(place: Any) -> float | None:
-    """Unigram entropy of the held-out data set in nats a token: the loss of the best prediction without context.
-
-    None for a data set that is remote, has more than 50 million tokens, or cannot be read.
-    """
-    if not isinstance(place, str) or is_url(place):
-        return None
-    try:
-        dataset = Dataset(Path(place))
-        return unigram_entropy(dataset) if 0 < dataset.manifest.totals.tokens <= _MOST_TOKENS else None
-    except (UserError, OSError):
-        return None
-
-
-def _headline(measured: JournalTable, speed: dict[str, float], entropy: float | None) -> list[tuple[str, float, str]]:
+def _headline(measured: JournalTable, speed: dict[str, float]) -> list[tuple[str, float, str]]:
     """(name, value, unit) of the numbers at the top of the page."""
-    found = []
-    losses = averaged(measured.series("train/loss").values)
+    numbers = []
     for name, values, unit in (
-        ("training loss, average", losses, "nats"),
+        ("training loss, average", averaged(measured.series("train/loss").values), "nats"),
         ("held-out loss", measured.series("eval/loss").values, "nats"),
-        ("unigram entropy of held-out text", np.array([] if entropy is None else [entropy]), "nats"),
         ("held-out accuracy", measured.series("eval/masked_accuracy").values, "share"),
     ):
         values = values[np.isfinite(values)]
         if len(values):
-            found.append((name, float(values[-1]), unit))
+            numbers.append((name, float(values[-1]), unit))
     for name, key, unit in (
         ("real tokens seen", "tokens", "count"),
         ("real tokens/s", "tokens_per_second", "count"),
@@ -137,54 +97,119 @@ def _headline(measured: JournalTable, speed: dict[str, float], entropy: float | 
         ("goodput", "goodput", "share"),
     ):
         if key in speed:
-            found.append((name, speed[key], unit))
-    return found
-
-
-def _counts(measured: JournalTable) -> dict[str, int]:
-    """Number of marks by kind, as the page may show only some of them."""
-    named = {"skipped": "train/skipped", "spike": "train/spike", "checkpoint": "checkpoint/seconds"}
-    return {kind: len(measured.series(name).steps) for kind, name in named.items()}
+            numbers.append((name, speed[key], unit))
+    return numbers
 
 
 def _stage_marks(config: dict[str, Any], measured: JournalTable) -> list[dict[str, Any]]:
     """Steps at which later stages of the curriculum began, up to the last step of the run."""
     last = int(measured.steps.max()) if len(measured.steps) else 0
-    return [{"step": stage["after_step"]} for stage in stage_rows(config)[1:] if stage.get("after_step", last) < last]
+    stages = config.get("curriculum")
+    begun = [stage.get("after_step") for stage in stages or [] if type(stage) is dict] if type(stages) is list else []
+    return [{"step": step} for step in begun if type(step) is int and step < last]
 
 
 def _exports(exports: Path, out: Path) -> list[dict[str, str]]:
     """Exported models, with links relative to the page."""
-    folders = (
-        sorted(path for path in exports.iterdir() if path.is_dir() and path.name[0] != ".") if exports.is_dir() else []
-    )
+    paths = exports.iterdir() if exports.is_dir() else ()
+    folders = sorted(path for path in paths if path.is_dir() and path.name[0] != ".")
     base = out.resolve().parent
     return [{"name": path.name, "link": "./" + quote(os.path.relpath(path.resolve(), base))} for path in folders]
 
 
-def _starts(environment: dict[str, Any]) -> list[dict[str, Any]]:
-    every = [environment, *environment.get("earlier_starts", [])] if environment else []
-    return [
-        {
-            "when": one.get("time", ""),
-            "after_step": one.get("after_step", ""),
-            "processes": one.get("processes", ""),
-            "hosts": ", ".join(host.get("host", "") for host in one.get("hosts", [])),
-            "code": (one.get("git_commit") or "")[:12],
-        }
-        for one in every
-        if isinstance(one, dict)
-    ]
-
-
 def _clean(value: Any) -> Any:
-    """The value with only JSON types: text without control characters, and None for numbers that are not finite."""
+    """The value without control characters in its texts."""
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, dict):
         return {str(name): _clean(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_clean(inner) for inner in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
     return value
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The config of a run by key, such as "train.steps": 800; empty if it cannot be read."""
+    try:
+        found = read_yaml(path)
+    except UserError:
+        return {}
+    return flat(found) if _is_plain(found) else {}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the value has only JSON types."""
+    if type(value) is dict:
+        return all(type(name) is str and _is_plain(inner) for name, inner in value.items())
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    if type(value) in (int, float):
+        return abs(value) <= MAX_NUMBER  # false for NaN and infinity
+    return value is None or type(value) in (bool, str)
+
+
+def config_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each key of a config with its value as YAML and its default; None if it has no default or the value equals it."""
+    required = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 1}}
+    defaults = flat(Config.model_validate(required).model_dump(mode="json"))
+    rows = []
+    for key, value in values.items():
+        changed = key in flat(required) or key not in defaults or defaults[key] != value
+        default = _text(defaults[key]) if changed and key in defaults and key not in flat(required) else None
+        rows.append({"key": key, "value": _text(value), "default": default, "changed": changed})
+    return rows
+
+
+def starts_of(environment: dict[str, Any]) -> list[Start]:
+    """All known starts, the first one first."""
+    every = [environment, *environment.get("earlier_starts", [])][::-1] if environment else []
+    return [
+        Start(int(start.get("after_step", 0)), _unix(start.get("time"))) for start in every if isinstance(start, dict)
+    ]
+
+
+def _unix(text: Any) -> float | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except (TypeError, ValueError):
+        return None
+
+
+def fact_rows(config: dict[str, Any], environment: dict[str, Any], page: str | None) -> list[tuple[str, str]]:
+    """Names and values of what the config does not say. page: of the run in MLflow."""
+    packages, count = environment.get("packages") or {}, environment.get("parameters")
+    rows = [
+        ("Model", f"{_text(config.get('model.arch', ''))}{f', {count:,} parameters' if count else ''}"),
+        ("Data", "\n".join(map(_data_set, environment.get("data", []))) or _text(config.get("data.train", ""))),
+        ("Processes", ", ".join(str(environment[name]) for name in ("processes", "backend") if name in environment)),
+        ("Hosts", "\n".join(map(_host, environment.get("hosts", [])))),
+        ("Job", ", ".join(f"{name} {value}" for name, value in (environment.get("slurm") or {}).items())),
+        ("Code", _code(environment)),
+        ("Packages", ", ".join(f"{name} {value}" for name, value in packages.items() if value)),
+        ("Python", environment.get("python", "")),
+        ("Command", environment.get("command", "")),
+        ("MLflow", page or ""),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _data_set(found: dict[str, Any]) -> str:
+    counts = f"{found.get('documents', 0):,} documents, {found.get('tokens', 0):,} tokens"
+    return f"{found.get('location', '')}: {counts}, fingerprint {str(found.get('fingerprint', ''))[:16]}"
+
+
+def _host(host: dict[str, Any]) -> str:
+    ranks = host.get("ranks") or []
+    gpus = [gpu.get("name", "") for gpu in host.get("gpus", [])]
+    what = f"{len(gpus)} × {gpus[0]}" if gpus else f"{host.get('processor', '')}, {host.get('cores', '?')} cores"
+    return f"{host.get('host', '')}: {len(ranks)} process{'' if len(ranks) == 1 else 'es'}, {what}"
+
+
+def _code(environment: dict[str, Any]) -> str:
+    commit = environment.get("git_commit")
+    return f"commit {commit[:12]}{' with changes' if environment.get('git_changes') else ''}" if commit else ""
+
+
+def _text(value: Any) -> str:
+    """A config value on one line."""
+    return value if isinstance(value, str) else on_one_line(value)

@@ -1,10 +1,8 @@
 """Progress display of a training run: a live line on a terminal, or a plain line every ten seconds in a log file."""
 
-import io
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -17,13 +15,11 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "eval/loss": lambda value: f"eval loss {value:.4f}",
     "eval/ema_loss": lambda value: f"eval loss of averaged weights {value:.4f}",
     "eval/masked_accuracy": lambda value: f"eval masked accuracy {value:.1%}",
-    "train/learning_rate": lambda value: f"lr {value:.2e}",
-    "train/grad_norm": lambda value: f"grad norm {value:.2f}",
     "speed/tokens_per_second": lambda value: f"{_short(value)} tokens/s",
     "speed/mfu": lambda value: f"MFU {value:.1%}",
-}
-# Metrics that a narrow terminal leaves out, in this order.
-_DROPPED = ("train/grad_norm", "train/learning_rate", "speed/mfu", "speed/tokens_per_second", "train/masked_accuracy")
+    "train/learning_rate": lambda value: f"lr {value:.2e}",
+    "train/grad_norm": lambda value: f"grad norm {value:.2f}",
+}  # in the order of a line, of which a narrow terminal cuts the end
 
 
 class ProgressLine:
@@ -58,8 +54,7 @@ class ProgressLine:
         evaluation = {name: value for name, value in new.items() if name.startswith("eval/")}
         self._shown.update({name: value for name, value in new.items() if name not in evaluation})
         if self._live:
-            line = _fitting(lambda shown: self._line(step, shown), self._shown, self._console.width)
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+            self._live.update(Text(self._line(step, self._shown), no_wrap=True, overflow="ellipsis"))
             if evaluation:
                 self.message(self._line(step, evaluation))
         elif evaluation:
@@ -76,15 +71,15 @@ class ProgressLine:
             self._live.stop()
 
     def _is_due(self, step: int) -> bool:
-        late = self._clock() - self._printed_at >= _SECONDS_BETWEEN_PLAIN_LINES
-        return step != self._printed and (late or step in (self._first, self._total))
+        waited = self._clock() - self._printed_at >= _SECONDS_BETWEEN_PLAIN_LINES
+        return step != self._printed and (waited or step in (self._first, self._total))
 
     def _print(self, step: int, metrics: dict[str, float]) -> None:
         self._printed, self._printed_at = step, self._clock()
         self.message(self._line(step, metrics))
 
     def _line(self, step: int, metrics: dict[str, float]) -> str:
-        return " | ".join([f"step {step:,}/{self._total:,}", *shown(metrics), *self._remaining(step)])
+        return " | ".join([f"step {step:,}/{self._total:,}", *self._remaining(step), *shown(metrics)])
 
     def _remaining(self, step: int) -> list[str]:
         """The estimated time left. The first step does not count, as it compiles kernels and fills caches."""
@@ -94,41 +89,6 @@ class ProgressLine:
         if done <= 0 or left <= 0:
             return []
         return [f"ETA {duration((self._clock() - self._started) / done * left)}"]
-
-
-class AboveLiveLine(io.TextIOBase):
-    """Standard error of a process whose terminal shows the live line of another process.
-
-    Whole lines replace the live line, which the other process then draws below them.
-    """
-
-    def __init__(self, terminal: TextIO):
-        self._terminal, self._begun = terminal, ""
-
-    def write(self, text: str) -> int:
-        *lines, self._begun = (self._begun + text).split("\n")
-        if lines:
-            self._terminal.write("".join(f"\r\x1b[2K{line}\n" for line in lines))
-        return len(text)
-
-    def flush(self) -> None:
-        self._terminal.flush()
-
-    def isatty(self) -> bool:
-        return self._terminal.isatty()
-
-    def fileno(self) -> int:
-        return self._terminal.fileno()
-
-
-def _fitting(line: Callable[[dict[str, float]], str], metrics: dict[str, float], width: int) -> str:
-    """The line with as many of the metrics as `width` columns hold."""
-    left = dict(metrics)
-    for name in _DROPPED:
-        if len(line(left)) <= width:
-            break
-        left.pop(name, None)
-    return line(left)
 
 
 def shown(metrics: dict[str, float]) -> list[str]:

@@ -40,4 +40,4 @@ def test_the_kernel_trains_the_same_run(tmp_path, monkeypatch):
     assert len(found[0]) == 4
     assert found[0] == found[1]
     monkeypatch.delenv("TRITON_INTERPRET")
-    assert replay(tmp_path / "gpu", 3).checksum_matches
+    replay(tmp_path / "gpu", 3)  # raises unless the batch has the checksum in the journal

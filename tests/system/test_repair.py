@@ -93,7 +93,6 @@ def test_fine_tuning_by_repair(data, tmp_path):
     assert [entry.step for entry in read_journal(run / "journal.jsonl") if "eval/loss" in entry.metrics] == [2, 4]
 
     replayed = replay(run, 1)
-    assert replayed.checksum_matches
     predictions = [
         p for row in documents_of(replayed.rows, replayed.vocabulary) for one in row for p in one.predictions
     ]

@@ -168,7 +168,6 @@ MISTAKES = {
         Mistake("report runs/r --out /proc/r.html", "/proc/r.html", "another --out"),
         Mistake("replay runs/r --step 99", "99", "8"),
         Mistake("replay runs/r --step 0", "--step", "1 or more", 2),
-        Mistake("replay runs/r --step 1 --rank 5", "5", "rank"),
         Mistake("replay runs/r --step 1 --diff model", "model", "run"),
         Mistake("track sync none", "none", "folder"),
         Mistake("track sync runs/r --uri localhost:5000", "localhost:5000", "http://"),

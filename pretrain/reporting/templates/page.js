@@ -148,12 +148,6 @@ function facts() {
   if (report.exports.length)
     rows.push(make("tr", {}, make("th", {}, "Exports"), make("td", {}, ...report.exports.flatMap(({ name, link }) => [make("a", { href: link }, name), "\n"]))));
   const found = [make("h2", {}, "The run"), make("div", { class: "card" }, make("table", { class: "facts" }, ...rows))];
-  if (report.stages.length) {
-    const names = Object.keys(report.stages[0]);
-    found.push(table("Curriculum", names.map(name => name.replaceAll("_", " ")), report.stages.map(stage => names.map(name => String(stage[name] ?? "–")))));
-  }
-  if (report.starts.length > 1)
-    found.push(table("Starts", ["when", "after step", "processes", "hosts", "code"], report.starts.map(one => [one.when, one.after_step, one.processes, one.hosts, one.code].map(String))));
   return found;
 }
 

@@ -8,12 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from launchers.app import app
-from launchers.commands import status
 from launchers.slurm import client
 from launchers.slurm.requeue_decision import LaunchHistory, Saving
 from launchers.slurm.supervisor_record import write_history
 from pretrain.run import RunFolder
-from tests.support.report_runs import eventful, write_run
 
 
 @pytest.fixture
@@ -126,12 +124,3 @@ def test_a_request_for_now_gives_way(folder):
     assert not folder.is_asked_to_end()
     folder.ask_to_stop()
     assert folder.is_asked_to_end()
-
-
-def test_goodput_is_told_of_one_run(tmp_path, monkeypatch):
-    run = write_run(tmp_path / "run", eventful())
-    shown = json.loads(CliRunner().invoke(app, ["status", str(run), "--json"]).output)
-    assert shown["goodput"] == pytest.approx(60 / (60 + 6 + 3 + 26 + 65))
-    assert "37.5%" in CliRunner().invoke(app, ["status", str(run)]).output
-    monkeypatch.setattr(status, "_SHORT_JOURNAL", 1000)
-    assert json.loads(CliRunner().invoke(app, ["status", str(run), "--json"]).output)["goodput"] is None

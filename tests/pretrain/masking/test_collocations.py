@@ -398,7 +398,7 @@ def test_a_run_needs_its_list_to_be_replayed(tmp_path):
     path = written(tmp_path / "list", [((6,), (7,)), ((5,), (6,), (7,))], sha256)
     masking = {"masking__strategy": "collocation", "masking__collocations": str(path)}
     make_run(data, tmp_path / "run", data__valid=None, **masking)
-    assert replay(tmp_path / "run", 3).checksum_matches
+    replay(tmp_path / "run", 3)  # raises unless the batch has the checksum in the journal
     check_run(config_of(data / "train", path), world_size=1)
     written(path, [((6,), (7,))], sha256)
     with pytest.raises(UserError, match=r"cannot be replayed: masking.collocations \(content\) was \w+ and is \w+"):

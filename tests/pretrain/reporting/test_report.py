@@ -2,7 +2,6 @@
 
 import html
 import json
-import math
 import re
 from html.parser import HTMLParser
 
@@ -14,12 +13,10 @@ from launchers.app import app
 from pretrain.reporting.curve_charts import BUCKETS, axes_of, charts_of
 from pretrain.reporting.event_timeline import Start, breaks_of, speeds, time_spent
 from pretrain.reporting.html_page import embedded, page
-from pretrain.reporting.page_data import collect
-from pretrain.reporting.page_tables import config_rows, read_config, stage_rows
+from pretrain.reporting.page_data import collect, config_rows, read_config
 from pretrain.reporting.prediction_table import predictions_of
 from pretrain.run.journal import parse_entry
 from pretrain.run.journal_table import journal_table_of
-from tests.support.datasets import make_dataset
 from tests.support.report_runs import SECONDS, START, TOKENS, eventful, line, prediction_lines, step_line, write_run
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(2)> & {{script}} \u2028 "\x1b[31m'
@@ -134,16 +131,6 @@ def test_there_is_one_training_loss(tmp_path):
     assert lines["training, average"][-1] == pytest.approx(loss, rel=1e-4)
 
 
-def test_the_held_out_loss_stands_beside_the_unigram_entropy(tmp_path):
-    run = write_run(tmp_path / "run", eventful())
-    make_dataset(run / "data" / "valid", [[5, 6] * 8, [7, 8] * 8], 100)
-    found = collect(run, tmp_path / "page.html")
-    names = [name for name, *_ in found["headline"]]
-    place = names.index("unigram entropy of held-out text")
-    assert names[place - 1] == "held-out loss"
-    assert found["headline"][place][1:] == [pytest.approx(math.log(4)), "nats"]
-
-
 def test_a_run_that_is_exported_has_no_next_action(tmp_path):
     run = write_run(tmp_path / "run", eventful())
     assert collect(run, tmp_path / "page.html")["status"]["next_action"] == "export"
@@ -224,9 +211,7 @@ def test_damaged_files_do_not_end_the_report(tmp_path, damaged, content):
 
 def test_torn_lines_of_the_journal_are_said(tmp_path):
     run = write_run(tmp_path / "run", [*eventful(), b'{"step": 31, "tim\n', line(30, START, {"eval/loss": 5.0})])
-    assert collect(run, tmp_path / "p.html")["notices"] == [
-        "1 line of journal.jsonl could not be read and is left out."
-    ]
+    assert collect(run, tmp_path / "p.html")["notices"] == ["Damaged lines of journal.jsonl are left out: 1."]
 
 
 def test_a_run_without_steps_is_one_sentence(tmp_path):
@@ -258,14 +243,6 @@ def test_settings_that_differ_from_the_defaults(tmp_path):
     assert rows["train.steps"]["changed"]
     assert rows["train.steps"]["default"] is None
     assert not rows["train.precision"]["changed"]
-
-
-def test_stages_inherit_what_they_do_not_set():
-    config = {"data.seq_len": 128, "train.global_batch_size": 8, "train.micro_batch_size": None}
-    assert stage_rows(config) == []
-    first, second = stage_rows(config | {"curriculum": [{"after_step": 5, "seq_len": 512, "global_batch_size": None}]})
-    assert (first["after_step"], first["seq_len"]) == (0, 128)
-    assert (second["after_step"], second["seq_len"], second["global_batch_size"]) == (5, 512, 8)
 
 
 def test_predictions_are_those_of_the_last_passages_and_the_later_lines(tmp_path):

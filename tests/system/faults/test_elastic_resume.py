@@ -89,7 +89,6 @@ def assert_same_training(run: Path, unbroken: Path) -> None:
 def assert_each_row_once(run: Path, data: Path) -> None:
     """Over the first epoch, the rows that were trained on hold each document of the data set once."""
     steps = [replay(run, step) for step in range(1, 25)]
-    assert all(step.checksum_matches for step in steps)
     after = next(step.position for step in steps if step.position.sources[0].epoch == 1)
     assert after.sources[0].window == 0
     left = after.dealt - after.sources[0].row  # rows of an epoch

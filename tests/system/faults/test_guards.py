@@ -48,7 +48,7 @@ def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tm
     assert "2 steps in a row" in status["reason"]
     assert "9 (from row 64 on), 10 (from row 72 on)" in status["reason"]
     assert f"maskwright replay {run} --step 9" in status["reason"]
-    assert replay(run, 9).checksum_matches
+    replay(run, 9)  # raises unless the batch has the checksum in the journal
 
 
 def test_a_slow_rank_and_one_with_a_flipped_bit_are_named(data, tmp_path, harm):
@@ -129,7 +129,6 @@ def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm)
     newest = checkpoint.read(checkpoint.committed(run / "checkpoints")[0][1])
     assert newest.state["guards"]["rollbacks"] == [{"spike": 21, "to": 16, "first_row": 128, "next_row": 184}]
     replayed = replay(run, 17)
-    assert replayed.checksum_matches
     assert replayed.position.dealt == 184
 
 
