@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from pretrain.checkpoint import write_manifest
 from pretrain.checkpoint.identity import batch_settings, identity_of
 from pretrain.config import load_config
 from pretrain.data import Batch, batch_checksum, open_sources
@@ -48,6 +49,5 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
     journal.close()
     checkpoint = folder.checkpoints / "step-00000006"
     checkpoint.mkdir()
-    identity = identity_of(config, sources, STEPS)
-    (checkpoint / "manifest.json").write_text(json.dumps({"state": {"identity": identity}}))
+    write_manifest(checkpoint, STEPS, {"identity": identity_of(config, sources, STEPS)}, {})
     return found
