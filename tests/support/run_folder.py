@@ -49,5 +49,6 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
     journal.close()
     checkpoint = folder.checkpoints / "step-00000006"
     checkpoint.mkdir()
-    write_manifest(checkpoint, STEPS, {"identity": identity_of(config, sources, STEPS)}, {})
+    weights = {"weights": {"bytes": 0, "xxh3_128": "0" * 32}}  # which nobody reads
+    write_manifest(checkpoint, STEPS, {"identity": identity_of(config, sources, STEPS)}, weights)
     return found
