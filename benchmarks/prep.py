@@ -39,8 +39,8 @@ from data_prep.format import Dataset
 from data_prep.format.shard_format import token_dtype
 from data_prep.format.shard_writer import ShardWriter
 from data_prep.sources import Options, RowReader, SourceInput, find_inputs
-from data_prep.sources.byte_streams import text_chunks
 from data_prep.sources.input_types import Counts
+from data_prep.sources.text_lines import text_chunks
 from data_prep.tokenizer import (
     Encoders,
     describe,

@@ -19,27 +19,22 @@ from data_prep.sources.input_types import Counts, Options, SourceRow, too_long
 from data_prep.urls import shown
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
-_END = b"\xff\xff\xff\xff\0\0\0\0"  # of an arrow stream
-_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # what pyarrow raises for damaged bytes
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # the end marker of an arrow stream
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # raised by pyarrow for damaged bytes
 
 
 def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
-    """Raise UserError unless text and wrong field are columns of strings, the id field one of strings or integers."""
-    is_text = lambda kind: _is_string(kind.value_type if pa.types.is_dictionary(kind) else kind)  # noqa: E731
-    is_id = lambda kind: is_text(kind) or pa.types.is_integer(kind)  # noqa: E731
-    for field, fits, wanted in (
-        (options.text_field, is_text, "strings"),
-        (options.id_field, is_id, "strings or integers"),
-        (options.wrong_field, is_text, "strings"),
-    ):
-        if field is None:
-            continue
+    """Raise UserError unless the text and wrong fields hold strings, and the id field strings or integers."""
+    for field in _fields(options):
         kind = _field_type(schema, field)
         if kind is None:
             raise UnusableInput(
                 f"{shown(location)} has no column {field!r}; its columns are {', '.join(schema.names)}."
             )
-        if not fits(kind):
+        value = kind.value_type if pa.types.is_dictionary(kind) else kind
+        is_id = field == options.id_field
+        if not (_is_string(value) or (is_id and pa.types.is_integer(value))):
+            wanted = "strings or integers" if is_id else "strings"
             raise UnusableInput(
                 f"The column {field!r} of {shown(location)} holds {kind}, not {wanted}; choose another."
             )
@@ -47,9 +42,8 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
 
 def column_names(schema: pa.Schema, options: Options) -> list[str]:
     """The top-level columns that hold the text, id and wrong fields."""
-    return list(
-        dict.fromkeys(field if field in schema.names else field.partition(".")[0] for field in _fields(options))
-    )
+    tops = [field if field in schema.names else field.partition(".")[0] for field in _fields(options)]
+    return list(dict.fromkeys(tops))
 
 
 def _fields(options: Options) -> list[str]:
@@ -72,7 +66,7 @@ def _field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
 
 
 def _column(batch: pa.RecordBatch, field: str) -> pa.Array:
-    """The field's array. Its buffers have been checked for their sizes, not for their contents."""
+    """The array of a field. Its buffers have the right sizes; their content is not validated."""
     names = batch.schema.names
     top, *rest = [field] if field in names else field.split(".")
     column = batch.column(names.index(top))
@@ -81,7 +75,7 @@ def _column(batch: pa.RecordBatch, field: str) -> pa.Array:
 
 
 def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
-    """A row for each row of the batch, or one with a reason for a damaged batch; adds its rows to `counts.lines`."""
+    """The rows of a batch, or one row with a reason if the batch is damaged. Adds its rows to `counts.lines`."""
     line = counts.lines
     counts.lines += batch.num_rows
     try:
@@ -108,13 +102,13 @@ def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: 
 
 
 def _strings(column: pa.Array, max_bytes: int, counts: Counts) -> tuple[list[str | None], dict[int, str]]:
-    """Texts, None for a missing one, with the reason by index unless it is null."""
+    """The texts, and by index the reasons why a text that is not null is missing."""
     reasons: dict[int, str] = {}
     try:
         plain = _plain(column)
         texts = plain.to_pylist()
     except pa.ArrowInvalid:
-        # Invalid UTF-8 or offsets: as bytes, only offsets can be invalid, and those raise again.
+        # Invalid UTF-8 or offsets. As bytes, only the offsets can be invalid, and they raise again.
         plain = column.view(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
         plain.validate(full=True)
         texts = plain.to_pylist()
@@ -134,18 +128,15 @@ def _strings(column: pa.Array, max_bytes: int, counts: Counts) -> tuple[list[str
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """The column checked in full, and without dictionary or views. Raises ArrowInvalid."""
+    """The column, fully validated, without a dictionary or views. Raises ArrowInvalid."""
     column.validate(full=True)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
-# parquet
-
-
 def parquet_units(source: Any, options: Options, location: str) -> tuple[int, ...]:
-    """Uncompressed bytes of the text column in each row group, of a path or file object. Raises UserError."""
+    """Uncompressed bytes of the text column in each row group of a path or file object. Raises UserError."""
     with _parquet(source, options, location) as file:
         return tuple(_group_bytes(file, group, options) for group in range(file.num_row_groups))
 
@@ -155,7 +146,7 @@ def _parquet(source: Any, options: Options, location: str) -> Iterator[pq.Parque
     if isinstance(source, str):
         open_regular(Path(source)).close()
     try:
-        # A buffer size makes it read column chunks piece by piece rather than as wholes.
+        # With a buffer size, pyarrow does not read whole column chunks.
         file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
     except _DAMAGE as error:
         raise UnusableInput(f"{shown(location)} is not a whole parquet file: {first_line(error)}.") from error
@@ -167,47 +158,42 @@ def _parquet(source: Any, options: Options, location: str) -> Iterator[pq.Parque
 def _group_bytes(file: pq.ParquetFile, group: int, options: Options) -> int:
     """Uncompressed bytes of the text column in a row group; of all columns if the text column is damaged.
 
-    pyarrow's metadata of a column with damaged statistics ends the process (C++ terminate). So a row is read before:
-    that raises an exception.
+    For damaged statistics, the metadata of a column ends the process (C++ terminate), but reading a row raises.
     """
-    found = file.metadata.row_group(group)
+    metadata = file.metadata.row_group(group)
     try:
         next(file.iter_batches(1, [group], [options.text_field], use_threads=False), None)
     except _DAMAGE as error:
-        if getattr(error, "errno", None):  # the disk, not the bytes
+        if getattr(error, "errno", None):  # the disk failed
             raise
-        return int(found.total_byte_size)
-    columns = [index for index in range(found.num_columns) if file.schema.column(index).path == options.text_field]
-    return sum(found.column(index).total_uncompressed_size for index in columns)
+        return int(metadata.total_byte_size)
+    columns = [index for index in range(metadata.num_columns) if file.schema.column(index).path == options.text_field]
+    return sum(metadata.column(index).total_uncompressed_size for index in columns)
 
 
 def read_parquet(
     path: Path, location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
 ) -> Iterator[SourceRow]:
-    """Rows of the row groups [first, last). A damaged one is a row with a reason, and the next one is read."""
+    """Rows of the row groups [first, last). For a damaged group, there is a row with a reason; the next one follows."""
     columns = _fields(options)
     with _parquet(str(path), options, location) as file:
         for group in range(first, last):
             size, rows = _group_bytes(file, group, options), file.metadata.row_group(group).num_rows
             bytes_before, lines_before = counts.bytes_read, counts.lines
             batch_size = min(_BATCH_ROWS, max(1, _BATCH_BYTES * rows // max(size, 1)))
-            batches = file.iter_batches(batch_size, [group], columns, use_threads=False)
             try:
-                for batch in batches:
+                for batch in file.iter_batches(batch_size, [group], columns, use_threads=False):
                     yield from batch_rows(batch, options, max_bytes, counts)
                     counts.bytes_read = bytes_before + size * (counts.lines - lines_before) // rows
             except _DAMAGE as error:
-                if getattr(error, "errno", None):  # the disk, not the bytes
+                if getattr(error, "errno", None):  # the disk failed
                     raise
                 yield SourceRow(counts.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
             counts.bytes_read, counts.lines = bytes_before + size, lines_before + rows
 
 
-# arrow
-
-
 def arrow_units(path: str, options: Options, location: str) -> tuple[int, ...]:
-    """Bytes of the text column in each record batch. Raises UserError, for a truncated file too."""
+    """Bytes of the text column in each record batch. Raises UserError, also for a truncated file."""
     sizes: list[int] = []
     try:
         source, _ = _mapped(path)
@@ -221,7 +207,7 @@ def arrow_units(path: str, options: Options, location: str) -> tuple[int, ...]:
 
 
 def _mapped(path: str) -> tuple[pa.NativeFile, mmap.mmap]:
-    """A file to read without copies, and its mapping."""
+    """A memory-mapped file and its mapping."""
     with open_plain(path) as file:
         if not os.fstat(file.fileno()).st_size:
             raise pa.ArrowInvalid("it is empty")
@@ -230,7 +216,7 @@ def _mapped(path: str) -> tuple[pa.NativeFile, mmap.mmap]:
 
 
 def _arrow_batches(source: Any, options: Options, location: str) -> Iterator[pa.RecordBatch]:
-    """Record batches with the columns wanted, of the stream format (as `datasets` writes) or the file format."""
+    """Record batches with the needed columns, of the stream format (which `datasets` writes) or the file format."""
     start = source.tell()
     is_file = source.read(6) == b"ARROW1"
     source.seek(start)
@@ -245,14 +231,14 @@ def _arrow_batches(source: Any, options: Options, location: str) -> Iterator[pa.
         return
     yield from reader
     source.seek(source.size() - len(_END))
-    if source.read(len(_END)) != _END:  # pyarrow takes a file cut between batches for a whole one
-        raise pa.ArrowInvalid("it ends without the mark of the end")
+    if source.read(len(_END)) != _END:  # pyarrow accepts a file that was cut between batches
+        raise pa.ArrowInvalid("it has no end marker")
 
 
 def read_arrow(
     path: Path, location: str, whole: bool, first: int, last: int, options: Options, max_bytes: int, counts: Counts
 ) -> Iterator[SourceRow]:
-    """Rows of the record batches [first, last), or of all where the file is one unit (`whole`)."""
+    """Rows of the record batches [first, last), or of all batches if the file is one unit (`whole`)."""
     size = path.stat().st_size
     try:
         source, mapping = _mapped(str(path))
@@ -261,7 +247,7 @@ def read_arrow(
             yield from batch_rows(batch, options, max_bytes, counts)
             read = _column(batch, options.text_field).nbytes
             counts.bytes_read = source.tell() if whole else counts.bytes_read + read
-            mapping.madvise(mmap.MADV_DONTNEED)  # else what has been read counts as this process's memory
+            mapping.madvise(mmap.MADV_DONTNEED)  # else the bytes read so far count as memory of this process
     except _DAMAGE as error:
         yield SourceRow(counts.lines + 1, "", f"the file is damaged or truncated from here on: {first_line(error)}")
     if whole and last > first:

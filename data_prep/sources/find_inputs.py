@@ -1,50 +1,90 @@
-"""`--input` values to inputs: files, folders, globs, URLs of these, and data sets of the Hub."""
+"""Find the inputs that `--input` names: files, folders, patterns, URLs of these, and data sets of the Hub."""
 
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from glob import glob, has_magic
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import orjson
 
 from data_prep.errors import UserError, working_directory
-from data_prep.sources.convert import KNOWN, how_to_convert
 from data_prep.sources.input_types import HUB, SUFFIXES, SourceInput, kind_of
 from data_prep.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
+_KNOWN = "Inputs end in .jsonl or .txt (also with .gz or .zst), .parquet or .arrow."
+_LONGEST = 40  # characters of a path that a command repeats
+_PANDAS = "python -c 'import pandas, sys; pandas.%s.to_parquet(sys.argv[2])' {path} {stem}.parquet"
+_TSV = ("Convert it", _PANDAS % r'read_csv(sys.argv[1], sep="\t")')
+_CONVERSIONS = {  # by the end of the name: advice and command
+    **dict.fromkeys((".csv", ".csv.gz"), ("Convert it", _PANDAS % "read_csv(sys.argv[1])")),
+    **dict.fromkeys((".tsv", ".tsv.gz", ".tab"), _TSV),
+    ".json": (
+        "If each line is an object, rename it to .jsonl. Else convert it",
+        _PANDAS % "read_json(sys.argv[1])",
+    ),
+    **dict.fromkeys(
+        (".html", ".htm", ".xhtml", ".docx", ".odt", ".epub", ".rtf", ".tex"),
+        ("Convert it with pandoc", "pandoc {path} -t plain --wrap=none -o {stem}.txt"),
+    ),
+    ".pdf": ("Convert it", "pip install pymupdf && pymupdf gettext -mode simple {path}"),
+    ".xz": ("Compress it with gzip", "xz -dc {path} | gzip > {stem}.gz"),
+    ".bz2": ("Compress it with gzip", "bzip2 -dc {path} | gzip > {stem}.gz"),
+    **dict.fromkeys((".tar", ".tar.gz", ".tgz"), ("Unpack it and name the folder", "tar -xf {path}")),
+    ".zip": ("Unpack it and name the folder", "unzip {path}"),
+    **dict.fromkeys((".ndjson", ".jsonlines", ".jl"), ("Rename it", "mv {path} {stem}.jsonl")),
+    **{suffix.upper(): ("Rename it", f"mv {{path}} {{stem}}{suffix}") for suffix in SUFFIXES},
+    **dict.fromkeys((".md", ".rst", ".text", ".log", ""), ("If it is plain text, rename it", "mv {path} {stem}.txt")),
+}
 
 
 def find_inputs(values: Iterable[str | Path]) -> list[SourceInput]:
-    """Inputs for `--input` values, each a file, a folder (every readable file under it), a glob pattern, a URL of
-    these or `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV&streaming=true`, with a source name in front or not:
-    `NAME=VALUE`.
+    """Inputs for `--input` values.
 
-    Files of a folder or pattern are sorted; a `save_to_disk` folder counts as its arrow files; a file named twice is
-    read once, under the first name. Raises UserError for a value that names nothing, a file of an unknown type or whose
-    name is not in UTF-8, a saved DatasetDict, and what cannot be reached.
+    A value is a file, a folder (all readable files in it), a glob pattern, a URL of these or
+    `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV&streaming=true`. `NAME=VALUE` also names the source.
+
+    Files of a folder or pattern are sorted. A `save_to_disk` folder stands for its arrow files. A file that is named
+    twice is read once, under the first name. Raises UserError for a value without inputs, a file of an unknown type or
+    with a name that is not UTF-8, a saved DatasetDict, and a location that cannot be reached.
     """
     inputs: dict[str, SourceInput] = {}
     for value in map(str, values):
-        source, value = _named(value)
+        source, value = _split_name(value)
         for location in _locations(value):
             kind = "hub" if location.startswith(HUB) else kind_of(location)
             if kind is None:
                 raise UserError(_unknown_type(location))
             try:
                 location.encode()
-            except UnicodeEncodeError:  # which plan and manifest could not hold
+            except UnicodeEncodeError:  # the plan and the manifest could not store it
                 raise UserError(f"The name {location!r} is not in UTF-8; rename it.") from None
-            same = location if is_url(location) or kind == "hub" else os.path.realpath(location)
-            inputs.setdefault(same, SourceInput(source, location, kind))
+            identity = location if is_url(location) or kind == "hub" else os.path.realpath(location)
+            inputs.setdefault(identity, SourceInput(source, location, kind))
     return list(inputs.values())
 
 
-def _named(value: str) -> tuple[str, str]:
-    """`NAME=VALUE` apart, unless something has that whole name, as folders like `year=2020` do."""
+def how_to_convert(path: str) -> str:
+    """Advice for a file of an unsupported type, with a command to paste if there is one."""
+    if path.startswith(os.getcwd() + os.sep):
+        path = os.path.relpath(path)
+    where = "" if len(path) <= _LONGEST else "in its folder: "
+    path = PurePath(path).name if where else path
+    outer, end = os.path.splitext(path)
+    inner, middle = os.path.splitext(outer)
+    for stem, suffix in ((inner, middle + end), (outer, end)):
+        if entry := _CONVERSIONS.get(suffix) or _CONVERSIONS.get(suffix.lower()):
+            advice, command = entry
+            return f"{advice}: {where}{command.format(path=shlex.quote(path), stem=shlex.quote(stem))}"
+    return f"{_KNOWN} Convert it to one of them"
+
+
+def _split_name(value: str) -> tuple[str, str]:
+    """Split `NAME=VALUE`, unless a file or pattern has the whole name, as folders like `year=2020` do."""
     match = _NAMED.fullmatch(value)
     if match is None or os.path.exists(value) or (has_magic(value) and glob(value, recursive=True)):
         return "", value
@@ -72,18 +112,19 @@ def _local(value: str) -> list[str]:
     path = Path(os.path.abspath(value))
     if path.is_dir():
         files = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
-        found = [str(path / name) for name in readable_files(str(path), files, lambda name: (path / name).read_bytes())]
+        names = _readable_files(str(path), files, lambda name: (path / name).read_bytes())
+        locations = [str(path / name) for name in names]
     elif has_magic(value) and not path.exists():
-        found = sorted(os.path.abspath(name) for name in glob(value, recursive=True) if os.path.isfile(name))
+        locations = sorted(os.path.abspath(name) for name in glob(value, recursive=True) if os.path.isfile(name))
     else:
-        found = [str(path)] if path.is_file() else []
-    if not found:
-        raise UserError(_nothing_found(value, path))
-    return found
+        locations = [str(path)] if path.is_file() else []
+    if not locations:
+        raise UserError(_no_input(value, path))
+    return locations
 
 
-def _nothing_found(value: str, path: Path) -> str:
-    """The message for a folder without inputs, a pattern that matches nothing, or a path that does not exist."""
+def _no_input(value: str, path: Path) -> str:
+    """The message for a folder without inputs, a pattern without matches, or a path that does not exist."""
     if path.is_dir():
         others = sorted(str(file) for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         if not others:
@@ -98,60 +139,53 @@ def _nothing_found(value: str, path: Path) -> str:
 
 def _unknown_type(location: str) -> str:
     name = shown(location)
-    suffix = os.path.splitext(file_name(location))[1]
-    return f"{os.path.basename(name) or name}: {suffix or 'a name without an ending'} is not supported. " + (
-        KNOWN if is_url(location) else how_to_convert(location)
-    )
+    suffix = os.path.splitext(file_name(location))[1] or "a name without an ending"
+    advice = _KNOWN if is_url(location) else how_to_convert(location)
+    return f"{os.path.basename(name) or name}: {suffix} is not supported. {advice}"
 
 
 def _remote(url: str, remote: Remote) -> list[str]:
     fs, path = remote.fs, remote.path
-    is_http = url.startswith(("http://", "https://"))
-    if any(sign in without_query(path) for sign in ("*[" if is_http else "*?[")):
-        found = sorted(name for name, info in fs.glob(path, detail=True).items() if info["type"] == "file")
+    signs = "*[" if url.startswith(("http://", "https://")) else "*?["
+    if any(sign in without_query(path) for sign in signs):
+        names = sorted(name for name, info in fs.glob(path, detail=True).items() if info["type"] == "file")
     elif kind_of(url) and fs.info(path)["type"] != "directory":
         return [url]
     else:
-        found = _remote_folder(url, remote)
-    if not found:
+        root = path.rstrip("/") + "/" if path.strip("/") else ""
+        inside = [name.removeprefix(root) for name in fs.find(root)]
+        names = [root + name for name in _readable_files(shown(url), inside, lambda name: fs.cat_file(root + name))]
+    if not names:
         raise UserError(
             f"No input file at {shown(url)}; give the URL of a folder, a glob pattern or a file; inputs end in "
             f"{', '.join(SUFFIXES)}."
         )
-    return [remote.url(name) for name in found]
+    return [remote.url(name) for name in names]
 
 
-def _remote_folder(url: str, remote: Remote) -> list[str]:
-    fs, root = remote.fs, remote.path.rstrip("/") + "/"
-    if root == "/":
-        root = ""
-    inside = [name.removeprefix(root) for name in fs.find(root)]
-    return [root + name for name in readable_files(shown(url), inside, lambda name: fs.cat_file(root + name))]
+def _readable_files(folder: str, names: list[str], read: Callable[[str], bytes]) -> list[str]:
+    """Select from the file names in a folder (relative, with /) those to read, sorted. `read` returns a file's bytes.
 
-
-def readable_files(folder: str, names: list[str], read: Callable[[str], bytes]) -> list[str]:
-    """Of all file names under a folder (relative, with /), those to read, sorted. `read` returns a file's bytes.
-
-    Hidden files are left out, and those that `state.json` of a `save_to_disk` folder does not list. Raises UserError
-    for a saved DatasetDict, which holds several splits, and for a listed file that is missing.
+    Skips hidden files, and files of a `save_to_disk` folder that its `state.json` does not list. Raises UserError for a
+    saved DatasetDict, which has several splits, and for a listed file that is missing.
     """
     names = [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
-    present, listed = set(names), {}
+    listed: dict[str, set[str]] = {}
     for name in names:
         parent, _, base = name.rpartition("/")
         prefix = f"{parent}/" if parent else ""
         if base == "dataset_dict.json":
             splits = _json(read(name)).get("splits")
-            splits = splits if isinstance(splits, list) else []
-            there = ", ".join(f"{folder.rstrip('/')}/{prefix}{split}" for split in splits)
-            raise UserError(f"{folder} holds a saved DatasetDict; give one of its splits: {there or 'none is listed'}.")
+            paths = [f"{folder.rstrip('/')}/{prefix}{split}" for split in splits] if isinstance(splits, list) else []
+            choices = ", ".join(paths) or "none is listed"
+            raise UserError(f"{folder} holds a saved DatasetDict; give one of its splits: {choices}.")
         if base == "state.json" and (files := _json(read(name)).get("_data_files")) is not None:
             try:
                 listed[prefix] = {prefix + file["filename"] for file in files}
             except (TypeError, KeyError) as error:
                 raise UserError(f"{name} in {folder} is not what save_to_disk writes: no list of files.") from error
-            if missing := sorted(listed[prefix] - present):
-                raise UserError(f"{folder} is incomplete: its {name} lists {missing[0]}, which is not there.")
+            if missing := sorted(listed[prefix].difference(names)):
+                raise UserError(f"{folder} is incomplete: its {name} lists {missing[0]}, which does not exist.")
     return sorted(
         name for name in names if name.endswith(SUFFIXES) and name in listed.get(name[: name.rfind("/") + 1], (name,))
     )

@@ -1,7 +1,7 @@
-"""Data sets of the Hub (or local folders laid out like one) through `datasets`: `hub:OWNER/NAME?split=train&...`.
+"""Data sets of the Hub, or of local folders with the same layout, with `datasets`: `hub:OWNER/NAME?split=train&...`.
 
-Loaded as a whole, the units are chunks of rows; with `streaming=true` they are the data set's shards (mostly its
-files), and nothing is stored.
+The units are blocks of rows. With `streaming=true` they are the shards of the data set (mostly its files), and nothing
+is stored.
 """
 
 import contextlib
@@ -27,6 +27,8 @@ _KEYS = ("name", "split", "revision", "streaming")
 
 
 class _Hub(NamedTuple):
+    """The parts of a `hub:` location."""
+
     path: str
     name: str | None = None
     split: str | None = None
@@ -39,7 +41,7 @@ class _Hub(NamedTuple):
         return f"{HUB}{self.path}?{urlencode(query)}"
 
     @property
-    def of_builder(self) -> dict[str, Any]:
+    def load_options(self) -> dict[str, Any]:
         return {"path": self.path, "name": self.name, "revision": self.revision}
 
 
@@ -57,14 +59,14 @@ def _errors(location: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # of datasets, huggingface_hub, httpx, fsspec, pyarrow
+    except Exception as error:  # datasets, huggingface_hub, httpx, fsspec and pyarrow raise many types
         raise UserError(f"{location} cannot be loaded: {first_line(error)}") from error
 
 
 def resolve(value: str) -> str:
-    """The full location of a `hub:` value: its split chosen, its revision fixed to the present commit.
+    """The full location of a `hub:` value, with its split and the current commit as its revision.
 
-    Raises UserError for an unknown data set, and for a split or configuration that is unknown or must be chosen.
+    Raises UserError for an unknown data set, split or configuration, and if a choice is missing.
     """
     import datasets
 
@@ -72,7 +74,7 @@ def resolve(value: str) -> str:
     if os.path.isdir(hub.path):
         hub = hub._replace(path=os.path.abspath(hub.path))
     with _errors(value):
-        builder = datasets.load_dataset_builder(**hub.of_builder)
+        builder = datasets.load_dataset_builder(**hub.load_options)
         splits = datasets.get_dataset_split_names(hub.path, config_name=hub.name, revision=hub.revision)
     if (hub.split is None and len(splits) > 1) or hub.split not in (None, *splits):
         raise UserError(f"{value} has the splits {', '.join(splits)}; choose one with split=NAME.")
@@ -83,12 +85,12 @@ def resolve(value: str) -> str:
 
 @functools.lru_cache(maxsize=4)  # a worker reads many ranges of one data set
 def _load(location: str) -> tuple[_Hub, Any]:
-    """A datasets.Dataset or, streaming, IterableDataset."""
+    """The parsed location, and a datasets.Dataset or, for streaming, an IterableDataset."""
     import datasets
 
     hub = _parse(location)
     with _errors(location):
-        return hub, datasets.load_dataset(**hub.of_builder, split=hub.split, streaming=hub.streaming == "true")
+        return hub, datasets.load_dataset(**hub.load_options, split=hub.split, streaming=hub.streaming == "true")
 
 
 def _schema(location: str, data: Any) -> pa.Schema:
@@ -99,21 +101,21 @@ def _schema(location: str, data: Any) -> pa.Schema:
 
 
 def examine_hub(location: str, options: Options) -> tuple[int, str, tuple[int, ...]]:
-    """Bytes (of the columns wanted or, streaming, of the files), digest, bytes of each unit."""
+    """Bytes (of the needed columns or, for streaming, of the files), digest, and bytes of each unit."""
     import datasets
 
     hub, data = _load(location)
     schema = _schema(location, data)
     check_schema(schema, options, location)
     with _errors(location):
-        builder = datasets.load_dataset_builder(**hub.of_builder)
+        builder = datasets.load_dataset_builder(**hub.load_options)
         if hub.streaming == "true":
             units = _shard_bytes(builder, hub, data.num_shards)
         else:
             size, rows = data.select_columns(column_names(schema, options)).data.nbytes, len(data)
             starts = range(0, rows, _UNIT_ROWS)
             units = tuple(size * min(_UNIT_ROWS, rows - start) // rows for start in starts)
-    count = len(units) if hub.streaming == "true" else len(data)
+    count = len(units) if hub.streaming == "true" else rows
     digest = xxhash.xxh3_128_hexdigest(f"{builder.config_id}\n{builder.hash}\n{hub.split}\n{count}".encode())
     return sum(units), digest, units
 
@@ -121,15 +123,13 @@ def examine_hub(location: str, options: Options) -> tuple[int, str, tuple[int, .
 def _shard_bytes(builder: Any, hub: _Hub, shards: int) -> tuple[int, ...]:
     files = [str(file) for file in (builder.config.data_files or {}).get(hub.split, [])]
     sizes = [os.path.getsize(file) if os.path.isfile(file) else identity(open_remote(file)).size or 0 for file in files]
-    if len(sizes) == shards:
-        return tuple(sizes)
-    return tuple(sum(sizes) // shards for _ in range(shards))
+    return tuple(sizes) if len(sizes) == shards else (sum(sizes) // shards,) * shards
 
 
 def read_hub(
     location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
 ) -> Iterator[SourceRow]:
-    """Rows of units [first, last). What is damaged within a streamed shard ends that shard with a reason."""
+    """Rows of units [first, last). A damaged streamed shard ends with a row with a reason."""
     hub, data = _load(location)
     schema = _schema(location, data)
     check_schema(schema, options, location)

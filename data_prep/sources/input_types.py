@@ -1,4 +1,4 @@
-"""What all sources share: an input, how it is read, a document, and fields by their (nested) names."""
+"""The types that all sources share: an input, the options to read it, a document, and running counts."""
 
 import operator
 import os
@@ -10,22 +10,18 @@ from data_prep.errors import UserError
 from data_prep.urls import file_name
 
 COMPRESSIONS = (".gz", ".zst")
-SUFFIXES = (
-    *(kind + compression for kind in (".jsonl", ".txt") for compression in ("", *COMPRESSIONS)),
-    ".parquet",
-    ".arrow",
-)
+SUFFIXES = (*(kind + end for kind in (".jsonl", ".txt") for end in ("", *COMPRESSIONS)), ".parquet", ".arrow")
 HUB = "hub:"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How documents are read. Raises UserError for empty names and a separator that no line can equal.
+    """How to read documents. Raises UserError for an empty name or an impossible separator.
 
-    text_field, id_field, wrong_field: a key; `a.b` is key b of the object under a, unless there is a key named `a.b`.
-    The wrong field holds the text that the text field corrects.
-    separator, of .txt: `blank` (a blank line ends a document), `line` (each line is a document), `file` (the whole
-    file is one), or any other text: a line equal to it ends a document.
+    text_field, id_field, wrong_field: keys. `a.b` is key b of the object under a, unless a key is named `a.b`.
+    The wrong field has the text that the text field corrects.
+    separator, for .txt: `blank` (blank lines separate documents), `line` (each line is a document), `file` (the file
+    is one document), or any other text: a line equal to it ends a document.
     """
 
     text_field: str = "text"
@@ -35,13 +31,11 @@ class Options:
 
     def __post_init__(self) -> None:
         if not self.text_field or self.id_field == "" or self.wrong_field == "":
-            raise UserError("The name of the text, id or wrong field is empty; give the key that holds it.")
+            raise UserError("The name of the text, id or wrong field is empty; give the name of its key.")
         if self.wrong_field == self.text_field:
-            raise UserError(f"{self.text_field!r} is both the text field and the wrong field; give each its own.")
+            raise UserError(f"{self.text_field!r} is both the text field and the wrong field; give different fields.")
         if not self.separator or "\n" in self.separator or "\r" in self.separator:
-            raise UserError(
-                f"The separator {self.separator!r} is not the text of one line; give blank, line, file or such a text."
-            )
+            raise UserError(f"The separator {self.separator!r} is not one line; give blank, line, file or one line.")
 
 
 class SourceInput(NamedTuple):
@@ -53,9 +47,9 @@ class SourceInput(NamedTuple):
 
 
 class SourceRow(NamedTuple):
-    """A document and where it starts (line or table row, from 1); or, where `reason` is set, why there is none.
+    """A document and its first line or table row, counted from 1. If there is a `reason`, the row is unreadable.
 
-    `wrong` is the text that it corrects, if it has one.
+    `wrong` is the text that the document corrects, if any.
     """
 
     line: int
@@ -67,7 +61,7 @@ class SourceRow(NamedTuple):
 
 @dataclass
 class Counts:
-    """Running totals of a range: bytes read of it, bytes of text in them, lines (or table rows) it owns."""
+    """Running totals of a range: stored bytes read, bytes of text, and lines (or table rows)."""
 
     bytes_read: int = 0
     text_bytes: int = 0
@@ -75,20 +69,19 @@ class Counts:
 
 
 def kind_of(location: str) -> str | None:
-    """jsonl, txt, parquet or arrow by the file's name; None for any other."""
-    name = file_name(location)
-    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+    """jsonl, txt, parquet or arrow, by the name of the file; None for other names."""
+    suffix = next((suffix for suffix in SUFFIXES if file_name(location).endswith(suffix)), None)
     return suffix.split(".")[1] if suffix else None
 
 
 def compression_of(location: str) -> str:
-    """`.gz`, `.zst` or nothing."""
+    """`.gz`, `.zst` or an empty string."""
     suffix = os.path.splitext(file_name(location))[1]
     return suffix if suffix in COMPRESSIONS else ""
 
 
 def getter(field: str | None) -> Callable[[Any], Any]:
-    """A function from a parsed JSON object to its field; it raises LookupError or TypeError where there is none."""
+    """A function that gets a field of a parsed JSON object. It raises LookupError or TypeError if there is none."""
     if field is None:
         return lambda value: None
     if "." not in field:
@@ -105,4 +98,5 @@ def getter(field: str | None) -> Callable[[Any], Any]:
 
 
 def too_long(what: str, max_bytes: int) -> str:
+    """The reason for a row that is longer than the limit."""
     return f"the {what} is longer than {max_bytes} bytes"

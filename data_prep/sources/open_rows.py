@@ -1,29 +1,115 @@
-"""Documents of a range of an input's units."""
+"""Examine an input without reading all of it, and read the documents of a range of its units."""
 
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
 
 from data_prep.cache import Cache
 from data_prep.errors import UserError
+from data_prep.reading import open_regular
 from data_prep.sources.input_types import Counts, Options, SourceInput, SourceRow
-from data_prep.sources.text_lines import read_lines
-from data_prep.urls import is_url, shown
+from data_prep.sources.text_lines import is_one_unit, read_lines
+from data_prep.urls import identity, is_url, open_remote, remote_errors, shown
 
 MAX_DOCUMENT_BYTES = 64 << 20
+_SAMPLES, _SAMPLE_BYTES = 64, 16 << 10
+
+
+@dataclass(frozen=True)
+class Examined:
+    """bytes: stored size. digest: identifies the content. unit_bytes: size of each unit, None if a unit is a byte."""
+
+    bytes: int
+    digest: str
+    unit_bytes: tuple[int, ...] | None
+
+
+def examine(source: SourceInput, cache: Cache, options: Options | None = None) -> Examined:
+    """Size, digest and units of an input. Large files are sampled.
+
+    Units are: bytes of uncompressed text files; row groups of parquet files and record batches of arrow files, with
+    the bytes of their text column; blocks of rows of a data set of the Hub or, if it is streamed, its shards; else the
+    whole file. Raises UserError for an input that cannot be read, such as a damaged footer or a missing text column.
+    """
+    options = options or Options()
+    for option, field in (("--id-field", options.id_field), ("--wrong-field", options.wrong_field)):
+        if source.kind == "txt" and field:
+            raise UserError(f"{shown(source.location)} has no fields, and so no {field!r}; leave out {option}.")
+    if source.kind == "hub":
+        from data_prep.sources.hub import examine_hub
+
+        return Examined(*examine_hub(source.location, options))
+    if is_url(source.location):
+        return _examine_remote(source, cache, options)
+    path = Path(source.location)
+    size, digest = _content(path)
+    return Examined(size, digest, _units(source, path, size, options))
+
+
+def _content(path: Path) -> tuple[int, str]:
+    """The size, and a hash of the size and the content. Of a large file, evenly spread samples are hashed."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
+            if size <= _SAMPLES * _SAMPLE_BYTES:
+                digest.update(file.read())
+            else:
+                for sample in range(_SAMPLES):
+                    file.seek(sample * (size - _SAMPLE_BYTES) // (_SAMPLES - 1))
+                    digest.update(file.read(_SAMPLE_BYTES))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    return size, digest.hexdigest()
+
+
+def _units(source: SourceInput, path: Path, size: int, options: Options) -> tuple[int, ...] | None:
+    if source.kind in ("jsonl", "txt"):
+        return (size,) if is_one_unit(source.location, source.kind, options) else None
+    from data_prep.sources.arrow_tables import arrow_units, parquet_units
+
+    return (parquet_units if source.kind == "parquet" else arrow_units)(str(path), options, source.location)
+
+
+def _examine_remote(source: SourceInput, cache: Cache, options: Options) -> Examined:
+    remote = open_remote(source.location)
+    with remote_errors(source.location):
+        size, version = identity(remote)
+    if size is None or not version:  # only the content identifies the file
+        with cache.local(source.location) as path:
+            size, digest = _content(path)
+    else:
+        digest = xxhash.xxh3_128_hexdigest(f"{size}\n{version}".encode())
+    if source.kind == "arrow":  # its batches are unknown without a download, which takes too long for a plan
+        return Examined(size, digest, (size,))
+    if source.kind != "parquet":
+        return Examined(size, digest, _units(source, Path(), size, options))
+    from data_prep.sources.arrow_tables import parquet_units
+
+    try:
+        with remote.fs.open(remote.path, "rb") as file:  # reads only the footer if the file system can seek
+            return Examined(size, digest, parquet_units(file, options, source.location))
+    except UserError:
+        raise
+    except Exception:
+        with cache.local(source.location) as path:
+            return Examined(size, digest, parquet_units(str(path), options, source.location))
 
 
 class RowReader(Counts):
-    """The rows of units [first, last) of an input, in order; while iterating, its counts are running totals.
+    """The rows of units [first, last) of an input, in order. Its counts are running totals while it is iterated over.
 
-    Units are bytes where `examine` gives none. A document of more than `max_bytes` of UTF-8 is a row with a reason.
-
-    `bytes_read` ends at the range's bytes as `examine` tells them (of the Hub: the bytes of its columns), `lines` at
-    the number of lines or table rows that the range owns: the line in the file is that of the row plus the lines of
-    earlier ranges. Raises UserError for an input that cannot be opened.
+    A document of more than `max_bytes` of UTF-8 becomes a row with a reason. At the end, `bytes_read` is the size of
+    the range by `examine` (for the Hub: of the columns read) and `lines` its number of lines or table rows. Lines of
+    rows are relative to the range. Raises UserError for an input that cannot be opened.
     """
 
     def __init__(
         self,
-        found: SourceInput,
+        source: SourceInput,
         first: int,
         last: int,
         options: Options,
@@ -31,29 +117,27 @@ class RowReader(Counts):
         max_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         super().__init__()
-        self._found, self._first, self._last = found, first, last
-        self._options, self._cache, self._max_bytes = options, cache, max_bytes
+        self._source, self._cache = source, cache
+        self._range = (first, last, options, max_bytes, self)
 
     def __iter__(self) -> Iterator[SourceRow]:
         self.bytes_read = self.text_bytes = self.lines = 0
-        location, kind = self._found.location, self._found.kind
-        rest = (self._first, self._last, self._options, self._max_bytes, self)
+        location, kind = self._source.location, self._source.kind
         if kind == "hub":
             from data_prep.sources.hub import read_hub
 
-            yield from read_hub(location, *rest)
+            yield from read_hub(location, *self._range)
             return
         with self._cache.local(location) as path:
             try:
                 if kind in ("jsonl", "txt"):
-                    yield from read_lines(path, location, kind, *rest)
-                elif kind == "parquet":
-                    from data_prep.sources.arrow_tables import read_parquet
+                    yield from read_lines(path, location, kind, *self._range)
+                    return
+                from data_prep.sources.arrow_tables import read_arrow, read_parquet
 
-                    yield from read_parquet(path, location, *rest)
+                if kind == "parquet":
+                    yield from read_parquet(path, location, *self._range)
                 else:
-                    from data_prep.sources.arrow_tables import read_arrow
-
-                    yield from read_arrow(path, location, is_url(location), *rest)
+                    yield from read_arrow(path, location, is_url(location), *self._range)
             except OSError as error:
                 raise UserError(f"{shown(location)} cannot be read: {error.strerror or error}.") from error

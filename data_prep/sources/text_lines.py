@@ -1,9 +1,9 @@
 r"""Documents of .jsonl and .txt files, whole or in byte ranges.
 
 A range [first, last) of an uncompressed file is the text between two boundaries. Boundary x is the start of the first
-line that starts at x or later or, where a line separates documents, the end of the first separator line that starts
-there; 0 and the file's size are their own boundaries. Neighbouring ranges share a boundary, so nothing is read twice
-or left out, and each range can be read by itself.
+line that starts at or after x. If separator lines end documents, it is the end of the first separator line that starts
+at or after x. Positions 0 and the file's size are their own boundaries. Neighbouring ranges share a boundary, so no
+text is repeated or lost, and each range can be read separately.
 """
 
 import os
@@ -13,17 +13,19 @@ from typing import BinaryIO
 
 import orjson
 
-from data_prep.compressed import DAMAGE
+from data_prep.compressed import DAMAGE, decompressed_chunks
 from data_prep.errors import UnusableInput
 from data_prep.reading import open_regular
-from data_prep.sources.byte_streams import line_batches, plain_chunks, text_chunks
 from data_prep.sources.input_types import Counts, Options, SourceRow, compression_of, getter, too_long
 from data_prep.urls import shown
 
 Batches = Iterator[list[bytes | None]]
+"""Lines without their line feeds; None for a line that is longer than the limit."""
+
+_BOM = b"\xef\xbb\xbf"
+_CHUNK_BYTES = 1 << 20
 _BINARY = "the file is binary, not UTF-8 text: give a text file, or take it out of the input"
-_SKIP_BYTES = 1 << 20
-_COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # by their first bytes
+_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # the first bytes of compressed files
 
 
 def is_one_unit(location: str, kind: str, options: Options) -> bool:
@@ -34,7 +36,7 @@ def is_one_unit(location: str, kind: str, options: Options) -> bool:
 def read_lines(
     path: Path, location: str, kind: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
 ) -> Iterator[SourceRow]:
-    """Rows of bytes [first, last); of units [0, 1) where the file is one unit."""
+    """Rows of bytes [first, last), or of units [0, 1) if the file is one unit."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if is_one_unit(location, kind, options):
@@ -45,8 +47,8 @@ def read_lines(
         if compression and end:
             chunks = text_chunks(file, compression, counts)
         else:
-            chunks = plain_chunks(file, start, end, counts)
-        batches = line_batches(chunks, max_bytes, start == 0)
+            chunks = _plain_chunks(file, start, end, counts)
+        batches = _line_batches(chunks, max_bytes, start == 0)
         rows = _jsonl_rows if kind == "jsonl" else _line_rows if options.separator == "line" else _txt_rows
         try:
             yield from rows(batches, options, max_bytes, counts)
@@ -55,12 +57,56 @@ def read_lines(
         counts.bytes_read = end - start
 
 
+def _plain_chunks(file: BinaryIO, start: int, end: int, counts: Counts) -> Iterator[bytes]:
+    """The bytes [start, end) of an uncompressed file."""
+    file.seek(start)
+    while start < end and (chunk := file.read(min(_CHUNK_BYTES, end - start))):
+        start += len(chunk)
+        counts.bytes_read += len(chunk)
+        counts.text_bytes += len(chunk)
+        yield chunk
+
+
+def text_chunks(file: BinaryIO, compression: str, counts: Counts) -> Iterator[bytes]:
+    """The text of a .gz or .zst file. Raises an error of DAMAGE at the end of a truncated or damaged stream."""
+    for chunk in decompressed_chunks(file, compression):
+        counts.bytes_read = file.tell()
+        for start in range(0, len(chunk), _CHUNK_BYTES):
+            yield chunk[start : start + _CHUNK_BYTES]
+        counts.text_bytes += len(chunk)
+
+
+def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Batches:
+    """A list of lines for each chunk that ends any. At the start of a file, a byte order mark is removed."""
+    head: list[bytes] = []  # the beginning of a line that is not complete
+    size = 0
+    mark = _BOM if at_start else b""
+    for chunk in chunks:
+        lines: list[bytes | None] = [*chunk.split(b"\n")]
+        rest = lines.pop() or b""
+        if lines:
+            head.append(lines[0] or b"")
+            size += len(head[-1])
+            lines[0] = b"".join(head).removeprefix(mark) if size <= max_bytes else None
+            if len(chunk) > max_bytes:
+                lines = [None if line is None or len(line) > max_bytes else line for line in lines]
+            yield lines
+            head, size, mark = [], 0, b""
+        size += len(rest)
+        if size <= max_bytes:
+            head.append(rest)
+        else:
+            head = []
+    if size:
+        yield [b"".join(head).removeprefix(mark) if size <= max_bytes else None]
+
+
 def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
     get_text, get_id, get_wrong = map(getter, (options.text_field, options.id_field, options.wrong_field))
     id_types = (str, int) if options.id_field else (type(None),)
     wrong_type = str if options.wrong_field else type(None)
     number = 0
-    new = tuple.__new__  # half the time of Row(...), which counts for short documents
+    new = tuple.__new__  # twice as fast as SourceRow(...), which matters for short documents
     for lines in batches:
         for line in lines:
             number += 1
@@ -115,8 +161,7 @@ def _line_rows(batches: Batches, options: Options, max_bytes: int, counts: Count
 def _txt_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
     separates = _separator_test("txt", options.separator) or (lambda line: False)
     parts: list[bytes] = []
-    size, start, number = 0, 1, 0  # size: of the document so far, counting its line ends
-
+    size, start, number = 0, 1, 0  # size: of the document so far, with its line feeds
     for lines in batches:
         for line in lines:
             number += 1
@@ -152,19 +197,19 @@ def _document(line: int, data: bytes) -> SourceRow:
         return SourceRow(line, "", _not_utf8(line, data, error.start))
 
 
-def _not_utf8(line: int, data: bytes, place: int) -> str:
-    """Why bytes are not UTF-8 text, and what to do if that is known."""
-    if line == 1 and (name := next((name for start, name in _COMPRESSED.items() if data.startswith(start)), None)):
+def _not_utf8(line: int, data: bytes, offset: int) -> str:
+    """Why bytes are not UTF-8 text, with advice."""
+    if line == 1 and (name := next((name for start, name in _MAGIC.items() if data.startswith(start)), None)):
         return f"the file is compressed: add {name} to its name"
     if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "the file is in UTF-16: save it as UTF-8"
     if b"\0" in data:
         return _BINARY
-    return f"invalid UTF-8 at byte {place} of the document: save the file as UTF-8"
+    return f"invalid UTF-8 at byte {offset} of the document: save the file as UTF-8"
 
 
 def _separator_test(kind: str, separator: str) -> Callable[[bytes], bool] | None:
-    """Tells whether a line ends a document; None where every line does, or none."""
+    """A test whether a line ends a document; None if all lines do, or none."""
     if kind != "txt" or separator in ("line", "file"):
         return None
     if separator == "blank":
@@ -190,7 +235,7 @@ def _boundaries(
 def _boundary(
     file: BinaryIO, at: int, separates: Callable[[bytes], bool] | None, max_bytes: int, limit: int
 ) -> int | None:
-    """The boundary of `at`; None if it is that of `limit` too."""
+    """The boundary of `at`; None if it has the same boundary as `limit`."""
     if at == 0:
         return 0
     file.seek(at - 1)
@@ -210,10 +255,10 @@ def _boundary(
 
 
 def _finish_line(file: BinaryIO) -> int:
-    """Move to the start of the next line; the number of bytes passed."""
-    passed = 0
-    while data := file.readline(_SKIP_BYTES):
-        passed += len(data)
+    """Move to the start of the next line; return the number of bytes skipped."""
+    skipped = 0
+    while data := file.readline(_CHUNK_BYTES):
+        skipped += len(data)
         if data.endswith(b"\n"):
             break
-    return passed
+    return skipped

@@ -10,14 +10,14 @@ import pytest
 
 from data_prep.errors import UserError
 from data_prep.sources import find_inputs
-from data_prep.sources.convert import how_to_convert
+from data_prep.sources.find_inputs import how_to_convert
 
 
 @pytest.mark.parametrize(
     ("name", "command"),
     [
         ("page.html", "pandoc page.html -t plain --wrap=none -o page.txt"),
-        ("a b.docx", "pandoc 'a b.docx' -t plain --wrap=none -o 'a b.txt'"),
+        ("a b.docx", "pandoc 'a b.docx' -t plain --wrap=none -o 'a b'.txt"),
         ("book.pdf", "pip install pymupdf && pymupdf gettext -mode simple book.pdf"),
         ("a.txt.xz", "xz -dc a.txt.xz | gzip > a.txt.gz"),
         ("a.jsonl.bz2", "bzip2 -dc a.jsonl.bz2 | gzip > a.jsonl.gz"),
