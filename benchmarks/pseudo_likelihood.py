@@ -35,7 +35,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertFo
 
 from benchmarks.machine import conditions, warn_if_busy
 from data_prep.files import atomic_writer
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from evaluation.likelihood import read_pairs
 from evaluation.likelihood.predictors import FinishedModel, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores

@@ -34,7 +34,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from data_prep.sources import Options, find_inputs
-from data_prep.tokenizer.corpus_sample import CorpusSample
+from data_prep.tokenizer import CorpusSample
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.run.journal import read_journal

@@ -38,8 +38,7 @@ from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path, run_task, suffices, verified_record
 from data_prep.jobs.workbench import Workbench
 from data_prep.sources import SourceInput, examine
-from data_prep.tokenizer import describe
-from data_prep.tokenizer.hf_tokenizer import copy_files
+from data_prep.tokenizer import copy_files, describe
 from data_prep.urls import is_url
 
 Show = Callable[[str, TaskProgress, int], None]

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from array import array
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,10 @@ from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.workbench import Workbench
 from data_prep.reading import read_json
 from data_prep.sources import SourceRow
-from data_prep.tokenizer.alignment import UNCHANGED, targets_of
-from data_prep.tokenizer.encoder_base import TextEncoder
+from data_prep.tokenizer import targets_of
 
 SHORT_TOKENS = 20
+UNCHANGED = "unchanged"  # the reason for leaving out a document without targets
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class _Task:
         self.id_hashes = array("Q")
 
     def run(self, report: Report) -> TaskRecord:
-        encoder: TextEncoder | None = None
+        encoder = None
         note = ""
         with contextlib.ExitStack() as stack:
             writers = {split: stack.enter_context(self._writer(split)) for split in self.plan.splits}
@@ -172,12 +173,14 @@ class _Task:
         folder = self.bench.out / split / "shards"
         return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes, settings.pairs)
 
-    def _write(self, batch: list[SourceRow], encoder: TextEncoder, writers: dict[str, ShardWriter]) -> None:
-        ids, lengths, words = encoder([row.text for row in batch])
+    def _write(
+        self, batch: list[SourceRow], encode: Callable[[list[str]], Any], writers: dict[str, ShardWriter]
+    ) -> None:
+        ids, lengths, words = encode([row.text for row in batch])
         keep = self._usable(batch, ids, lengths)
         targets = None
         if self.plan.settings.pairs:
-            wrong = encoder([row.wrong or "" for row in batch])
+            wrong = encode([row.wrong or "" for row in batch])
             targets = targets_of((ids, lengths, words), wrong, self.bench.begins_word)
             changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
             self.documents.left_out[UNCHANGED] += int((keep & ~changed).sum())

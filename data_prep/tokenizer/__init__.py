@@ -1,7 +1,7 @@
 """Train, load and apply tokenizers.
 
-A faster tokenizer package is used only where it gives the same ids as Hugging Face's. `alignment` maps words of two
-texts onto each other. `token_text` shows tokens as readable text.
+`Encoders` uses a faster tokenizer package only if it gives the same ids as Hugging Face's. `targets_of` and
+`differences` align two texts by words. `open_spelling` turns token ids into readable text.
 """
 
 import lazy_loader

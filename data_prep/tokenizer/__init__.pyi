@@ -1,8 +1,13 @@
 from .alignment import LONG_WORD as LONG_WORD
+from .alignment import differences as differences
+from .alignment import targets_of as targets_of
 from .choose_encoder import Encoders as Encoders
+from .corpus_sample import CorpusSample as CorpusSample
+from .hf_tokenizer import copy_files as copy_files
 from .hf_tokenizer import describe as describe
 from .hf_tokenizer import fetch as fetch
 from .hf_tokenizer import load as load
+from .hf_tokenizer import train as train
 from .token_text import Spelling as Spelling
 from .token_text import open_spelling as open_spelling
 from .token_text import printable as printable

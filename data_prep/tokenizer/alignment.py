@@ -1,8 +1,7 @@
-"""Which tokens of a right text are not in the wrong text that it corrects: what cloze repair predicts.
+"""Find the tokens of a right text that are not in the wrong text that it corrects: the targets of cloze repair.
 
-Texts are compared word by word: the wrong text has a word as a whole or not at all, so a piece that differs, or is too
-many there, makes targets of all tokens of the right word. A long word, as a clause is in scripts without spaces to a
-tokenizer that splits at those alone, counts as as many words as it has tokens.
+Texts are compared by words. If a word of the right text is not in the wrong text, all its tokens are targets. The
+tokens of a long word count as separate words: in scripts without spaces, a clause can be one word.
 """
 
 from bisect import bisect_left
@@ -13,15 +12,13 @@ from itertools import pairwise
 
 import numpy as np
 
-UNCHANGED = "unchanged"  # why a document without targets is left out
-LONG_WORD = 8  # tokens of a word that is compared as a whole
-_DIRECT = 1 << 12  # words of one text times words of the other, up to which they are not cut
-MAX_PRODUCT = 1 << 16  # the most that is compared word by word: half a second at worst, some milliseconds as a rule
-_RUN = 4  # words in a row by which longer texts are laid side by side
+from data_prep.tokenizer.encoders import Arrays
 
-Arrays = tuple[
-    np.ndarray, np.ndarray, np.ndarray | None
-]  # what an encoder gives, see data_prep/tokenizer/encoder_base.py
+LONG_WORD = 8  # most tokens of a word that is compared as a whole
+_DIRECT = 1 << 12  # product of the word counts of two texts; longer texts are cut
+MAX_PRODUCT = 1 << 16  # largest product that is compared by words: half a second at worst, usually milliseconds
+_RUN = 4  # words of a run that anchors longer texts
+
 Words = Sequence[Hashable]
 
 
@@ -29,32 +26,32 @@ def targets_of(right: Arrays, wrong: Arrays, begins_word: np.ndarray | None) -> 
     """Whether each token of the right texts is a target, bool [n_tokens].
 
     Args:
-        right, wrong: as many texts, encoded.
-        begins_word: bool [vocab_size] where the encoded texts have no word starts.
+        right, wrong: the same number of encoded texts.
+        begins_word: bool [vocab_size], needed if the encoded texts have no word starts.
     """
-    found = np.zeros(len(right[0]), dtype=bool)
+    targets = np.zeros(len(right[0]), dtype=bool)
     start = 0
     for right_ends, wrong_words in zip(_word_ends(right, begins_word), _texts(wrong, begins_word), strict=True):
         ends = right_ends - start
         ids = right[0][start : start + (ends[-1] if len(ends) else 0)]
         for first, last in missing(_words(ids, ends), wrong_words):
-            found[start + (ends[first - 1] if first else 0) : start + ends[last - 1]] = True
+            targets[start + (ends[first - 1] if first else 0) : start + ends[last - 1]] = True
         start += len(ids)
-    return found
+    return targets
 
 
 def missing(right: Words, wrong: Words) -> Iterator[tuple[int, int]]:
-    """The ranges [first, last) of the words of `right` that the alignment does not find in `wrong`, in order."""
+    """The ranges [first, last) of words of `right` that the alignment does not find in `wrong`, in order."""
     return ((first, last) for first, last, _, _ in differences(right, wrong) if first < last)
 
 
 def differences(right: Words, wrong: Words) -> Iterator[tuple[int, int, int, int]]:
-    """Where an alignment finds words of `right`, [first, last), in the place of those of `wrong`, [start, end).
+    """Aligned differences (first, last, start, end): words [first, last) of `right` replace [start, end) of `wrong`.
 
-    In order; one of the two ranges may be empty. What both begin and end with is equal. Longer texts are then cut at
-    runs of words that stand once in each, in an order that both have (as in Cohen's patience diff), and the parts are
-    aligned by difflib's SequenceMatcher. A part whose numbers of words have a product above MAX_PRODUCT is taken as
-    wholly different: the cost grows with the length of the texts, not with its square.
+    They are in order; one of the two ranges may be empty. A common beginning and end are skipped. Longer texts are cut
+    at runs of words that occur once in each text, in the same order (as in Cohen's patience diff), and difflib's
+    SequenceMatcher aligns the parts. A part whose word counts have a product above MAX_PRODUCT counts as different, so
+    the cost grows linearly with the length of the texts.
     """
     return _differences(right, wrong, 0, len(right), 0, len(wrong), whole=True)
 
@@ -83,23 +80,22 @@ def _differences(
 
 
 def _anchors(right: Words, wrong: Words, i: int, i_end: int, j: int, j_end: int) -> list[tuple[int, int]]:
-    """Places of words in both, rising in both, at which runs of words begin that stand once in either."""
+    """Ascending pairs of positions in both texts where runs of words begin that occur once in each."""
     here, there = _single_runs(right, i, i_end), _single_runs(wrong, j, j_end)
-    places = [(place, there[run]) for run, place in here.items() if run in there]
-    return _longest_rising(places)
+    return _longest_rising([(place, there[run]) for run, place in here.items() if run in there])
 
 
 def _single_runs(words: Words, first: int, last: int) -> dict[tuple[Hashable, ...], int]:
-    """Where each run of words begins that stands once in the range, in order."""
+    """The start of each run of words that occurs once in the range, in order."""
     runs = [tuple(words[place : place + _RUN]) for place in range(first, last - _RUN + 1)]
     counts = Counter(runs)
     return {run: place for place, run in enumerate(runs, first) if counts[run] == 1}
 
 
 def _longest_rising(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of pairs, ordered by their first numbers, whose second numbers rise too."""
-    ends: list[int] = []  # the least last number of a rising part of each length
-    numbers: list[int] = []  # which pair that is
+    """The longest subsequence of pairs with ascending second numbers. The first numbers are ascending."""
+    ends: list[int] = []  # by length, the smallest last number of an ascending subsequence
+    numbers: list[int] = []  # the indices of these pairs
     before: list[int] = []
     for number, (_, place) in enumerate(places):
         length = bisect_left(ends, place)
@@ -123,29 +119,26 @@ def _texts(encoded: Arrays, begins_word: np.ndarray | None) -> Iterator[Words]:
 
 
 def _words(ids: np.ndarray, ends: np.ndarray) -> Words:
-    """The bytes of the ids of each word, which are equal where the ids are."""
+    """The bytes of the ids of each word."""
     data, size = ids.tobytes(), ids.itemsize
     bounds = [0, *(size * ends).tolist()]
     return [data[first:last] for first, last in pairwise(bounds)]
 
 
 def _word_ends(encoded: Arrays, begins_word: np.ndarray | None) -> Iterator[np.ndarray]:
-    """For each text, the place in the batch past each of its words, int64 [words]; none for a text without tokens."""
+    """For each text, the end of each of its words in the batch, int64 [words]."""
     ids, lengths, starts = encoded
     if starts is None:
-        assert begins_word is not None  # else encoders tell
+        assert begins_word is not None
         starts = begins_word[ids]
     stops = np.cumsum(lengths)
     begins = np.append(starts, True)
     begins[stops - lengths] = begins[stops] = True
     places = np.flatnonzero(begins)
     sizes = np.diff(places)
-    long = sizes > LONG_WORD
-    inside = np.repeat(long, sizes)
-    begins[:-1] |= inside
+    begins[:-1] |= np.repeat(sizes > LONG_WORD, sizes)
     ends = np.flatnonzero(begins[1:]) + 1
-    cuts = np.searchsorted(ends, stops, side="right")
     first = 0
-    for cut in cuts.tolist():
+    for cut in np.searchsorted(ends, stops, side="right").tolist():
         yield ends[first:cut]
         first = cut

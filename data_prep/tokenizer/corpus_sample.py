@@ -1,4 +1,4 @@
-"""A bounded sample of a corpus, spread over its inputs: what a tokenizer learns from."""
+"""A bounded sample of a corpus, spread over its inputs, to train a tokenizer."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,17 +10,17 @@ MIN_SHARE = 1_000_000
 
 
 class CorpusSample:
-    """Documents from the beginnings of all inputs, as often as they are iterated over, the same each time.
+    """Documents from the beginnings of all inputs. Every iteration yields the same documents.
 
-    Each input gives a share of `sample_bytes` (UTF-8) by its size, but MIN_SHARE if that is more; what a short one
-    leaves goes to those after it. So a corpus smaller than the sample is read whole, and of too many inputs evenly
-    spread ones are read. After an iteration, `text_bytes` were given, `cut` tells whether there were more, and
-    `rejected` rows could not be read, the first for `first_reason`.
+    Each input yields a share of `sample_bytes` (UTF-8) in proportion to its size, at least MIN_SHARE. Later inputs use
+    what a short input leaves. So a corpus smaller than the sample is read completely; if there are too many inputs,
+    evenly spread ones are read. After an iteration, `text_bytes` is the size of the sample, `cut` whether the corpus
+    has more, `rejected` the number of unreadable rows, and `first_reason` the reason for the first of them.
     """
 
     def __init__(self, inputs: Sequence[SourceInput], options: Options, sample_bytes: int, cache: Cache) -> None:
         self.options, self.sample_bytes, self.cache = options, sample_bytes, cache
-        # Multiples of the golden ratio modulo 1 are evenly spread, wherever one stops.
+        # Any number of multiples of the golden ratio modulo 1 are evenly spread.
         order = sorted(range(len(inputs)), key=lambda number: number * 0.618033988749895 % 1)
         self._inputs = [(inputs[number], examine(inputs[number], cache, options)) for number in order]
         self.rejected, self.first_reason = 0, ""
@@ -28,21 +28,23 @@ class CorpusSample:
 
     def __iter__(self) -> Iterator[str]:
         self.rejected, self.text_bytes, self.cut = 0, 0, False
-        rest = sum(seen.bytes for _, seen in self._inputs)
-        for found, seen in self._inputs:
+        rest = sum(examined.bytes for _, examined in self._inputs)
+        for source, examined in self._inputs:
             left = self.sample_bytes - self.text_bytes
             if not left:
                 self.cut = True
                 return
-            yield from self._beginning(found, seen, min(left, max(MIN_SHARE, left * seen.bytes // max(1, rest))))
-            rest -= seen.bytes
+            yield from self._beginning(
+                source, examined, min(left, max(MIN_SHARE, left * examined.bytes // max(1, rest)))
+            )
+            rest -= examined.bytes
 
-    def _beginning(self, found: SourceInput, seen: Examined, share: int) -> Iterator[str]:
-        last = seen.bytes if seen.unit_bytes is None else len(seen.unit_bytes)
-        for row in RowReader(found, 0, last, self.options, self.cache):
+    def _beginning(self, source: SourceInput, examined: Examined, share: int) -> Iterator[str]:
+        last = examined.bytes if examined.unit_bytes is None else len(examined.unit_bytes)
+        for row in RowReader(source, 0, last, self.options, self.cache):
             if row.reason:
                 self.rejected += 1
-                self.first_reason = self.first_reason or f"{shown(found.location)} line {row.line}: {row.reason}"
+                self.first_reason = self.first_reason or f"{shown(source.location)} line {row.line}: {row.reason}"
                 continue
             data = row.text.encode()
             if len(data) > share:

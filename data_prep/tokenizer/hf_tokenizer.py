@@ -17,7 +17,6 @@ from data_prep.format import TokenizerInfo, tokenizer_digest
 from data_prep.format.shard_format import SPECIAL_NAMES
 from data_prep.reading import open_regular, read_json
 
-KINDS = ("wordpiece", "bpe")
 FILES = (
     "added_tokens.json",
     "merges.txt",
@@ -28,38 +27,30 @@ FILES = (
     "vocab.txt",
 )
 _HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
-LIMIT_ALPHABET = 1000  # characters beyond the most frequent become [UNK], as is usual for WordPiece
+LIMIT_ALPHABET = 1000  # less frequent characters become [UNK], as usual for WordPiece
 _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
 
-class NoText(UserError):
-    """A tokenizer was to be trained on nothing."""
-
-
 def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase: bool = True) -> int:
-    """Train a tokenizer and save it as a folder for `AutoTokenizer.from_pretrained`; returns its vocabulary size.
+    """Train a tokenizer, save it in `out` for `AutoTokenizer.from_pretrained`, and return its vocabulary size.
 
-    `texts` is iterated over more than once; `out` must be new or empty. `wordpiece` is as BERT's (`lowercase` as in
-    bert-uncased), `bpe` byte-level as RoBERTa's. The same texts give the same bytes. Raises NoText for an empty
-    corpus, UserError for a vocabulary too small for its characters.
+    `texts` is iterated over several times; `out` must be new or empty. `wordpiece` is like BERT's (`lowercase` like
+    bert-uncased), `bpe` is byte-level like RoBERTa's. The same texts give the same bytes. Raises UserError for an empty
+    corpus, and for a vocabulary too small for its characters.
     """
     if not any(text.strip() for text in texts):
-        raise NoText("The input has no text to train a tokenizer on. Check --input and --text-field.")
+        raise UserError("The input has no text to train a tokenizer on. Check --input and --text-field.")
     tokenizer = _wordpiece(texts, vocab_size, lowercase) if kind == "wordpiece" else _bpe(texts, vocab_size)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", *["token_type_ids"] * (kind == "wordpiece"), "attention_mask"],
         **{f"{name}_token": token for name, token in (_BERT if kind == "wordpiece" else _ROBERTA).items()},
     }
-    _save(tokenizer, config, out)
-    return tokenizer.get_vocab_size()
-
-
-def _save(tokenizer: Tokenizer, config: dict[str, Any], out: Path) -> None:
     with atomic_folder(out) as folder:
         write_json(folder / "tokenizer_config.json", config)
         write_json(folder / "tokenizer.json", json.loads(tokenizer.to_str()))
+    return tokenizer.get_vocab_size()
 
 
 def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
@@ -71,8 +62,8 @@ def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeni
     least = len(specials) + len(initial) + len(continuing)
     if vocab_size < least:
         raise UnusableInput(f"--vocab-size {vocab_size} cannot hold the text's {least} characters and special tokens.")
-    # The trainer numbers the ## characters in the order of a hash table and breaks ties between merges by number, so
-    # that two runs differ (tokenizers issue 1794). Given as special tokens, they have their numbers beforehand.
+    # The trainer numbers ## characters in the order of a hash table and breaks ties between merges by number, so two
+    # runs would differ (tokenizers issue 1794). As special tokens, they have fixed numbers.
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         special_tokens=[*specials, *continuing],
@@ -92,10 +83,8 @@ def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeni
 
 
 def _alphabets(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
-    """The most frequent characters, and the ## tokens of those that occur inside words; both sorted."""
-    words: Counter[str] = Counter()
-    for text in texts:
-        words.update(text.split())
+    """The most frequent characters, and the ## tokens of those that occur inside words, both sorted."""
+    words = Counter(word for text in texts for word in text.split())
     counts: Counter[str] = Counter()
     inside: set[str] = set()
     for word, count in words.items():
@@ -103,8 +92,8 @@ def _alphabets(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[list[str], l
             inside.update(piece[1:])
             for character in piece:
                 counts[character] += count
-    kept = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:LIMIT_ALPHABET])
-    return kept, [f"##{character}" for character in kept if character in inside]
+    frequent = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:LIMIT_ALPHABET])
+    return frequent, [f"##{character}" for character in frequent if character in inside]
 
 
 def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -134,17 +123,17 @@ _CREATE = "Create one with `maskwright tokenizer train`, or correct --tokenizer.
 
 
 def fetch(value: str, into: Path) -> Path:
-    """The folder of the tokenizer that `value` names: a folder (returned as it is), a tokenizer.json, or a hub id.
+    """The folder of the tokenizer that `value` names: a folder, a tokenizer.json, or a hub id (OWNER/NAME or NAME).
 
-    A hub id is OWNER/NAME, or a bare NAME where nothing local has that name. For the last two, `into` is made to hold
-    the tokenizer's FILES and returned. Only those are downloaded, none of which is code. Raises UserError for a value
-    that names nothing, a hub that cannot be reached, and a repository without a fast tokenizer.
+    A folder is returned unchanged. Otherwise the tokenizer's FILES are copied to `into`, which is returned. Only these
+    files are downloaded, and none of them is code. Raises UserError if there is no such tokenizer, if the hub cannot be
+    reached, and for a repository without a fast tokenizer.
     """
     path = Path(value)
     if path.is_dir():
         return path
     if path.is_file():
-        return _replace_files({"tokenizer.json": path}, into)
+        return _copy({"tokenizer.json": path}, into)
     if value.endswith(".json") or not _HUB_ID.fullmatch(value):
         raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")
     folder = _download(value)
@@ -153,7 +142,7 @@ def fetch(value: str, into: Path) -> Path:
             f"{value} on the hub has no fast tokenizer (tokenizer.json); convert it with "
             f'AutoTokenizer.from_pretrained("{value}").save_pretrained(FOLDER) and give that folder.'
         )
-    return _replace_files({name: folder / name for name in FILES if (folder / name).is_file()}, into)
+    return copy_files(folder, into)
 
 
 def _download(hub_id: str) -> Path:
@@ -172,7 +161,12 @@ def _download(hub_id: str) -> Path:
         raise UnusableInput(f"No tokenizer at {hub_id}{working_directory(hub_id)}, and {hub}. {_CREATE}") from error
 
 
-def _replace_files(sources: dict[str, Path], into: Path) -> Path:
+def copy_files(source: Path, target: Path) -> Path:
+    """Copy the tokenizer's files, and no others, into a new or existing folder, and return it."""
+    return _copy({name: source / name for name in FILES if (source / name).is_file()}, target)
+
+
+def _copy(sources: dict[str, Path], into: Path) -> Path:
     make_folder(into)
     for name in FILES:
         if name not in sources:
@@ -184,9 +178,9 @@ def _replace_files(sources: dict[str, Path], into: Path) -> Path:
 
 
 def describe(folder: Path) -> TokenizerInfo:
-    """What a data set's manifest says of the tokenizer in `folder`.
+    """The description of the tokenizer in `folder` for the manifest of a data set.
 
-    Raises UserError where the folder is missing, holds no fast tokenizer, or has no pad, cls, sep or mask token.
+    Raises UserError if there is no fast tokenizer, or if it has no pad, cls, sep or mask token.
     """
     if not folder.is_dir():
         raise UnusableInput(f"There is no tokenizer folder {folder}.")
@@ -212,7 +206,7 @@ def describe(folder: Path) -> TokenizerInfo:
 
 
 def _continuation_prefix(settings: dict[str, Any]) -> str | None:
-    """WordPiece's prefix, if no word can begin with it: BERT's pre-tokenizer makes each punctuation mark a word."""
+    """The prefix of WordPiece if no word can begin with it: BERT's pre-tokenizer splits off punctuation."""
     prefix = settings["model"].get("continuing_subword_prefix") or ""
     if (
         settings["model"]["type"] == "WordPiece"
@@ -227,7 +221,7 @@ def _continuation_prefix(settings: dict[str, Any]) -> str | None:
 
 
 def load(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder, set to encode whole documents, without padding, and specials spelled out as text."""
+    """The tokenizer of a folder. It encodes whole documents without padding, and special tokens in text as text."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise UnusableInput(
@@ -237,34 +231,28 @@ def load(folder: Path) -> Tokenizer:
     open_regular(path).close()
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception for a file that it cannot read
+    except Exception as error:  # the library raises Exception for an invalid file
         raise UnusableInput(f"{path} is not a valid tokenizer: {error}.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
     if isinstance(tokenizer.model, models.BPE):
-        tokenizer.model.dropout = None  # a regularizer of its training, which makes ids random
+        tokenizer.model.dropout = None  # it would make ids random
     return tokenizer
 
 
-def copy_files(source: Path, target: Path) -> None:
-    """Copy the tokenizer's files, and no others, into a new or existing folder."""
-    _replace_files({name: source / name for name in FILES if (source / name).is_file()}, target)
-
-
 def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dict[str, int]:
-    """Ids by role, from the folder's configuration, else by the usual names among the tokens marked special."""
+    """Ids by role, from the configuration in the folder, or else by the usual names of special tokens."""
     config: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             config |= read_json(folder / name, dict[str, Any])
-    found = {}
+    ids = {}
     for name in SPECIAL_NAMES:
         token = config.get(f"{name}_token")
         token = token.get("content") if isinstance(token, dict) else token
-        usual = [candidate for candidate in (_BERT[name], _ROBERTA[name]) if candidate in specials]
-        if token is None and usual:
-            token = usual[0]
+        if token is None:
+            token = next((usual for usual in (_BERT[name], _ROBERTA[name]) if usual in specials), None)
         if isinstance(token, str) and token in vocab:
-            found[name] = vocab[token]
-    return found
+            ids[name] = vocab[token]
+    return ids

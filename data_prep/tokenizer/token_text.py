@@ -1,4 +1,4 @@
-"""Token ids as text for people, a token at a time or many."""
+"""Token ids as readable text."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with control characters spelled out: other people's data shall not steer the terminal."""
+    """The text with control characters as escapes, so that data from others cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -16,20 +16,20 @@ def printable(text: str, keep: str = "") -> str:
 
 @dataclass(frozen=True)
 class Spelling:
-    """Tokens by id: `names` for a token alone, `pieces` as they stand in text, in UTF-8.
+    """Tokens by id: `names` for single tokens, and `pieces`, their UTF-8 bytes in a text.
 
-    A piece that begins a word has its space before it. Byte-level pieces can be parts of a character.
+    A piece that begins a word begins with a space. Byte-level pieces can be parts of a character.
     """
 
     names: dict[int, str]
     pieces: dict[int, bytes]
 
     def name(self, id: int) -> str:
-        """A token alone, so that one sees whether it continues a word (##ing), or is white space; <ID> if unknown."""
+        """A single token, with signs of continuation (##ing) and visible white space; <ID> if unknown."""
         return self.names.get(id, f"<{id}>")
 
     def text(self, ids: Iterable[int]) -> str:
-        """The tokens' text one after the other; bytes that make no character are replaced by U+FFFD."""
+        """The text of the tokens. U+FFFD replaces bytes that are not a character."""
         joined = b"".join(self.pieces.get(id, f" <{id}>".encode()) for id in ids)
         return joined.decode("utf-8", errors="replace")
 
@@ -37,12 +37,11 @@ class Spelling:
 def open_spelling(folder: Path) -> Spelling:
     """The spelling of the tokenizer in a folder.
 
-    WordPiece pieces are joined, byte-level ones decoded; others appear as the vocabulary has them, SentencePiece's mark
-    of a space being replaced by one. Raises UserError if there is no tokenizer.json that can be read.
+    WordPiece pieces are joined, byte-level pieces are decoded, and SentencePiece's mark becomes a space. Raises
+    UserError if there is no valid tokenizer.json.
     """
-    from data_prep.tokenizer.byte_level_words import byte_tokens
-    from data_prep.tokenizer.encoder_base import Unsupported
     from data_prep.tokenizer.hf_tokenizer import load
+    from data_prep.tokenizer.word_starts import Unsupported, byte_tokens
 
     tokenizer = load(folder)
     settings = json.loads(tokenizer.to_str())

@@ -15,8 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 
 from data_prep.errors import UserError
-from data_prep.tokenizer import LONG_WORD
-from data_prep.tokenizer.alignment import differences
+from data_prep.tokenizer import LONG_WORD, differences
 from data_prep.urls import shown
 from evaluation.finetuning.example_files import first_names, read_table, spread
 from evaluation.finetuning.feature_batches import IGNORED, Feature, with_targets

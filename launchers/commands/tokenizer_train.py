@@ -34,8 +34,7 @@ def tokenizer_train(
     from data_prep.cache import CACHE, Cache
     from data_prep.files import check_writable, refuse_file
     from data_prep.sources import Options, find_inputs
-    from data_prep.tokenizer.corpus_sample import CorpusSample
-    from data_prep.tokenizer.hf_tokenizer import NoText, train
+    from data_prep.tokenizer import CorpusSample, train
 
     refuse_file(out)
     check_writable(out)
@@ -43,13 +42,12 @@ def tokenizer_train(
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
     inputs, local = find_inputs([*input, *(more or [])]), Cache(cache or CACHE, int(cache_gb * 1e9))
     texts = CorpusSample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
-    try:
-        size = train(texts, kind, vocab_size, out, lowercase)
-    except NoText:
+    if not any(text.strip() for text in texts):
         if texts.rejected:
-            raise UserError(f"The input has no text: {texts.first_reason}.") from None
+            raise UserError(f"The input has no text: {texts.first_reason}.")
         names = f"{inputs[0].location}{' and others' if inputs[1:] else ''}"
-        raise UserError(f"{names}: no text to train a tokenizer on. Check --input and --text-field.") from None
+        raise UserError(f"{names}: no text to train a tokenizer on. Check --input and --text-field.")
+    size = train(texts, kind, vocab_size, out, lowercase)
     if texts.rejected:
         typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
     note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from tests.support.prep import prepare_files
 from tests.support.text_data import sentences
 

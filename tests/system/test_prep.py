@@ -12,8 +12,7 @@ import zstandard
 from data_prep.format import Dataset
 from data_prep.inspection import verify
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer import load
-from data_prep.tokenizer.hf_tokenizer import copy_files, train
+from data_prep.tokenizer import copy_files, load, train
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
 

@@ -9,8 +9,7 @@ from data_prep.format import Dataset
 from data_prep.inspection import summary, verify
 from data_prep.jobs import PreparationSettings, read_plan
 from data_prep.jobs.prepare import incomplete
-from data_prep.tokenizer import load
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import load, train
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
 

@@ -8,7 +8,7 @@ import pytest
 from data_prep.errors import UserError
 from data_prep.jobs import PreparationSettings, Workers
 from data_prep.jobs.prepare import do_tasks, incomplete, merge_tasks, plan_only, resolve_tasks
-from data_prep.tokenizer.hf_tokenizer import copy_files, train
+from data_prep.tokenizer import copy_files, train
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
 

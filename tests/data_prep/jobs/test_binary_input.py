@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from tests.support.in_process import command
 from tests.support.prep import texts
 

@@ -12,7 +12,7 @@ from data_prep.jobs import PreparationSettings, Workers
 from data_prep.jobs.prepare import merge_tasks
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from tests.support.datasets import make_dataset
 from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, texts

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.tokenizer import LONG_WORD, alignment
-from data_prep.tokenizer.alignment import MAX_PRODUCT, differences, missing, targets_of
+from data_prep.tokenizer import LONG_WORD, alignment, differences, targets_of
+from data_prep.tokenizer.alignment import MAX_PRODUCT, missing
 
 VOCABULARY = ["the", "ship", "##s", "sail", "##ed", "##ing", "a", "red"]
 BEGINS = np.array([not token.startswith("##") for token in VOCABULARY])

@@ -3,15 +3,14 @@
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from tokenizers import pre_tokenizers
 
 from data_prep.tokenizer import Encoders, choose_encoder, describe, load
-from data_prep.tokenizer.gigatoken_encoder import DistinctWords, GigatokenEncoder
+from data_prep.tokenizer.encoders import GigatokenEncoder
+from data_prep.tokenizer.word_starts import word_rule
 from tests.support.small_tokenizers import MIXED, byte_level, changed, check, demo_texts, loaded
 
 
@@ -88,7 +87,7 @@ def test_a_package_that_fails_later_is_replaced(bpe, corpus, monkeypatch):
     check(bpe, encoder, corpus[:5], True)
     check(bpe, encoder, corpus[:5], True)
     assert calls == [5]
-    assert encoders.choose(corpus[:5]) == (encoders._library, "gigatoken is not used: out of luck")
+    assert encoders.choose(corpus[:5]) == (encoders.library, "gigatoken is not used: out of luck")
 
 
 def test_ctrl_c_is_not_a_failure_of_a_package(bpe, corpus, monkeypatch):
@@ -114,12 +113,15 @@ def test_ctrl_c_is_not_a_failure_of_a_package(bpe, corpus, monkeypatch):
     assert (encoder.name, note) == ("gigatoken", "")
 
 
-def test_a_wrong_rule_is_found(bpe, corpus):
+def test_a_wrong_rule_is_found(bpe, corpus, monkeypatch):
+    def wrong_rule(tokenizer, settings):
+        right, follows = word_rule(tokenizer, settings)
+        return lambda ids, lengths: right(ids, lengths) ^ (ids == ids[-1]), follows
+
+    monkeypatch.setattr(choose_encoder, "word_rule", wrong_rule)
     encoders = Encoders(bpe.tokenizer, bpe.info)
-    right = encoders._rule
-    encoders._rule = lambda ids, lengths: right(ids, lengths) ^ (ids == ids[-1])
     encoder, note = encoders.choose(corpus[:5])
-    assert encoder is encoders._reference
+    assert encoder is encoders.reference
     assert "word starts" in note
     check(bpe, encoder, corpus[:5], True)
 
@@ -134,31 +136,23 @@ def test_the_probe_is_bounded_and_prefers_what_is_not_ascii():
     assert len(choose_encoder.probe([long])[0]) == choose_encoder.PROBE_CHARACTERS
 
 
-def test_the_number_of_words_kept_is_bounded(bpe, monkeypatch):
-    monkeypatch.setattr("data_prep.tokenizer.gigatoken_encoder.MAX_WORDS", 1 << 10)
-    encoder = GigatokenEncoder(json.loads(bpe.tokenizer.to_str()), bpe.encoders._rule)
-    first = encoder._tokenizer
+def test_the_memory_for_cached_words_is_bounded(bpe, monkeypatch):
+    import gigatoken
 
-    def new_words(begin: int, count: int) -> Iterator[str]:
-        return (f"x{number:07b}q".replace("0", "j").replace("1", "k") for number in range(begin, begin + count))
+    loads: list[str] = []
+    real = gigatoken.Tokenizer.from_json
+    monkeypatch.setattr("gigatoken.Tokenizer.from_json", lambda text: loads.append(text) or real(text))
+    rule, _ = word_rule(bpe.tokenizer, json.loads(bpe.tokenizer.to_str()))
+    encoder = GigatokenEncoder(json.loads(bpe.tokenizer.to_str()), rule, cache_bytes=32 << 20)
+
+    def new_words(begin: int, count: int) -> str:
+        words = (f"x{number:020b}q".replace("0", "j").replace("1", "k") for number in range(begin, begin + count))
+        return " ".join(words)
 
     for _ in range(50):
-        encoder([" ".join(new_words(0, 300))])
-    assert encoder._tokenizer is first, "the same words again cost nothing"
-    for at in range(20):
-        texts = [" ".join(new_words(300 * at, 300))]
-        check(bpe, encoder, texts, True)
-    assert encoder._tokenizer is not first
-
-
-@pytest.mark.parametrize("share, full", [(0.8, False), (1.25, True)])
-def test_distinct_words(share, full):
-    words = DistinctWords(1 << 14)
-    ids = np.stack([np.zeros(1000, np.uint32), np.zeros(1000, np.uint32)], 1)
-    for batch in range(int(share * (1 << 14)) // 1000):
-        ids[:, 1] = np.arange(batch * 1000, batch * 1000 + 1000)
-        for _ in range(3):
-            words.add(ids.reshape(-1), np.tile([True, False], 1000))
-    for _ in range(5):
-        words.add(ids.reshape(-1), np.tile([True, False], 1000))
-    assert words.full == full
+        encoder([new_words(0, 300)])
+    assert len(loads) == 1, "the same words need no more memory"
+    for batch in range(10):
+        encoder([new_words(100_000 * batch, 100_000)])
+    assert len(loads) > 1
+    check(bpe, encoder, [new_words(0, 300)], True)

@@ -8,8 +8,7 @@ from dataclasses import asdict
 import pytest
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from data_prep.tokenizer import describe
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import describe, train
 from pretrain.export.hugging_face_export import write_model
 from pretrain.export.transformers_folder import save_model
 from pretrain.model import EncoderShape, build

@@ -14,10 +14,9 @@ import pytest
 from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, find_inputs
-from data_prep.tokenizer import Encoders, describe, fetch, load
-from data_prep.tokenizer.corpus_sample import CorpusSample
-from data_prep.tokenizer.hf_tokenizer import FILES, copy_files, train
-from data_prep.tokenizer.huggingface_encoder import HuggingFaceEncoder
+from data_prep.tokenizer import CorpusSample, Encoders, copy_files, describe, fetch, load, train
+from data_prep.tokenizer.encoders import HuggingFaceEncoder
+from data_prep.tokenizer.hf_tokenizer import FILES
 from tests.support.hostile_json import DIGITS, NESTED
 
 TEXTS = [
@@ -39,7 +38,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 def test_training_in_another_process_gives_the_same_bytes(folders, tmp_path, kind):
     size = {"wordpiece": 200, "bpe": 300}[kind]
     code = (
-        "import sys; from pathlib import Path; from data_prep.tokenizer.hf_tokenizer import train; "
+        "import sys; from pathlib import Path; from data_prep.tokenizer import train; "
         "from tests.data_prep.tokenizer.test_tokenizer import TEXTS; "
         "train(TEXTS, sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))"
     )
@@ -184,9 +183,7 @@ def test_a_hub_tokenizer_is_downloaded_without_code(folders, tmp_path, monkeypat
 
 
 def test_a_hub_that_cannot_help_is_named(tmp_path):
-    code = (
-        "import pathlib; from data_prep.tokenizer.hf_tokenizer import fetch; fetch('owner/name', pathlib.Path('into'))"
-    )
+    code = "import pathlib; from data_prep.tokenizer import fetch; fetch('owner/name', pathlib.Path('into'))"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 1

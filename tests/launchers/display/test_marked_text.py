@@ -9,8 +9,7 @@ from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.errors import UserError
-from data_prep.tokenizer import Spelling, open_spelling, printable
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import Spelling, open_spelling, printable, train
 from launchers.display import coloured, listed, marked
 from launchers.display.marked_text import plain_text
 from pretrain.data import BatchDocument, Kind

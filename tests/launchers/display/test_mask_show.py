@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from launchers.app import app
 from launchers.commands import mask_show as mask_command
 from launchers.display import mask_view

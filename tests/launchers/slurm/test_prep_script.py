@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from data_prep.jobs import PrepareRequest
 from data_prep.jobs.prepare import plan_only
 from data_prep.sources import find_inputs
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from launchers.slurm import max_array_size
 from launchers.slurm.job_chain import ChainedJob, submit_chain
 from launchers.slurm.prep_array import (

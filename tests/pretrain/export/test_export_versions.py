@@ -11,8 +11,7 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer, ModernBertConfig
 
 from data_prep.format import TokenizerInfo
-from data_prep.tokenizer import describe
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import describe, train
 from pretrain.export.hugging_face_export import write_model
 from pretrain.export.transformers_folder import needs_version_5
 from pretrain.model import EncoderShape, build, longest_text

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from data_prep.errors import UserError
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from pretrain.export import load_language_model, load_tokenizer, model_folder
 from pretrain.export.resolve_model import is_causal, load_model
 from tests.support.finetuning import tiny_model

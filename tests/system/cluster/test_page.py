@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from pretrain.run import RunFolder
 from tests.support.slurm_page import JOB_ID, ROOT, SHARED, blocks, lay_out
 from tests.system.cluster.cluster import Cluster, slurm_cluster

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from data_prep.jobs.prepare import incomplete
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from tests.system.cluster.cluster import Cluster, slurm_cluster
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from tests.support.prep import jsonl, prepare_files, texts, tree
 
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir")

@@ -15,7 +15,7 @@ from data_prep.format import Dataset
 from data_prep.inspection import verify
 from data_prep.jobs import PreparationSettings, Workers, read_plan
 from data_prep.jobs.prepare import do_tasks, finished, merge_tasks, plan_only
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer.hf_tokenizer import train
+from data_prep.tokenizer import train
 from tests.support.prep import jsonl, prepare_files, texts, tree
 
 SCRIPT = """

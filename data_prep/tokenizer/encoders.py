@@ -1,0 +1,204 @@
+"""Encode texts with the tokenizers library, which defines the ids, or with the faster packages nanotoken and gigatoken.
+
+Huge documents are cut into chunks at places where a cut does not change the ids.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import psutil
+from tokenizers import Encoding, Tokenizer
+
+from data_prep.tokenizer.word_starts import WordRule, kinds
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+"""Ids uint32 [n_tokens] of all texts in order, lengths int64 [n_texts], word starts bool [n_tokens] or None."""
+
+_AT_SPACE = re.compile(r"(?<=\w) (?=\w)")
+_AT_SPACE_OR_NEWLINE = re.compile(r"(?<=\w)[ \n](?=\w)")
+
+# Letters and numbers of Unicode 17 (https://www.unicode.org/Public/17.0.0/ucd/DerivedAge.txt): gigatoken 0.10 knows
+# them, tokenizers 0.23 does not. Words, and therefore ids, depend on them.
+_NEW_BASIC = "\u088f\u0c5c\u0cdc\ua7ce\ua7cf\ua7d2\ua7d4\ua7f1"
+_NEW_BEYOND = re.compile(
+    "[\U00010940-\U00010959\U00010ec5-\U00010ec7\U00011db0-\U00011ddb\U00011de0-\U00011de9\U00016ea0-\U00016eb8"
+    "\U00016ebb-\U00016ed3\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018d09-\U00018d1e\U00018d80-\U00018df2"
+    "\U0001e6c0-\U0001e6de\U0001e6e0-\U0001e6e2\U0001e6e4\U0001e6e5\U0001e6e7-\U0001e6ed\U0001e6f0-\U0001e6f4"
+    "\U0001e6fe\U0001e6ff\U0002b73a-\U0002b73f\U0002cea2-\U0002cead\U000323b0-\U00033479]"
+)
+
+
+class TextEncoder:
+    """Texts to ids without special tokens. Word starts are None if the vocabulary determines them.
+
+    Encodes about `chunk_characters` at a time, to bound the memory. `settings` is the JSON of the tokenizer.
+    """
+
+    name = ""
+
+    def __init__(self, settings: dict[str, Any], chunk_characters: int) -> None:
+        self._cut, self._chunk_characters = _cut_pattern(settings), chunk_characters
+
+    def takes(self, text: str) -> bool:
+        """Whether the encoder gives the ids of the tokenizers library for the characters of this text."""
+        return True
+
+    def __call__(self, texts: Sequence[str]) -> Arrays:
+        if sum(map(len, texts)) <= self._chunk_characters:
+            return self._encode_chunk(texts)
+        results = [(owners, self._encode_chunk(pieces)) for owners, pieces in self._chunks(texts)]
+        lengths = np.zeros(len(texts), dtype=np.int64)
+        for owners, (_, piece_lengths, _) in results:
+            np.add.at(lengths, owners, piece_lengths)
+        ids = np.concatenate([ids for _, (ids, _, _) in results])
+        starts = [starts for _, (_, _, starts) in results if starts is not None]
+        return ids, lengths, np.concatenate(starts) if starts else None
+
+    def _encode_chunk(self, texts: Sequence[str]) -> Arrays:
+        raise NotImplementedError
+
+    def _chunks(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
+        """Chunks of pieces of texts, with the index of the text of each piece."""
+        owners: list[int] = []
+        pieces: list[str] = []
+        size = 0
+        for index, text in enumerate(texts):
+            for piece in self._pieces(text):
+                if size and size + len(piece) > self._chunk_characters:
+                    yield owners, pieces
+                    owners, pieces, size = [], [], 0
+                owners.append(index)
+                pieces.append(piece)
+                size += len(piece)
+        if owners:
+            yield owners, pieces
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        start, size = 0, self._chunk_characters
+        while self._cut and len(text) - start > size and (match := self._cut.search(text, start + size)):
+            yield text[start : match.start()]
+            start = match.start()
+        yield text[start:]
+
+
+def _cut_pattern(settings: dict[str, Any]) -> re.Pattern[str] | None:
+    """A pattern whose matches begin where a text may be cut: no pre-token crosses these positions. None: nowhere."""
+    if "Prepend" in kinds(settings["normalizer"]) or any(
+        token["lstrip"] or token["rstrip"] or " " in token["content"].strip(" ") or "\n" in token["content"]
+        for token in settings["added_tokens"]
+        if not token["special"]
+    ):
+        return None
+    match settings["pre_tokenizer"]:
+        case {"type": "BertPreTokenizer"}:
+            return _AT_SPACE_OR_NEWLINE
+        case {"type": "ByteLevel", "use_regex": True, "add_prefix_space": prefix}:
+            return _AT_SPACE if prefix else _AT_SPACE_OR_NEWLINE
+        case {"type": "Metaspace", "split": True, "prepend_scheme": "always" | "first"}:
+            return _AT_SPACE
+    return None
+
+
+class HuggingFaceEncoder(TextEncoder):
+    """The tokenizers library. Word starts come from the rule `words`, or with "word_ids" from the library.
+
+    The default chunk is small, because an Encoding takes about 30 times the memory of its text.
+    """
+
+    name = "tokenizers"
+
+    def __init__(self, tokenizer: Tokenizer, words: WordRule | str | None, chunk_characters: int = 1 << 20) -> None:
+        super().__init__(json.loads(tokenizer.to_str()), chunk_characters)
+        self._words = words
+        # The fast variant does not track words.
+        self._encode = tokenizer.encode_batch if words == "word_ids" else tokenizer.encode_batch_fast
+
+    def _encode_chunk(self, texts: Sequence[str]) -> Arrays:
+        encodings = self._encode(texts, add_special_tokens=False)
+        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+        ids = np.concatenate([np.empty(0, np.uint32), *(np.array(one.ids, np.uint32) for one in encodings)])
+        if callable(self._words):
+            return ids, lengths, self._words(ids, lengths)
+        if self._words is None:
+            return ids, lengths, None
+        return ids, lengths, np.concatenate([np.empty(0, bool), *map(_word_starts, encodings)])
+
+
+def _word_starts(encoding: Encoding) -> np.ndarray:
+    words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
+    return np.diff(words, prepend=-2) != 0
+
+
+class NanotokenEncoder(TextEncoder):
+    """WordPiece with `nanotoken`, whose cache holds at most 2^20 words, about 250 MB."""
+
+    name = "nanotoken"
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        from nanotoken import WordPieceTokenizer
+
+        super().__init__(settings, 1 << 24)
+        self._encode = WordPieceTokenizer.from_json(_without_specials(settings)).encode_batch
+
+    def _encode_chunk(self, texts: Sequence[str]) -> Arrays:
+        ids, offsets = self._encode(texts, add_special_tokens=False, parallel=False)
+        return ids, np.diff(offsets), None
+
+
+class GigatokenEncoder(TextEncoder):
+    """Byte-level BPE, and SentencePiece's BPE with byte fallback, with `gigatoken`.
+
+    gigatoken caches all words that it encodes and never removes one. When the memory of the process has grown by
+    `cache_bytes`, about 100 bytes a word, a new tokenizer with an empty cache replaces it.
+    """
+
+    name = "gigatoken"
+
+    def __init__(self, settings: dict[str, Any], words: WordRule, cache_bytes: int = 256 << 20) -> None:
+        super().__init__(settings, 1 << 22)
+        self._words, self._cache_bytes = words, cache_bytes
+        self._json = _without_specials(settings)
+        self._load()
+
+    def _load(self) -> None:
+        from gigatoken import Tokenizer
+
+        self._tokenizer = Tokenizer.from_json(self._json)
+        self._memory = _memory()
+
+    def takes(self, text: str) -> bool:
+        return is_settled(text)
+
+    def _encode_chunk(self, texts: Sequence[str]) -> Arrays:
+        if _memory() > self._memory + self._cache_bytes:
+            self._load()
+        rows = self._tokenizer.encode_batch(list(texts), parallel=False).layout
+        offsets = np.asarray(rows.offsets)
+        ids = np.asarray(rows.content.data)[offsets[0] : offsets[-1]]
+        lengths = np.diff(offsets).astype(np.int64, copy=False)
+        return ids, lengths, self._words(ids, lengths)
+
+
+def _memory() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def _without_specials(settings: dict[str, Any]) -> str:
+    """The JSON for the fast packages, without special tokens: they would find them in text that spells them."""
+    added = [token for token in settings["added_tokens"] if not token["special"]]
+    return json.dumps(settings | {"added_tokens": added, "post_processor": None})
+
+
+def is_settled(text: str) -> bool:
+    """Whether all libraries agree which characters of the text are letters and numbers."""
+    if text.isascii():
+        return True
+    if any(character in text for character in _NEW_BASIC):
+        return False
+    if len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text):  # faster than a search; true for most texts
+        return True
+    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return _NEW_BEYOND.search(characters[characters > 0xFFFF].tobytes().decode("utf-32-le")) is None
