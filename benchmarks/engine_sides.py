@@ -22,8 +22,7 @@ from benchmarks.engine_saves import saves_of
 from benchmarks.step_work import Weights
 from data_prep.processes import leave
 from pretrain.config import Config
-from pretrain.data import Batch
-from pretrain.data.feed import DeviceBatch, DeviceFeed
+from pretrain.data import Batch, DeviceBatch, DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.model import Encoder, EncoderShape
 from pretrain.optim import described, parameter_groups

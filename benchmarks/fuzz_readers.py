@@ -53,8 +53,7 @@ from evaluation.likelihood.minimal_pairs import MinimalPair
 from evaluation.likelihood.sentence_scores import ScoreCache
 from pretrain.checkpoint import read, write_manifest
 from pretrain.config import Config, load_config
-from pretrain.data import MixturePosition
-from pretrain.data.stream import PLAN_VERSION, Position
+from pretrain.data import PLAN_VERSION, MixturePosition, Position
 from pretrain.engine.resharding import load_file
 from pretrain.export.resolve_model import is_causal
 from pretrain.guards import (

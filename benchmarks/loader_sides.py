@@ -28,11 +28,10 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from data_prep.format.shard_format import xxh3
 from pretrain.config import DataConfig
-from pretrain.data import Loader
-from pretrain.data.loader import BatchPhase, BatchShape, LoaderStep
+from pretrain.data import SPECIALS_PER_PIECE, BatchPhase, BatchShape, Loader, LoaderStep, Position
 from pretrain.data.mixture import Mixture
-from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
-from pretrain.data.stream import Position, RowStream
+from pretrain.data.packing import pack, randoms_needed
+from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import (
     IGNORED,
@@ -41,9 +40,10 @@ from pretrain.masking import (
     Objective,
     Replacement,
     Rows,
+    TokenUnits,
     Vocabulary,
+    concatenated_ranges,
 )
-from pretrain.masking.units import TokenUnits, concatenated_ranges
 
 SEED = 7
 SLOTS = 65_536  # of a batch
@@ -91,7 +91,7 @@ class Side:
 class NoMasking:
     """Stands in for masking to time the stream alone."""
 
-    marks = 0
+    flags = 0
 
     def slots(self, seq_len: int) -> int:
         return 0

@@ -39,9 +39,10 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from pretrain.config import MaskingConfig
+from pretrain.data import Position
 from pretrain.data.batch import build_batch, lay_out
-from pretrain.data.stream import Part, Position, RowStream
-from pretrain.data.token_flags import marks_of
+from pretrain.data.stream import Part, RowStream
+from pretrain.data.token_flags import flag_reader
 from pretrain.data.window import BlockReader
 from pretrain.masking import (
     IGNORED,
@@ -135,13 +136,13 @@ def bundled(folder: Path) -> Path:
 def work_of(data: Dataset, n_rows: int, seq_len: int) -> Work:
     """The first rows of the stream of a run."""
     vocabulary = Vocabulary.of(data.manifest.tokenizer)
-    stream = RowStream(BlockReader(data, marks=marks_of(data, WORD_START)), SEED, 256, "best_fit", look_ahead=False)
+    stream = RowStream(BlockReader(data, flags=flag_reader(data, WORD_START)), SEED, 256, "best_fit", look_ahead=False)
     parts, position = stream.take(Position(), n_rows, seq_len)
     if position.epoch:
         raise UserError(f"{data.location} has fewer than {n_rows} rows of {seq_len}; give a larger one with --data")
     rows = lay_out(parts, n_rows, seq_len, vocabulary).rows
     ends = 2 * np.arange(seq_len) + 1
-    begins = (rows.marks & WORD_START) > 0
+    begins = (rows.flags & WORD_START) > 0
     offsets = np.stack([np.where(begins, ends - 1, ends - 2), np.broadcast_to(ends, begins.shape)], axis=-1)
     # Of no use to rows without padding, an attention mask is not asked for.
     tokenizer = AutoTokenizer.from_pretrained(data.tokenizer_path, model_input_names=["input_ids"])

@@ -26,10 +26,13 @@ from pretrain.masking import (
     MaskedTokens,
     Replacement,
     Rows,
+    Spans,
+    Strategy,
+    TokenUnits,
     Vocabulary,
+    WholeWords,
 )
 from pretrain.masking.selection import fixed
-from pretrain.masking.units import Spans, Strategy, TokenUnits, WholeWords
 
 TOKENS = 1 << 16
 SEQ_LENS = (128, 512, 1024, 8192)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from benchmarks.engine_sides import LR, batch_of, config_of, model_of
 from data_prep.processes import leave
-from pretrain.data.feed import DeviceFeed
+from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.reporting.node_metrics import SystemMetrics
 

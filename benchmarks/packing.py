@@ -24,7 +24,8 @@ from benchmarks.machine import conditions, warn_if_busy
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from pretrain.config import DataConfig
-from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, PackedLayout, pack, randoms_needed
+from pretrain.data import SPECIALS_PER_PIECE
+from pretrain.data.packing import Mode, PackedLayout, pack, randoms_needed
 from pretrain.philox import derive_key, draw
 
 SEQ_LENS = (128, 512, 1024, 8192)

@@ -46,19 +46,21 @@ from data_prep.format.shard_format import (
 from data_prep.format.shard_writer import ShardWriter
 from pretrain.config import DataConfig
 from pretrain.data import (
+    BatchPhase,
+    BatchShape,
     Loader,
     MixturePosition,
+    Position,
 )
-from pretrain.data.loader import BatchPhase, BatchShape
 from pretrain.data.mixture import Mixture
-from pretrain.data.stream import Position, RowStream
+from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import (
     MaskedTokens,
     Replacement,
+    TokenUnits,
     Vocabulary,
 )
-from pretrain.masking.units import TokenUnits
 
 SIZES = (10**9, 10**10, 10**11, 10**12)  # tokens
 MEAN_DOCUMENT = 500  # tokens

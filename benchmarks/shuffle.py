@@ -32,8 +32,9 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from data_prep.format.shard_format import BLOCK_TOKENS
+from pretrain.data import Position
 from pretrain.data.packing import PackedLayout, pack, randoms_needed
-from pretrain.data.stream import Position, RowStream
+from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
 
 SEED = 7

@@ -21,8 +21,7 @@ from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Unigram, token_counts
 from pretrain.config import Config
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import held_out_loader
+from pretrain.data import held_out_loader, stages_of
 from pretrain.engine import slow_precision
 from pretrain.run.journal import read_journal
 

@@ -40,7 +40,7 @@ from benchmarks.step_work import CASES, SEED, Case, Round, Setting, Work
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
-from pretrain.model.model_costs import peak_tflops
+from pretrain.model import peak_tflops
 
 MEDIAN_WORDS, SIGMA = 150, 1.0  # of the log-normal lengths of documents that are cut from the bundled text
 OURS, ENGINE = Setting("maskwright"), Setting("deepspeed")

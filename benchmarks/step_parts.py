@@ -16,9 +16,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.step_work import Batch, Side, Work
-from pretrain.data import open_sources
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import training_loader
+from pretrain.data import open_sources, stages_of, training_loader
 from pretrain.model import EncoderShape
 
 PARTS = ("embedding", "attention", "MLP", "norm", "head", "clipping", "optimizer", "residual and other")
@@ -115,7 +113,7 @@ def _data(work: Work, steps: int) -> dict[str, float]:
     masking, mask = [0.0], loader.objective
 
     class Timed:
-        marks, slots = mask.marks, mask.slots
+        flags, slots = mask.flags, mask.slots
 
         def __call__(self, *arguments: Any) -> Any:
             begin = time.perf_counter()

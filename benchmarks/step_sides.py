@@ -26,16 +26,20 @@ from benchmarks.step_parts import parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from pretrain.data import open_sources
-from pretrain.data.feed import DeviceBatch, DeviceFeed, Prefetcher
-from pretrain.data.loader import LoaderStep, stages_of
-from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.training_sources import training_loader
+from pretrain.data import (
+    SPECIALS_PER_PIECE,
+    DeviceBatch,
+    DeviceFeed,
+    LoaderStep,
+    Prefetcher,
+    open_sources,
+    stages_of,
+    training_loader,
+)
 from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
-from pretrain.model import Encoder
+from pretrain.model import Encoder, step_flops
 from pretrain.model.families import hugging_face_model
-from pretrain.model.model_costs import step_flops
 from pretrain.optim import described, parameter_groups
 
 MEGABATCH = 50  # batches that transformers sorts together by length

@@ -14,8 +14,7 @@ from torch.profiler import record_function
 
 from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.model import EncoderShape
-from pretrain.model.model_description import encoder_shape
+from pretrain.model import EncoderShape, encoder_shape
 
 SEED = 7
 GRAD_CLIP = 1.0

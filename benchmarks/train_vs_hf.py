@@ -35,7 +35,8 @@ from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from data_prep.sources import Options, find_inputs
 from data_prep.tokenizer import CorpusSample
-from pretrain.data.stream import Position, RowStream
+from pretrain.data import Position
+from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
 from pretrain.run.journal import read_journal
 

@@ -17,20 +17,26 @@ from pretrain.checkpoint.identity import batch_settings
 from pretrain.checkpoint.remote_copies import RemoteCopies
 from pretrain.checkpoint.saver import Saver
 from pretrain.config import Config
-from pretrain.data import Loader, MixturePosition, Sources, batch_checksum
-from pretrain.data.feed import DeviceBatch, DeviceFeed, Prefetcher, device_masking
-from pretrain.data.loader import BatchPhase, LoaderStep
-from pretrain.data.training_sources import held_out_loader
+from pretrain.data import (
+    BatchPhase,
+    DeviceBatch,
+    DeviceFeed,
+    Loader,
+    LoaderStep,
+    MixturePosition,
+    Prefetcher,
+    Sources,
+    batch_checksum,
+    held_out_loader,
+)
 from pretrain.distributed import EndOfRun, run_on_all_ranks, run_on_rank_zero
 from pretrain.distributed.deferred_reads import DeferredReader
 from pretrain.engine import Engine, StepSums
 from pretrain.engine.step_sums import PREDICTIONS, pack_on_device, unpack_step
 from pretrain.guards import Faults, ResumeState, StreamPoint, check_replicas
 from pretrain.guards.step_guard import StepGuard, StepResult
-from pretrain.model.build_model import flops_of
-from pretrain.model.model_costs import peak_tflops
-from pretrain.model.model_description import Description
-from pretrain.optim.lr_schedule import lr_factor
+from pretrain.model import Description, flops_of, peak_tflops
+from pretrain.optim import lr_factor
 from pretrain.reporting.predictions import Samples
 from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.reporting.step_profile import Profile
@@ -95,7 +101,7 @@ class Loop:
         self._stopping = self._save_due = False
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_main)
         self._faults = Faults(dist.get_rank())
-        self._feed = DeviceFeed(device, device_masking(loader.objective, device, config.longest_row))
+        self._feed = DeviceFeed(device, loader.objective, config.longest_row)
         self._flops, self._settings = _count_flops(run, device), batch_settings(config, run.data)
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
         self._valid = _open_held_out(run)
@@ -174,7 +180,7 @@ class Loop:
     def _prepare(self, step: LoaderStep) -> _Fed:
         """In the prefetch thread."""
         sums = [
-            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.later else batch_checksum(b), self._flops.of_batch(b))
+            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.to_mask else batch_checksum(b), self._flops.of_batch(b))
             for b in step.batches
         ]
         batches = [self._feed(batch) for batch in step.batches]
@@ -358,8 +364,8 @@ def _is_due(every: int, step: int) -> bool:
 
 def _late_sums(batches: list[DeviceBatch], ranks: int) -> Tensor | None:
     """The sums over batches that were masked on the device, as a packed vector; None without such batches."""
-    late = [batch.late for batch in batches if batch.late is not None]
-    return pack_on_device(torch.stack(late).sum(0), ranks) if late else None
+    sums = [batch.deferred for batch in batches if batch.deferred is not None]
+    return pack_on_device(torch.stack(sums).sum(0), ranks) if sums else None
 
 
 def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int, dict[str, float]], None]) -> Saver:

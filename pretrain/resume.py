@@ -13,8 +13,7 @@ from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_on_all
 from pretrain.checkpoint.identity import differences, identity_of
 from pretrain.checkpoint.remote_copies import copies, fetch_newest
 from pretrain.config import Config
-from pretrain.data import MixturePosition, Sources
-from pretrain.data.stream import Position
+from pretrain.data import MixturePosition, Position, Sources
 from pretrain.distributed import run_on_all_ranks, run_on_rank_zero
 from pretrain.engine.resharding import layout_of
 from pretrain.guards import ResumeState, check_fits, identity_then, state_problem

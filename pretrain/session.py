@@ -17,9 +17,7 @@ from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.identity import batch_settings
 from pretrain.config import Config, load_config, save_config
-from pretrain.data import Loader, Sources, open_sources
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import check_files, open_held_out, training_loader
+from pretrain.data import Loader, Sources, open_sources, stages_of, training_loader
 from pretrain.distributed import run_on_all_ranks, run_on_rank_zero
 from pretrain.distributed.rank_agreement import disk_fault, host_names, require_equal_on_ranks
 from pretrain.engine import Engine, init_distributed, make_deterministic, slow_precision
@@ -29,11 +27,17 @@ from pretrain.guards.trial_step import dry_run
 from pretrain.guards.watchdog import Watchdog
 from pretrain.kernels import operations
 from pretrain.loop import Loop, RunParts
-from pretrain.model import Encoder, Model, build, describe, digest_of
-from pretrain.model.build_model import choose_ways
-from pretrain.model.head import LossOptions
-from pretrain.model.model_description import Description
-from pretrain.model.pretrained_init import initial_state
+from pretrain.model import (
+    Description,
+    Encoder,
+    LossOptions,
+    Model,
+    build,
+    describe,
+    digest_of,
+    initial_state,
+    set_compute_options,
+)
 from pretrain.reporting.environment import gather_environment, record_environment
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.reporter import Reporting
@@ -132,13 +136,13 @@ def _open_run(config: Config, folder: RunFolder) -> tuple[IO[str] | None, RunPar
     require_equal_on_ranks(run_on_all_ranks(lambda: batch_settings(config, data)), "collocation list")
     description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
-    run_on_rank_zero(lambda: check_files(config, data, valid))
+    run_on_rank_zero(lambda: data.check_files(config.data, valid))
     return lock, RunParts(config, folder, data, valid, stages, description, host_names(), PhaseMarker())
 
 
 def _open_data(config: Config) -> tuple[Sources, Dataset | None]:
     data = open_sources(config.data)
-    return data, open_held_out(config.data, data)
+    return data, data.open_held_out(config.data)
 
 
 def _open_loader(run: RunParts) -> Loader:
@@ -223,8 +227,8 @@ def _model(config: Config, description: Description, data: Sources, init: Path |
         model.check_length(config.longest_row)
     if init and isinstance(model, Encoder):
         model.load_state_dict(initial_state(init, model.shape, data.tokenizer_path, _say_once))
-        model.neutralize_padding()
-    choose_ways(model, config)
+        model.reset_padding_rows()
+    set_compute_options(model, config)
     return model
 
 

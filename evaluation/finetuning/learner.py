@@ -15,7 +15,7 @@ from evaluation.finetuning.feature_batches import Feature, by_length, collate, s
 from evaluation.finetuning.settings import CLIP, WARMUP, WEIGHT_DECAY, FinetuneSettings
 from pretrain.config import ScheduleConfig
 from pretrain.export.resolve_model import load_model
-from pretrain.optim.lr_schedule import lr_factor
+from pretrain.optim import lr_factor
 from pretrain.philox import derive_key
 
 Read = Callable[[Any], Tensor]

@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from evaluation.layers.measures import GROUPS
-from pretrain.data.batch import lay_out
-from pretrain.data.stream import Position, RowStream
-from pretrain.data.token_flags import word_order
-from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, MaskedTokens, Replacement, Rows, Vocabulary
-from pretrain.masking.units import TokenUnits
+from pretrain.data import first_rows, row_stream
+from pretrain.masking import IGNORED, MaskedTokens, Replacement, Rows, TokenUnits, Vocabulary
 from pretrain.philox import derive_key, draw
 
 _WINDOW_BLOCKS = 16
@@ -86,18 +82,15 @@ def held_out_rows(dataset: Dataset, settings: SampleSettings, vocabulary: Vocabu
     """
     if not dataset.n_blocks:
         raise UserError(f"{dataset.location} holds no document to analyze")
-    n = settings.shuffled_ngrams
-    order = word_order(dataset, n, settings.seed) if n else None
-    stream = RowStream(BlockReader(dataset, reorder=order), settings.seed, _WINDOW_BLOCKS, "none", look_ahead=False)
+    stream = row_stream(dataset, settings.seed, _WINDOW_BLOCKS, "none", shuffled_ngrams=settings.shuffled_ngrams)
     try:
-        there = stream.window(Position(), settings.seq_len).end_row
+        there = stream.rows_in_first_window(settings.seq_len)
         if there < GROUPS:
             raise UserError(
                 f"{dataset.location} makes {there} rows of {settings.seq_len} tokens, and an interval needs {GROUPS}"
             )
         number = min(there, max(GROUPS, round(settings.positions * _ROWS_PER_POSITION)))
-        parts, _ = stream.take(Position(), number, settings.seq_len)
-        return lay_out(parts, number, settings.seq_len, vocabulary).rows
+        return next(first_rows(stream, number, settings.seq_len, vocabulary)).rows
     finally:
         stream.close()
 
@@ -167,7 +160,7 @@ def _visit(rows: Rows, numbers: Indices) -> Rows:
     epoch, row = np.divmod(numbers, len(rows.tokens))
     places = rows.places[row].copy()
     places[:, 0] += epoch
-    return Rows(rows.tokens[row], places, rows.marks[row])
+    return Rows(rows.tokens[row], places, rows.flags[row])
 
 
 def _others(originals: Indices, frequent: Indices, seed: int) -> Indices:

@@ -15,11 +15,7 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Predictor, Stream
 from pretrain.config import DataConfig, MaskingConfig
-from pretrain.data import Batch
-from pretrain.data.batch import batch_of, lay_out
-from pretrain.data.stream import Position, RowStream
-from pretrain.data.token_flags import word_starts
-from pretrain.data.window import BlockReader
+from pretrain.data import Batch, first_rows, row_stream
 from pretrain.masking import IGNORED, WORD_START, MaskedTokens, Replacement, Rows, Vocabulary
 from pretrain.objectives import strategy_of
 
@@ -77,29 +73,21 @@ class HeldOut:
 
     def __iter__(self) -> Iterator[HeldOutQuestion]:
         masks, data = self.masks, DataConfig(train="-")
-        begins_word = word_starts(self.dataset, "evaluation")
-        reader = BlockReader(
-            self.dataset, marks=lambda tokens, block: begins_word(tokens, block) * np.uint8(WORD_START)
-        )
-        stream = RowStream(reader, _SEED, data.window_blocks, data.packing, look_ahead=False)
-        position, done = Position(), 0
+        flags, at_once = WORD_START, max(1, _SLOTS // masks.seq_len)
+        stream = row_stream(self.dataset, _SEED, data.window_blocks, data.packing, flags=flags)
+        done = 0
         try:
-            while done < masks.rows and position.epoch == 0:
-                take = min(max(1, _SLOTS // masks.seq_len), masks.rows - done)
-                parts, position = stream.take(position, take, masks.seq_len)
-                parts = [part for part in parts if part.epoch == 0]
-                n_rows = sum(map(len, parts))
-                laid_out = lay_out(parts, n_rows, masks.seq_len, self.vocabulary)
-                batch = batch_of(laid_out, self._objective(laid_out.rows, masks.rate))
+            for laid_out in first_rows(stream, masks.rows, masks.seq_len, self.vocabulary, at_once):
+                batch = laid_out.masked(self._objective(laid_out.rows, masks.rate))
                 yield _question(batch, laid_out.rows, self.vocabulary.is_ordinary, done)
-                done += n_rows
+                done += len(laid_out.rows.tokens)
         finally:
             stream.close()
 
 
 def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_row: int) -> HeldOutQuestion:
     places = batch.masked_positions[batch.labels != IGNORED]
-    begins = (rows.marks.reshape(-1) & WORD_START) != 0
+    begins = (rows.flags.reshape(-1) & WORD_START) != 0
     ends_before = begins | ~is_ordinary[rows.tokens.reshape(-1)]  # a row ends with [SEP] or padding
     word_class = np.where(begins[places], np.where(ends_before[places + 1], 0, 1), 2)
     bounds = batch.cu_seqlens[: batch.n_documents + 1].astype(np.int64)

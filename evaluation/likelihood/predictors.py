@@ -19,9 +19,7 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
 from pretrain.masking import Vocabulary
-from pretrain.model import Encoder, longest_text
-from pretrain.model.families import from_hugging_face, shape_of
-from pretrain.model.padded_model import document_logits
+from pretrain.model import Encoder, document_logits, from_hugging_face, longest_text, shape_of
 
 
 @dataclass(frozen=True)
@@ -215,7 +213,7 @@ def _native(model: PreTrainedModel) -> Encoder | None:
         return None
     encoder = Encoder(shape)
     encoder.load_state_dict(from_hugging_face(model.state_dict(), shape))
-    encoder.neutralize_padding()
+    encoder.reset_padding_rows()
     return encoder.eval()
 
 

@@ -14,7 +14,6 @@ from evaluation.study.study_file import Arm, Study, check_same, continued, decid
 from pretrain.config import Config, MaskingConfig, load_config
 from pretrain.config.error_text import percent, value_refusal
 from pretrain.data import open_sources
-from pretrain.data.training_sources import open_held_out
 from pretrain.planning import check_start
 
 _OF_A_STRATEGY = {"span": "span", "ngram": "ngram", "collocations": "collocation"}
@@ -107,7 +106,7 @@ def _check(config: Config, budget: str) -> None:
 def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[str, str]:
     """Digests of all data, by name. For a URL of pairs or task files, the URL itself."""
     sources = open_sources(config.data)
-    held_out = open_held_out(config.data, sources)
+    held_out = sources.open_held_out(config.data)
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
     if config.model.init:

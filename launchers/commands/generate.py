@@ -106,8 +106,7 @@ def _marked(text: "GeneratedText", spelling: "Spelling", outside: frozenset[int]
     from rich.text import Text as Line
 
     from launchers.display import coloured, marked
-    from pretrain.data import BatchDocument
-    from pretrain.data.batch_view import ShownPrediction
+    from pretrain.data import BatchDocument, ShownPrediction
 
     drawn = [place for place, new in enumerate(text.drawn) if new]
     document = BatchDocument(

@@ -63,7 +63,7 @@ def plan(
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
     """
     from pretrain.config import load_config
-    from pretrain.model.model_costs import peak_tflops
+    from pretrain.model import peak_tflops
     from pretrain.planning.run_plan import choices
     from pretrain.planning.speed import run_times
 

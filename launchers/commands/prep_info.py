@@ -35,7 +35,7 @@ def prep_info(
     """
     from data_prep.format import Dataset
     from data_prep.inspection import SEQ_LENS, summary
-    from pretrain.data.training_sources import packed_fill
+    from pretrain.data import packed_fill
 
     if png is not None:
         check_folder_of(png)

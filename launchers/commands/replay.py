@@ -58,9 +58,7 @@ def replay(
 
 
 def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_json: bool) -> None:
-    from pretrain.data.batch_view import difference
-
-    what = difference(found.rows, other.rows)
+    what = found.rows.difference(other.rows)
     if as_json:
         typer.echo(json.dumps({"step": found.step, "same": what is None, "difference": what}))
     elif what is None:
@@ -71,9 +69,7 @@ def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_jso
 
 
 def _documents(found: "Replayed", rows: int) -> list[list["BatchDocument"]]:
-    from pretrain.data.batch_view import documents_of
-
-    return documents_of(found.rows.rows(0, rows), found.vocabulary)
+    return found.rows.rows(0, rows).documents(found.vocabulary)
 
 
 def _segments(found: "Replayed", document: "BatchDocument", spelling: "Spelling") -> list["Segment"]:

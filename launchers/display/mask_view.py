@@ -15,9 +15,7 @@ from data_prep.format.shard_format import begins_word
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load, open_spelling
 from launchers.display.marked_text import Segment, marked, plain_text
 from pretrain.config import Config
-from pretrain.data import BatchDocument, Kind, open_sources
-from pretrain.data.batch_view import PackedRows, documents_of, first_rows, rows_of_text, visits
-from pretrain.data.training_sources import training_loader
+from pretrain.data import BatchDocument, Kind, LaidOut, open_sources, packed_rows, text_rows, training_loader, visits
 from pretrain.masking import MaskedTokens, Vocabulary
 from pretrain.objectives import objective_of
 
@@ -86,9 +84,11 @@ def _json(document: BatchDocument, text: list[Segment], units: list[int]) -> dic
 class Show:
     """Rows of a text or a data set, ready for masking."""
 
-    def __init__(self, config: Config, objective: MaskedTokens, packed: PackedRows, spelling: Spelling):
-        self.config, self._objective, self._packed, self._spelling = config, objective, packed, spelling
-        self.n_rows, self.n_others = len(packed.positions), packed.others
+    def __init__(self, config: Config, objective: MaskedTokens, rows: tuple[LaidOut, int], spelling: Spelling):
+        self.config, self._objective, self._spelling = config, objective, spelling
+        self._rows, packed = rows
+        self.n_rows = len(self._rows.rows.tokens)
+        self.n_others = packed - self.n_rows
 
     @property
     def by_token(self) -> bool:
@@ -97,8 +97,8 @@ class Show:
 
     def steps(self, number: int) -> Iterator[ShownStep]:
         """Yield the visits in order."""
-        for step, visit in enumerate(visits(self._packed, self._objective, self.config, number), 1):
-            documents = documents_of(visit.rows, self._objective.vocabulary)
+        for step, visit in enumerate(visits(self._rows, self._objective, self.config, number), 1):
+            documents = visit.rows.documents(self._objective.vocabulary)
             rows = [self._row(*of_row) for of_row in zip(documents, visit.units, strict=True)]
             fates = Counter(p.kind for row in rows for document in row.documents for p in document.predictions)
             yield ShownStep(
@@ -139,7 +139,7 @@ def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
     if not len(ids):
         raise UserError(f"the text has no tokens; {tokenizer} leaves nothing of it")
     objective = _objective(config, Vocabulary.of(info))
-    return Show(config, objective, rows_of_text(ids, word_starts, config, objective.vocabulary, most), spelling)
+    return Show(config, objective, text_rows(ids, word_starts, config, objective.vocabulary, most), spelling)
 
 
 def _encode(text: str, folder: Path, info: TokenizerInfo) -> tuple[np.ndarray, np.ndarray]:
@@ -165,10 +165,10 @@ def show_data(config: Config, most: int) -> Show:
     objective = _objective(config, Vocabulary.of(sources.tokenizer))
     loader = training_loader(config, sources, stages=[], rank=0)
     try:
-        packed = first_rows(loader.mixture.streams[0], most, config, objective.vocabulary)
+        rows = packed_rows(loader.mixture.streams[0], most, config, objective.vocabulary)
     finally:
         loader.close()
-    return Show(config, objective, packed, open_spelling(dataset.tokenizer_path))
+    return Show(config, objective, rows, open_spelling(dataset.tokenizer_path))
 
 
 def _objective(config: Config, vocabulary: Vocabulary) -> MaskedTokens:

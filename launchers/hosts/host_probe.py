@@ -51,11 +51,10 @@ def common_facts(config: Path, overrides: list[str], token: Path) -> dict[str, A
     """
     from pretrain.config import load_config
     from pretrain.data import open_sources
-    from pretrain.data.training_sources import open_held_out
 
     settings = load_config(config, overrides)
     data = open_sources(settings.data)
-    valid = open_held_out(settings.data, data)
+    valid = data.open_held_out(settings.data)
     return {
         "Python": platform.python_version(),
         **{package: _version(package) for package in PACKAGES},

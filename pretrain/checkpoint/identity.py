@@ -6,10 +6,8 @@ from typing import Any
 import xxhash
 
 from pretrain.config import Config
-from pretrain.data import Sources
-from pretrain.data.mixture import quotas
-from pretrain.data.stream import PLAN_VERSION
-from pretrain.masking.collocation_units import listed
+from pretrain.data import PLAN_VERSION, Sources, quotas
+from pretrain.masking import listed
 
 _DATA = "data.train (fingerprint)"
 _INDEXES = "indexes of data.train (fingerprint)"

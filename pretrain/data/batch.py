@@ -4,19 +4,49 @@ A row holds its documents, then its padding. The padding counts as a separate do
 two. Shapes depend only on the configuration.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.stream import Part
-from pretrain.masking import IGNORED, Masked, Objective, Rows, Vocabulary
-from pretrain.masking.rows import ToMask
-from pretrain.masking.units import concatenated_ranges
+from pretrain.data.stream import Part, Position, RowStream
+from pretrain.masking import IGNORED, Masked, Objective, Rows, ToMask, Vocabulary, concatenated_ranges
 
 _SOURCE_SHIFT = 16  # the source is in the bits above the epoch, so masks of two sources never share draws
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch.
+
+    seq_len: S, slots of a row.
+    tokens [N] int64: ids after masking.
+    positions [N] int64: position in the document, from 0.
+    cu_seqlens [C] int32: where documents start and end, the last value N repeated up to a constant length.
+    masked_positions [K], labels [K] int64: see pretrain.masking.rows.Masked.
+    n_documents: documents in the stream, padding counted as documents.
+    n_tokens, n_replaced: see LaidOut. n_predictions: labels that are not IGNORED.
+    to_mask: input of masking on the device (pretrain.masking.rows.Masked); there are then no predictions yet.
+    """
+
+    seq_len: int
+    tokens: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    cu_seqlens: NDArray[np.int32]
+    masked_positions: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    n_documents: int
+    n_tokens: int
+    n_predictions: int
+    n_replaced: int
+    to_mask: ToMask | None = None
+
+    def document_lengths(self, pad: int) -> NDArray[np.int64]:
+        """Tokens of each document, specials included, padding (id `pad`) not counted."""
+        bounds = self.cu_seqlens[: self.n_documents + 1].astype(np.int64)
+        return np.diff(bounds)[self.tokens[bounds[:-1]] != pad]
 
 
 @dataclass(frozen=True)
@@ -33,39 +63,31 @@ class LaidOut:
     n_tokens: int
     n_replaced: int
 
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """The position of each slot in its document: [N]."""
+        lengths = np.diff(self.ends, prepend=0)
+        return concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths)
 
-@dataclass(frozen=True)
-class Batch:
-    """One micro-batch.
-
-    seq_len: S, slots of a row.
-    tokens [N] int64: ids after masking.
-    positions [N] int64: place in the document, from 0.
-    cu_seqlens [C] int32: where documents start and end, the last value N repeated up to a constant length.
-    masked_positions [K], labels [K] int64: see pretrain.masking.rows.Masked.
-    n_documents: documents in the stream, padding counted as documents.
-    n_tokens: slots that hold a token or special token, padding not counted.
-    n_predictions: labels that are not IGNORED.
-    n_replaced: tokens that replace damaged ones.
-    later: input of masking on the device (pretrain.masking.rows.Masked); there are then no predictions yet.
-    """
-
-    seq_len: int
-    tokens: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    cu_seqlens: NDArray[np.int32]
-    masked_positions: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    n_documents: int
-    n_tokens: int
-    n_predictions: int
-    n_replaced: int
-    later: ToMask | None = None
-
-    def document_lengths(self, pad: int) -> NDArray[np.int64]:
-        """Tokens of each document, specials included, padding (id `pad`) not counted."""
-        bounds = self.cu_seqlens[: self.n_documents + 1].astype(np.int64)
-        return np.diff(bounds)[self.tokens[bounds[:-1]] != pad]
+    def masked(self, masked: Masked) -> Batch:
+        """The batch of these rows, given their masks."""
+        n_rows, seq_len = self.rows.tokens.shape
+        cu_seqlens = np.full(max_documents(n_rows, seq_len) + 1, n_rows * seq_len, dtype=np.int32)
+        cu_seqlens[0] = 0
+        cu_seqlens[1 : len(self.ends) + 1] = self.ends
+        return Batch(
+            seq_len=seq_len,
+            tokens=masked.tokens,
+            positions=self.positions,
+            cu_seqlens=cu_seqlens,
+            masked_positions=masked.positions,
+            labels=masked.labels,
+            n_documents=len(self.ends),
+            n_tokens=self.n_tokens,
+            n_predictions=int((masked.labels != IGNORED).sum()),
+            n_replaced=self.n_replaced,
+            to_mask=masked.to_mask,
+        )
 
 
 def max_documents(rows: int, seq_len: int) -> int:
@@ -76,7 +98,7 @@ def max_documents(rows: int, seq_len: int) -> int:
 def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabulary) -> LaidOut:
     """Lay rows out as [CLS] piece [SEP] [CLS] piece [SEP] ... padding; missing rows, up to `n_rows`, become padding."""
     tokens = np.full(n_rows * seq_len, vocabulary.pad, dtype=np.int64)
-    marks = np.zeros(n_rows * seq_len, dtype=np.uint8)
+    flags = np.zeros(n_rows * seq_len, dtype=np.uint8)
     places = np.zeros((n_rows, 3), dtype=np.int64)
     ends, filled = [], np.zeros(n_rows, dtype=np.int64)
     row = n_replaced = 0
@@ -91,8 +113,8 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
         tokens[slots] = vocabulary.cls
         inside = concatenated_ranges(slots + 1, lengths)
         tokens[inside] = pieces.tokens
-        if pieces.marks is not None:
-            marks[inside] = pieces.marks
+        if pieces.flags is not None:
+            flags[inside] = pieces.flags
         tokens[slots + 1 + lengths] = vocabulary.sep
         places[numbers, 0] = part.source << _SOURCE_SHIFT | part.epoch
         places[numbers, 1] = part.window_number
@@ -103,7 +125,7 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
     padded = np.flatnonzero(filled < seq_len)
     ends.append((padded + 1) * seq_len)
     return LaidOut(
-        Rows(tokens.reshape(n_rows, seq_len), places, marks.reshape(n_rows, seq_len)),
+        Rows(tokens.reshape(n_rows, seq_len), places, flags.reshape(n_rows, seq_len)),
         np.sort(np.concatenate(ends), kind="stable"),
         int(filled.sum()),
         n_replaced,
@@ -113,28 +135,19 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
 def build_batch(
     parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabulary, objective: Objective, rate: float
 ) -> Batch:
-    """Lay rows out as a stream and mask `rate` of them; missing rows (the tail of an evaluation) become padding."""
+    """Lay rows out and mask `rate` of them; missing rows (the tail of an evaluation) become padding."""
     laid_out = lay_out(parts, n_rows, seq_len, vocabulary)
-    return batch_of(laid_out, objective(laid_out.rows, rate))
+    return laid_out.masked(objective(laid_out.rows, rate))
 
 
-def batch_of(laid_out: LaidOut, masked: Masked) -> Batch:
-    """Combine laid-out rows and their masks into a Batch."""
-    n_rows, seq_len = laid_out.rows.tokens.shape
-    cu_seqlens = np.full(max_documents(n_rows, seq_len) + 1, n_rows * seq_len, dtype=np.int32)
-    cu_seqlens[0] = 0
-    cu_seqlens[1 : len(laid_out.ends) + 1] = laid_out.ends
-    lengths = np.diff(laid_out.ends, prepend=0)
-    return Batch(
-        seq_len=seq_len,
-        tokens=masked.tokens,
-        positions=concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths),
-        cu_seqlens=cu_seqlens,
-        masked_positions=masked.positions,
-        labels=masked.labels,
-        n_documents=len(laid_out.ends),
-        n_tokens=laid_out.n_tokens,
-        n_predictions=int((masked.labels != IGNORED).sum()),
-        n_replaced=laid_out.n_replaced,
-        later=masked.later,
-    )
+def first_rows(
+    stream: RowStream, most: int, seq_len: int, vocabulary: Vocabulary, at_once: int | None = None
+) -> Iterator[LaidOut]:
+    """Lay out the first rows of epoch 0, at most `most`; `at_once` rows at a time, or all together."""
+    position, done = Position(), 0
+    while done < most and position.epoch == 0:
+        parts, position = stream.take(position, min(at_once or most, most - done), seq_len)
+        parts = [part for part in parts if part.epoch == 0]
+        n_rows = sum(map(len, parts))
+        yield lay_out(parts, n_rows, seq_len, vocabulary)
+        done += n_rows

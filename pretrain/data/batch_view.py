@@ -1,66 +1,28 @@
-"""Readable view of batches: documents and masks of each row, and the difference between two global batches."""
+"""Readable view of batches: documents and masks of each row, the difference of two batches, and repeated masking."""
 
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.config import Config
-from pretrain.data.batch import Batch, lay_out
-from pretrain.data.stream import Position, RowStream
+from pretrain.data.batch import Batch, LaidOut, first_rows
+from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, WORD_START, MaskedTokens, Rows, Vocabulary
-from pretrain.masking.mask_rate import mask_rate
-from pretrain.masking.units import concatenated_ranges
+from pretrain.masking import IGNORED, WORD_START, MaskedTokens, Rows, Vocabulary, mask_rate
 
 Kind = Literal["mask", "random", "kept", "next"]
 
 
 @dataclass(frozen=True)
-class RowArrays:
-    """The rows of one or more micro-batches, one after the other.
-
-    seen [R, S] int64: ids that the model sees.
-    original [R, S] int64: ids before masking.
-    positions [R, S] int64: place in the document; a document begins wherever it is 0.
-    columns [R, M] int64: slots of the row that are predicted, in the order of the model input; -1 if unused.
-    causal: whether each of them is predicted by the slot before it.
-    """
-
-    seen: NDArray[np.int64]
-    original: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    causal: bool = False
-
-    def __len__(self) -> int:
-        return len(self.seen)
-
-    @property
-    def seq_len(self) -> int:
-        """Slots of a row."""
-        return self.seen.shape[1]
-
-    def rows(self, first: int, last: int) -> "RowArrays":
-        """The rows from `first` to before `last`."""
-        part = slice(first, last)
-        return replace(
-            self,
-            seen=self.seen[part],
-            original=self.original[part],
-            positions=self.positions[part],
-            columns=self.columns[part],
-        )
-
-
-@dataclass(frozen=True)
 class ShownPrediction:
-    """A predicted token: its place in the document, its id, and how it was replaced.
+    """A predicted token: its position in the document, its id, and how it was replaced.
 
-    kind: the model sees [MASK] in its place, a random token, or the token itself; "next": it is predicted by the slot
-        before it, which does not see it.
+    kind: the model sees [MASK], a random token, or the token itself; "next": the slot before it, which does not see it,
+        predicts it.
     """
 
     place: int
@@ -78,87 +40,98 @@ class BatchDocument:
     predictions: list[ShownPrediction]
 
 
-def rows_of(batches: Sequence[Batch], causal: bool = False) -> RowArrays:
-    """The rows of micro-batches of one sequence length, in their order. There is at least one.
+@dataclass(frozen=True)
+class BatchRows:
+    """The rows of one or more micro-batches, one after the other.
 
-    If `causal`, a slot predicts the token of the next slot.
+    seen [R, S] int64: ids that the model sees.
+    original [R, S] int64: ids before masking.
+    positions [R, S] int64: position in the document; a document begins wherever it is 0.
+    columns [R, M] int64: slots of the row that are predicted, in the order of the model input; -1 if unused.
+    causal: whether each of them is predicted by the slot before it.
     """
-    seq_len = batches[0].seq_len
-    seen = np.concatenate([batch.tokens.reshape(-1, seq_len) for batch in batches])
-    positions = np.concatenate([batch.positions.reshape(-1, seq_len) for batch in batches])
-    labels = np.concatenate([batch.labels.reshape(len(batch.tokens) // seq_len, -1) for batch in batches])
-    places = np.concatenate([batch.masked_positions for batch in batches]).reshape(labels.shape)
-    columns = np.where(labels == IGNORED, -1, places % seq_len + causal)
-    row, slot = np.nonzero(columns >= 0)
-    original = seen.copy()
-    original[row, columns[row, slot]] = labels[row, slot]
-    return RowArrays(seen, original, positions, columns, causal)
 
+    seen: NDArray[np.int64]
+    original: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    causal: bool = False
 
-def documents_of(rows: RowArrays, vocabulary: Vocabulary) -> list[list[BatchDocument]]:
-    """The documents of each row, padding left out; predictions in order of place."""
-    return [_documents(rows, row, vocabulary) for row in range(len(rows))]
+    @classmethod
+    def of(cls, batches: Sequence[Batch], causal: bool = False) -> "BatchRows":
+        """The rows of at least one micro-batch, all of one sequence length. If `causal`, a slot predicts the next."""
+        seq_len = batches[0].seq_len
+        seen = np.concatenate([batch.tokens.reshape(-1, seq_len) for batch in batches])
+        positions = np.concatenate([batch.positions.reshape(-1, seq_len) for batch in batches])
+        labels = np.concatenate([batch.labels.reshape(len(batch.tokens) // seq_len, -1) for batch in batches])
+        slots = np.concatenate([batch.masked_positions for batch in batches]).reshape(labels.shape)
+        columns = np.where(labels == IGNORED, -1, slots % seq_len + causal)
+        row, number = np.nonzero(columns >= 0)
+        original = seen.copy()
+        original[row, columns[row, number]] = labels[row, number]
+        return cls(seen, original, positions, columns, causal)
 
+    def __len__(self) -> int:
+        return len(self.seen)
 
-def _documents(rows: RowArrays, row: int, vocabulary: Vocabulary) -> list[BatchDocument]:
-    seen, original = rows.seen[row].tolist(), rows.original[row].tolist()
-    starts = np.flatnonzero(rows.positions[row] == 0).tolist()
-    columns = np.sort(rows.columns[row])
-    found = []
-    for start, end in zip(starts, [*starts[1:], rows.seq_len], strict=True):
-        if original[start] == vocabulary.pad:
-            continue
-        here = columns[(columns >= start) & (columns < end)].tolist()
-        kinds = ["next" if rows.causal else _kind(seen[c], original[c], vocabulary) for c in here]
-        predictions = [ShownPrediction(c - start, original[c], kind) for c, kind in zip(here, kinds, strict=True)]
-        found.append(BatchDocument(start, original[start:end], seen[start:end], predictions))
-    return found
+    @property
+    def seq_len(self) -> int:
+        """Slots of a row."""
+        return self.seen.shape[1]
+
+    def rows(self, first: int, last: int) -> "BatchRows":
+        """The rows from `first` to before `last`."""
+        arrays = {field.name: getattr(self, field.name)[first:last] for field in fields(self) if field.name != "causal"}
+        return replace(self, **arrays)
+
+    def documents(self, vocabulary: Vocabulary) -> list[list[BatchDocument]]:
+        """The documents of each row, padding left out; predictions in order of position."""
+        return [self._documents(row, vocabulary) for row in range(len(self))]
+
+    def _documents(self, row: int, vocabulary: Vocabulary) -> list[BatchDocument]:
+        seen, original = self.seen[row].tolist(), self.original[row].tolist()
+        starts = np.flatnonzero(self.positions[row] == 0).tolist()
+        columns = np.sort(self.columns[row])
+        documents = []
+        for start, end in zip(starts, [*starts[1:], self.seq_len], strict=True):
+            if original[start] == vocabulary.pad:
+                continue
+            predicted = columns[(columns >= start) & (columns < end)].tolist()
+            kinds = ["next" if self.causal else _kind(seen[c], original[c], vocabulary) for c in predicted]
+            predictions = [ShownPrediction(c - start, original[c], k) for c, k in zip(predicted, kinds, strict=True)]
+            documents.append(BatchDocument(start, original[start:end], seen[start:end], predictions))
+        return documents
+
+    def difference(self, other: "BatchRows") -> str | None:
+        """Describe briefly how the other global batch differs; None if both are bit-for-bit equal.
+
+        Compares tokens, document boundaries, and the predicted slots with their order. The split into micro-batches
+        does not matter. Rows count from 0.
+        """
+        if self.seq_len != other.seq_len:
+            return f"rows have {self.seq_len} slots in the first and {other.seq_len} in the second"
+        if len(self) != len(other):
+            return f"the first has {len(self)} rows and the second {len(other)}"
+        documents = (self.original != other.original).any(axis=1) | (self.positions != other.positions).any(axis=1)
+        width = max(self.columns.shape[1], other.columns.shape[1])
+        columns, others = (
+            np.pad(c, ((0, 0), (0, width - c.shape[1])), constant_values=-1) for c in (self.columns, other.columns)
+        )
+        masks = (columns != others).any(axis=1) | (self.seen != other.seen).any(axis=1)
+        rows = np.flatnonzero(documents | masks)
+        if not len(rows):
+            return None
+        what = "other documents" if documents[rows[0]] else "the same documents under other masks"
+        return f"row {rows[0]} holds {what}; {len(rows)} of {len(self)} rows differ"
 
 
 def _kind(seen: int, original: int, vocabulary: Vocabulary) -> Kind:
     return "mask" if seen == vocabulary.mask else "kept" if seen == original else "random"
 
 
-def difference(a: RowArrays, b: RowArrays) -> str | None:
-    """Describe briefly how the second global batch differs; None if both are bit-for-bit equal.
-
-    Compares tokens, document boundaries, positions, labels, and the predicted places with their order. The split into
-    micro-batches does not matter. Rows count from 0.
-    """
-    if a.seq_len != b.seq_len:
-        return f"rows have {a.seq_len} slots in the first and {b.seq_len} in the second"
-    if len(a) != len(b):
-        return f"the first has {len(a)} rows and the second {len(b)}"
-    other_documents = (a.original != b.original).any(axis=1) | (a.positions != b.positions).any(axis=1)
-    width = max(a.columns.shape[1], b.columns.shape[1])
-    other_masks = (_wide(a.columns, width) != _wide(b.columns, width)).any(axis=1) | (a.seen != b.seen).any(axis=1)
-    rows = np.flatnonzero(other_documents | other_masks)
-    if not len(rows):
-        return None
-    what = "other documents" if other_documents[rows[0]] else "the same documents under other masks"
-    return f"row {rows[0]} holds {what}; {len(rows)} of {len(a)} rows differ"
-
-
-def _wide(columns: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    return np.pad(columns, ((0, 0), (0, width - columns.shape[1])), constant_values=-1)
-
-
 @dataclass(frozen=True)
-class PackedRows:
-    """The first rows of an epoch, in the order of their text, before masking.
-
-    positions [R, S] int64: place in the document.
-    others: number of rows packed with them that are not shown.
-    """
-
-    rows: Rows
-    positions: NDArray[np.int64]
-    others: int
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One visit of the rows.
+class MaskedVisit:
+    """One visit of the same rows under the masks of an epoch, to show dynamic masking.
 
     epoch: the key of the masks. rate: share of ordinary tokens to predict.
     ordinary, predicted: [R, S] bool.
@@ -168,7 +141,7 @@ class Visit:
 
     epoch: int
     rate: float
-    rows: RowArrays
+    rows: BatchRows
     ordinary: NDArray[np.bool_]
     predicted: NDArray[np.bool_]
     times: NDArray[np.int64]
@@ -190,59 +163,46 @@ class _OneDocument:
         out[:] = self._ids
 
 
-def rows_of_text(
+def packed_rows(stream: RowStream, most: int, config: Config, vocabulary: Vocabulary) -> tuple[LaidOut, int]:
+    """`most` rows of the first window, laid out, and the number of all its rows."""
+    seq_len = config.data.seq_len
+    packed = stream.rows_in_first_window(seq_len)
+    return next(first_rows(stream, min(most, packed), seq_len, vocabulary)), packed
+
+
+def text_rows(
     ids: NDArray[np.uint32], word_starts: NDArray[np.bool_], config: Config, vocabulary: Vocabulary, most: int
-) -> PackedRows:
-    """Pack a text of ids [T] as a data set of one document; return its first `most` rows, at least one."""
-    marks = word_starts * np.uint8(WORD_START)
-    reader = BlockReader(_OneDocument(ids), marks=lambda tokens, block: marks)
+) -> tuple[LaidOut, int]:
+    """The first `most` rows of a text of ids [T], packed as a data set of one document, and the number of all rows."""
+    reader = BlockReader(_OneDocument(ids), flags=lambda tokens, block: word_starts * np.uint8(WORD_START))
     stream = RowStream(reader, config.run.seed, 1, config.data.packing, look_ahead=False)
     try:
-        packed = first_rows(stream, stream.window(Position(), config.data.seq_len).end_row, config, vocabulary)
+        whole, packed = packed_rows(stream, sys.maxsize, config, vocabulary)
     finally:
         stream.close()
-    rows = Rows(packed.rows.tokens[:most], packed.rows.places[:most], packed.rows.marks[:most])
-    return PackedRows(rows, packed.positions[:most], len(packed.positions) - len(rows.tokens))
+    rows = Rows(whole.rows.tokens[:most], whole.rows.places[:most], whole.rows.flags[:most])
+    return replace(whole, rows=rows, ends=whole.ends[whole.ends <= rows.tokens.size]), packed
 
 
-def first_rows(stream: RowStream, most: int, config: Config, vocabulary: Vocabulary) -> PackedRows:
-    """The first rows, at most `most`, of a data set's first window."""
-    seq_len = config.data.seq_len
-    packed = stream.window(Position(), seq_len).end_row
-    parts, _ = stream.take(Position(), min(most, packed), seq_len)
-    laid_out = lay_out(parts, min(most, packed), seq_len, vocabulary)
-    lengths = np.diff(laid_out.ends, prepend=0)
-    positions = concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths).reshape(laid_out.rows.tokens.shape)
-    return PackedRows(laid_out.rows, positions, packed - len(positions))
+def visits(laid_out: LaidOut, objective: MaskedTokens, config: Config, number: int) -> Iterator[MaskedVisit]:
+    """Mask the same rows for epochs 0, 1, ...; a changing rate reaches `end` at the last visit.
 
-
-def visits(packed: PackedRows, objective: MaskedTokens, config: Config, number: int) -> Iterator[Visit]:
-    """Mask the rows for epochs 0, 1, ...; a changing rate reaches `end` at the last visit.
-
-    With masking.static_epochs, the masks of the first epochs repeat.
+    Training also repacks the data set in each epoch. Here the rows stay, so that their masks can be compared. With
+    masking.static_epochs, the masks of the first epochs repeat.
     """
     static = config.masking.static_epochs
-    ordinary = objective.vocabulary.is_ordinary[packed.rows.tokens]
+    ordinary = objective.vocabulary.is_ordinary[laid_out.rows.tokens]
     times = np.zeros(ordinary.shape, dtype=np.int64)
     for visit in range(number):
         epoch = visit % static if static else visit
-        rows = replace(packed.rows, places=packed.rows.places + np.array([epoch, 0, 0]))
+        rows = replace(laid_out.rows, places=laid_out.rows.places + np.array([epoch, 0, 0]))
         rate = mask_rate(config.masking, visit, number)
-        masked = objective(rows, rate)
-        shape = rows.tokens.shape
-        used = (masked.labels != IGNORED).reshape(shape[0], -1)
-        columns = np.where(used, masked.positions.reshape(used.shape) % shape[1], -1)
-        predicted = np.zeros(shape, dtype=np.bool_)
-        predicted.reshape(-1)[masked.positions[used.reshape(-1)]] = True
+        masked = BatchRows.of([laid_out.masked(objective(rows, rate))])
+        predicted = np.zeros(ordinary.shape, dtype=np.bool_)
+        row, column = np.nonzero(masked.columns >= 0)
+        predicted[row, masked.columns[row, column]] = True
         times = times + predicted
         units = objective.units(rows, ordinary)
         begins = ordinary if units is None else units.begins
-        yield Visit(
-            epoch,
-            rate,
-            RowArrays(masked.tokens.reshape(shape), rows.tokens, packed.positions, columns),
-            ordinary,
-            predicted,
-            times,
-            np.cumsum(begins).reshape(shape) - 1,
-        )
+        numbers = np.cumsum(begins).reshape(ordinary.shape) - 1
+        yield MaskedVisit(epoch, rate, masked, ordinary, predicted, times, numbers)

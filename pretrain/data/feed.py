@@ -19,9 +19,7 @@ from pretrain.data.batch import Batch
 from pretrain.data.checksum import factors
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
-from pretrain.masking import IGNORED, Objective
-from pretrain.masking.masked_tokens import DeferredMasks
-from pretrain.masking.rows import ToMask
+from pretrain.masking import IGNORED, DeferredMasks, Objective, ToMask
 
 _AHEAD = 2  # steps built in advance
 _CLOSE_SECONDS = 5.0  # a stopping run must still write its checkpoint
@@ -87,7 +85,7 @@ _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 class DeviceBatch:
     """A Batch whose arrays are tensors on the device, of the same shapes and types.
 
-    late: fp64 [2] of a batch masked on the device: number of predictions, checksum; None for others.
+    deferred: fp64 [2] of a batch masked on the device: number of predictions, checksum; None for others.
     copied: event after the copies; a stream that uses the tensors waits for it. None on a CPU.
     """
 
@@ -98,7 +96,7 @@ class DeviceBatch:
     labels: Tensor
     seq_len: int
     n_documents: int
-    late: Tensor | None
+    deferred: Tensor | None
     copied: "torch.cuda.Event | None"
 
     @property
@@ -113,7 +111,7 @@ class DeviceBatch:
             stream = torch.cuda.current_stream(self.tokens.device)
             stream.wait_event(self.copied)
             tensors = [getattr(self, name) for name in _ARRAYS]
-            for tensor in tensors if self.late is None else [*tensors, self.late]:
+            for tensor in tensors if self.deferred is None else [*tensors, self.deferred]:
                 tensor.record_stream(stream)  # the allocator must not reuse their memory before this stream is done
         return self
 
@@ -123,10 +121,19 @@ class DeviceFeed:
 
     On CUDA each array goes into pinned memory of torch's caching allocator. The allocator reuses a buffer only after
     its copy, so there are as many buffers as batches in flight. On a CPU, tensors share the arrays' memory.
+
+    Args:
+        objective: of the batches; None if none is masked on the device. longest_row: slots of the longest row.
+
+    Raises:
+        UserError: if the device cannot mask: there is no GPU, no Triton, or a row is too long.
     """
 
-    def __init__(self, device: torch.device, masking: "DeviceMasking | None" = None):
-        self._device, self._masking = device, masking
+    def __init__(self, device: torch.device, objective: Objective | None = None, longest_row: int = 0):
+        self._device = device
+        self._masking = (
+            _device_masking(objective, device, longest_row) if isinstance(objective, DeferredMasks) else None
+        )
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, batch: Batch) -> DeviceBatch:
@@ -138,33 +145,28 @@ class DeviceFeed:
 
     def _made(self, batch: Batch, stream: "torch.cuda.Stream | None") -> DeviceBatch:
         tensors = {name: self._copied(getattr(batch, name)) for name in _ARRAYS}
-        late = None
-        if batch.later:
-            masked = self._masked(tensors["tokens"], batch.later, batch.seq_len)
+        deferred = None
+        if batch.to_mask:
+            masked = self._masked(tensors["tokens"], batch.to_mask, batch.seq_len)
             tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
-            late = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
+            deferred = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
         copied = stream.record_event() if stream else None
-        return DeviceBatch(**tensors, seq_len=batch.seq_len, n_documents=batch.n_documents, late=late, copied=copied)
+        return DeviceBatch(
+            **tensors, seq_len=batch.seq_len, n_documents=batch.n_documents, deferred=deferred, copied=copied
+        )
 
-    def _masked(self, tokens: Tensor, later: ToMask, seq_len: int) -> "DeviceMasked":
+    def _masked(self, tokens: Tensor, to_mask: ToMask, seq_len: int) -> "DeviceMasked":
         assert self._masking, "the batch needs masking on the device, but this feed has no masking"
-        units = None if later.units is None else self._copied(later.units)
-        rate = self._copied(np.array([later.rate]))
-        return self._masking(tokens.view(-1, seq_len), units, self._copied(later.places), rate)
+        units = None if to_mask.units is None else self._copied(to_mask.units)
+        rate = self._copied(np.array([to_mask.rate]))
+        return self._masking(tokens.view(-1, seq_len), units, self._copied(to_mask.places), rate)
 
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self._device, non_blocking=True) if self._stream else tensor
 
 
-def device_masking(objective: Objective, device: torch.device, longest_row: int) -> "DeviceMasking | None":
-    """Create the device masking for an objective with deferred masks; None for other objectives.
-
-    Raises:
-        UserError: if there is no GPU, no Triton, or a row is too long.
-    """
-    if not isinstance(objective, DeferredMasks):
-        return None
+def _device_masking(objective: DeferredMasks, device: torch.device, longest_row: int) -> "DeviceMasking":
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
     try:

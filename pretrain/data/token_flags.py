@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from pretrain.data.window import Marks, Reorder
-from pretrain.masking import WORD_START
-from pretrain.masking.rows import TARGET
+from pretrain.data.window import ReadFlags, Reorder
+from pretrain.masking import TARGET, WORD_START
 from pretrain.philox import Key, derive_key, philox
 
 
@@ -71,20 +70,18 @@ def _draws(count: int, key: Key, block: int) -> NDArray[np.uint64]:
     return np.stack(words, axis=-1).reshape(-1)[:count]
 
 
-WordStarts = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.bool_]]
-
-
-def marks_of(dataset: Dataset, wanted: int) -> Marks | None:
+def flag_reader(dataset: Dataset, wanted: int) -> ReadFlags | None:
     """Reader of the wanted flag bits of a block's tokens; None if no bits are wanted.
 
     Raises:
         UserError: if the data set lacks the information.
     """
     if wanted & TARGET:
-        return _targets(dataset)
+        check_targets(dataset)
+        return lambda tokens, block: np.asarray(dataset.targets(block)) * np.uint8(TARGET)
     if not wanted & WORD_START:
         return None
-    begins_word = word_starts(dataset, "masking.strategy")
+    begins_word = _word_starts(dataset, "masking whole words")
     return lambda tokens, block: begins_word(tokens, block) * np.uint8(WORD_START)
 
 
@@ -97,44 +94,25 @@ def check_targets(dataset: Dataset) -> None:
         )
 
 
-def _targets(dataset: Dataset) -> Marks:
-    check_targets(dataset)
-
-    def stored(tokens: NDArray[np.unsignedinteger], block: int) -> NDArray[np.uint8]:
-        found = dataset.targets(block)
-        assert found is not None  # check_targets passed: every block has targets
-        return found * np.uint8(TARGET)
-
-    return stored
-
-
-def word_order(dataset: Dataset, n: int, seed: int) -> Reorder:
-    """Token order of a block whose n-grams of words are shuffled within documents.
+def word_order(dataset: Dataset, n: int, seed: int) -> Reorder | None:
+    """Token order of a block whose n-grams of words are shuffled within documents; None if n is 0.
 
     Raises:
         UserError: if the word starts are not known.
     """
-    begins_word, key = word_starts(dataset, "data.shuffled_ngrams"), derive_key(seed, "word order")
+    if not n:
+        return None
+    begins_word, key = _word_starts(dataset, "data.shuffled_ngrams"), derive_key(seed, "word order")
     return lambda tokens, lengths, block: shuffled_ngrams(lengths, begins_word(tokens, block), n, key, block)
 
 
-def word_starts(dataset: Dataset, setting: str) -> WordStarts:
-    """Function that marks the tokens of a block that begin a word: (tokens [T], block) -> [T].
-
-    Raises:
-        UserError: if the word starts are not known; the message names `setting`.
-    """
+def _word_starts(dataset: Dataset, purpose: str) -> Callable[[NDArray[np.unsignedinteger], int], NDArray[np.bool_]]:
+    """Function of (tokens [T], block) that says which tokens begin a word: [T]."""
     of_ids = dataset.begins_word
     if of_ids is not None:
         return lambda tokens, block: of_ids[tokens]
     if dataset.manifest.tokenizer.continuation_prefix is not None:
         raise UserError(
-            f"{dataset.location} has no tokenizer files, which tell where words begin; {setting} needs them"
+            f"{dataset.location} has no tokenizer files, which tell where words begin; {purpose} needs them"
         )
-
-    def stored(tokens: NDArray[np.unsignedinteger], block: int) -> NDArray[np.bool_]:
-        found = dataset.word_starts(block)
-        assert found is not None  # stored if the vocabulary does not mark word starts
-        return found
-
-    return stored
+    return lambda tokens, block: np.asarray(dataset.word_starts(block))  # stored if the ids do not say it

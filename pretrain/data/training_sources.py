@@ -17,14 +17,13 @@ from data_prep.urls import redact
 from pretrain.config import Config, DataConfig, MaskingConfig
 from pretrain.data.loader import BatchPhase, Loader, stages_of
 from pretrain.data.mixture import Mixture, quotas
-from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
+from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, pack, randoms_needed
 from pretrain.data.stream import RowStream
-from pretrain.data.token_flags import check_targets, marks_of, word_order
+from pretrain.data.token_flags import check_targets, flag_reader, word_order
 from pretrain.data.window import BlockReader
-from pretrain.masking import MaskedTokens, Vocabulary
-from pretrain.masking.masked_tokens import DeferredMasks
+from pretrain.masking import DeferredMasks, MaskedTokens, Vocabulary
 from pretrain.objectives import objective_of, rate_at
-from pretrain.philox import derive_key
+from pretrain.philox import Key, derive_key
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
@@ -58,6 +57,36 @@ class Sources:
         found = [dataset.manifest.index_fingerprint for dataset in self.datasets]
         return None if None in found else " ".join(map(str, found))
 
+    def open_held_out(self, config: DataConfig) -> Dataset | None:
+        """Open the data set of `data.valid`, if set.
+
+        Raises:
+            UserError: as open_sources.
+        """
+        if config.valid is None:
+            return None
+        dataset = _open(config, config.valid, "data.valid")
+        _check_tokenizer(dataset, config.valid, self.datasets[0], config.train[0].path)
+        return dataset
+
+    def check_files(self, config: DataConfig, held_out: Dataset | None = None) -> None:
+        """Check that all files exist and have their full size, also those of a held-out set.
+
+        With a budget for damage, print missing and short shards as a warning instead.
+
+        Raises:
+            DamagedData: names the first such file and counts the others.
+        """
+        if held_out:
+            held_out.check_files()
+        for dataset in self.datasets:
+            dataset.check_files(indexes_alone=config.damage_budget > 0)
+            try:
+                if config.damage_budget:
+                    dataset.check_files()
+            except DamagedData as error:
+                print(f"warning: {error}", file=sys.stderr, flush=True)
+
     def facts(self) -> list[dict[str, Any]]:
         """Description of each data set, as JSON values."""
         return [
@@ -89,40 +118,6 @@ def open_sources(config: DataConfig) -> Sources:
     return Sources(_names([source.path for source in config.train]), datasets, weights)
 
 
-def open_held_out(config: DataConfig, sources: Sources) -> Dataset | None:
-    """Open the data set of `data.valid`, if set.
-
-    Raises:
-        UserError: as open_sources.
-    """
-    if config.valid is None:
-        return None
-    dataset = _open(config, config.valid, "data.valid")
-    _check_tokenizer(dataset, config.valid, sources.datasets[0], config.train[0].path)
-    return dataset
-
-
-def check_files(config: Config, sources: Sources, held_out: Dataset | None) -> None:
-    """Check that all files exist and have their full size.
-
-    With a budget for damage, print missing and short shards as a warning instead.
-
-    Raises:
-        DamagedData: names the first such file and counts the others.
-    """
-    if held_out:
-        held_out.check_files()
-    for dataset in sources.datasets:
-        if not config.data.damage_budget:
-            dataset.check_files()
-            continue
-        dataset.check_files(indexes_alone=True)
-        try:
-            dataset.check_files()
-        except DamagedData as error:
-            print(f"warning: {error}", file=sys.stderr, flush=True)
-
-
 def check_run(config: Config, world_size: int) -> None:
     """Check before the start that the data are usable and that batches divide over the processes.
 
@@ -131,12 +126,38 @@ def check_run(config: Config, world_size: int) -> None:
     """
     stages_of(config, world_size)
     sources = open_sources(config.data)
-    held_out = open_held_out(config.data, sources)
+    held_out = sources.open_held_out(config.data)
     for dataset in (*sources.datasets, *([held_out] if held_out else [])):
         dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
         if config.objective == "repair":
             check_targets(dataset)
     objective_of(config, Vocabulary.of(sources.tokenizer), config.run.seed, "train")
+
+
+def row_stream(
+    dataset: Dataset,
+    seed: int,
+    window_blocks: int,
+    packing: Mode,
+    source: int = 0,
+    *,
+    flags: int = 0,
+    shuffled_ngrams: int = 0,
+    substitute: Key | None = None,
+    look_ahead: bool = False,
+    static_epochs: int = 0,
+) -> RowStream:
+    """The rows of a data set; see RowStream and BlockReader.
+
+    Args:
+        flags: flag bits of tokens that are needed. shuffled_ngrams: words of shuffled n-grams; 0: natural order.
+
+    Raises:
+        UserError: if the data set lacks word starts or targets.
+    """
+    order = word_order(dataset, shuffled_ngrams, seed)
+    reader = BlockReader(dataset, substitute, order, flag_reader(dataset, flags))
+    return RowStream(reader, seed, window_blocks, packing, source, look_ahead, static_epochs)
 
 
 def training_loader(
@@ -156,16 +177,21 @@ def training_loader(
     data, seed = config.data, config.run.seed
     vocabulary = Vocabulary.of(sources.tokenizer)
     objective = objective_of(config, vocabulary, seed, "train")
-    substitute = derive_key(seed, "substitutes") if data.damage_budget else None
-    streams = []
-    for number, dataset in enumerate(sources.datasets):
-        order = word_order(dataset, data.shuffled_ngrams, seed) if data.shuffled_ngrams else None
-        reader = BlockReader(dataset, substitute, order, marks_of(dataset, objective.marks))
-        streams.append(
-            RowStream(
-                reader, seed, data.window_blocks, data.packing, number, static_epochs=config.masking.static_epochs
-            )
+    streams = [
+        row_stream(
+            dataset,
+            seed,
+            data.window_blocks,
+            data.packing,
+            number,
+            flags=objective.flags,
+            shuffled_ngrams=data.shuffled_ngrams,
+            substitute=derive_key(seed, "substitutes") if data.damage_budget else None,
+            look_ahead=True,
+            static_epochs=config.masking.static_epochs,
         )
+        for number, dataset in enumerate(sources.datasets)
+    ]
     mixture = Mixture(streams, sources.weights, seed)
 
     def mask_rate_at(steps_done: int) -> float:
@@ -188,8 +214,7 @@ def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[BatchPhas
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     constant = config.model_copy(update={"masking": config.masking.model_copy(update={"rate": last})})
     objective = objective_of(constant, vocabulary, _EVALUATION_SEED, "valid")
-    reader = BlockReader(dataset, marks=marks_of(dataset, objective.marks))
-    stream = RowStream(reader, _EVALUATION_SEED, data.window_blocks, data.packing, look_ahead=False)
+    stream = row_stream(dataset, _EVALUATION_SEED, data.window_blocks, data.packing, flags=objective.flags)
     mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
     return Loader(mixture, stages, vocabulary, objective, lambda _: last, rank)
 

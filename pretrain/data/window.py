@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData
 from pretrain.data.packing import Mode, PackedLayout, pack, randoms_needed, remaining
-from pretrain.masking.units import concatenated_ranges
+from pretrain.masking import concatenated_ranges
 from pretrain.philox import Key, draw, permute
 
 _READERS = 8  # parallel block reads: on a network each read waits for its own response
@@ -36,7 +36,7 @@ class Blocks(Protocol):
     def read_tokens(self, block: int, out: NDArray[np.unsignedinteger]) -> None: ...
 
 
-Marks = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.uint8]]
+ReadFlags = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.uint8]]
 """(tokens [T], block) -> flags of each token [T]."""
 
 Reorder = Callable[[NDArray[np.unsignedinteger], NDArray[np.uint32], int], NDArray[np.int64]]
@@ -48,17 +48,17 @@ class Space:
     """Memory for tokens [T], and for their uint8 flags if the stream has flags."""
 
     tokens: NDArray[np.unsignedinteger]
-    marks: NDArray[np.uint8] | None
+    flags: NDArray[np.uint8] | None
 
     def part(self, which: slice | NDArray[np.int64]) -> "Space":
         """A view of a range, or a copy of the chosen places."""
-        return Space(self.tokens[which], None if self.marks is None else self.marks[which])
+        return Space(self.tokens[which], None if self.flags is None else self.flags[which])
 
     def fill(self, source: "Space") -> None:
         """Copy `source` into this space, repeated or cut to its length."""
         self.tokens[:] = np.resize(source.tokens, len(self.tokens))
-        if self.marks is not None and source.marks is not None:
-            self.marks[:] = np.resize(source.marks, len(self.marks))
+        if self.flags is not None and source.flags is not None:
+            self.flags[:] = np.resize(source.flags, len(self.flags))
 
 
 class BlockReader:
@@ -69,7 +69,7 @@ class BlockReader:
         substitute: key for the choice of replacements of damaged blocks; None if damage ends the run. The tokens of a
             replacement are repeated or cut to the needed length, so the plan stays the same on every rank.
         reorder: new order of a block's tokens; unchanged by default.
-        marks: flags of a block's tokens, if any.
+        flags: flags of a block's tokens, if any.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class BlockReader:
         blocks: Blocks,
         substitute: Key | None = None,
         reorder: Reorder | None = None,
-        marks: Marks | None = None,
+        flags: ReadFlags | None = None,
     ):
-        self.blocks, self._substitute, self._reorder, self.marks = blocks, substitute, reorder, marks
+        self.blocks, self._substitute, self._reorder, self.flags = blocks, substitute, reorder, flags
         self._named: set[int] = set()
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="read-blocks")
 
@@ -95,7 +95,7 @@ class BlockReader:
 
     def space(self, tokens: int) -> Space:
         """Allocate memory for `tokens` tokens, and for their flags if the stream has flags."""
-        return Space(np.empty(tokens, self.blocks.dtype), np.empty(tokens, np.uint8) if self.marks else None)
+        return Space(np.empty(tokens, self.blocks.dtype), np.empty(tokens, np.uint8) if self.flags else None)
 
     def in_background(self, job: Callable[[], T]) -> Future[T]:
         """Run a job in one of the reading threads."""
@@ -117,8 +117,8 @@ class BlockReader:
 
     def _read_own(self, block: int, out: Space) -> None:
         self.blocks.read_tokens(block, out.tokens)
-        if out.marks is not None and self.marks:
-            out.marks[:] = self.marks(out.tokens, block)
+        if out.flags is not None and self.flags:
+            out.flags[:] = self.flags(out.tokens, block)
         if self._reorder:
             order = self._reorder(out.tokens, self.blocks.document_lengths(block), block)
             out.fill(out.part(order))

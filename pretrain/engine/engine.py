@@ -24,7 +24,7 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.host_copy import HostCopies
 from pretrain.checkpoint.part_writer import Parts, Sink
 from pretrain.config import Config
-from pretrain.data.feed import DeviceBatch
+from pretrain.data import DeviceBatch
 from pretrain.distributed import rendezvous, run_on_all_ranks, tcp_store
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
@@ -42,8 +42,7 @@ from pretrain.engine.resharding import (
     local_pieces,
     wanted_pieces,
 )
-from pretrain.model import Model
-from pretrain.model.head import Choices, Prediction
+from pretrain.model import Choices, Model, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.run import PhaseMarker
@@ -118,7 +117,7 @@ class Engine:
             self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
         except (AssertionError, NotImplementedError, ValueError) as error:
             raise refusal(error) from error
-        optimizer.place(local_pieces(self._engine))
+        optimizer.set_fragments(local_pieces(self._engine))
         self._engine.checkpoint_engine = self._states = _States()
         self._engine._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
         self.device, self.marker = self._engine.device, marker or PhaseMarker()

@@ -27,7 +27,7 @@ from torch import Tensor
 from data_prep.errors import UserError, one_line
 from data_prep.reading import open_regular, shown_path
 from pretrain.config import Config
-from pretrain.optim.parameter_fragments import Piece
+from pretrain.optim import Piece
 
 Layout = dict[str, Any]
 

@@ -19,9 +19,7 @@ from pretrain.export.export_location import chosen_checkpoint, export_place
 from pretrain.export.model_card import model_card
 from pretrain.export.transformers_folder import save_model
 from pretrain.guards import state_problem
-from pretrain.model import build, longest_text
-from pretrain.model.build_model import exported
-from pretrain.model.padded_model import named_ids
+from pretrain.model import build, exported, longest_text, named_ids
 from pretrain.optim import AVERAGE, optimizer_order
 from pretrain.run import RunFolder
 

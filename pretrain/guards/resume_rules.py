@@ -7,8 +7,7 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.identity import completed, differences, identity_of
 from pretrain.config import Config
 from pretrain.data import Sources
-from pretrain.model import describe, digest_of
-from pretrain.model.model_description import in_full, weights_file
+from pretrain.model import describe, digest_of, in_full, weights_file
 
 
 def _init_now(config: Config, found: Checkpoint) -> str | None:

@@ -9,8 +9,7 @@ from data_prep.errors import one_line
 from data_prep.reading import typed
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
-from pretrain.data import MixturePosition
-from pretrain.data.stream import PLAN_VERSION
+from pretrain.data import PLAN_VERSION, MixturePosition
 from pretrain.guards.guard_history import GuardHistory
 from pretrain.model import EncoderShape
 

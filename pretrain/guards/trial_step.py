@@ -3,8 +3,7 @@
 import torch
 
 from data_prep.errors import UserError
-from pretrain.data import Loader
-from pretrain.data.feed import DeviceFeed, device_masking
+from pretrain.data import DeviceFeed, Loader
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.guards.resume_state import ResumeState
@@ -33,7 +32,7 @@ def dry_run(engine: Engine, loader: Loader, state: ResumeState, longest_row: int
         UserError: if it does not fit into memory, or cannot be compiled. DamagedData: as the first step would.
     """
     batches = run_on_all_ranks(lambda: list(loader.examples(state.steps_done, state.position)))
-    feed = DeviceFeed(engine.device, device_masking(loader.objective, engine.device, longest_row))
+    feed = DeviceFeed(engine.device, loader.objective, longest_row)
     for batch in batches:
         try:
             engine.rehearse(feed(batch).wait())

@@ -9,9 +9,9 @@ import os
 import torch
 
 from data_prep.errors import UserError
-from pretrain.kernels.plain import PLAIN, Operations
+from pretrain.kernels.plain import PLAIN, Operations, Rotation, rotation
 
-__all__ = ["PLAIN", "Operations", "operations"]
+__all__ = ["PLAIN", "Operations", "Rotation", "operations", "rotation"]
 
 
 def operations(fused: bool) -> Operations:

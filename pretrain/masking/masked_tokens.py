@@ -118,7 +118,7 @@ class MaskedTokens:
         return all(isinstance(strategy, TokenUnits) for strategy in self._strategies)
 
     @property
-    def marks(self) -> int:
+    def flags(self) -> int:
         return 0 if self.by_token else WORD_START
 
     def slots(self, seq_len: int) -> int:
@@ -151,7 +151,7 @@ class MaskedTokens:
         """The units of rows, from a strategy drawn for each row; None if each token is a unit."""
         if self.by_token:
             return None
-        text = RowText(rows.tokens, rows.places, ordinary, (rows.marks & WORD_START) != 0)
+        text = RowText(rows.tokens, rows.places, ordinary, (rows.flags & WORD_START) != 0)
         begins = self._begins(text)
         if self.replacement.per == "token":
             return Units(begins, ordinary)
@@ -175,8 +175,8 @@ class DeferredMasks:
         self.masked = masked
 
     @property
-    def marks(self) -> int:
-        return self.masked.marks
+    def flags(self) -> int:
+        return self.masked.flags
 
     def slots(self, seq_len: int) -> int:
         return self.masked.slots(seq_len)
@@ -185,8 +185,8 @@ class DeferredMasks:
         """Return the tokens unchanged, no predictions, and the input of the kernel."""
         units = self.masked.units(rows, self.masked.vocabulary.is_ordinary[rows.tokens])
         nothing = np.zeros(0, dtype=np.int64)
-        later = ToMask(None if units is None else units.bits, rows.places, fixed(rate))
-        return Masked(rows.tokens.reshape(-1), nothing, nothing, later)
+        to_mask = ToMask(None if units is None else units.bits, rows.places, fixed(rate))
+        return Masked(rows.tokens.reshape(-1), nothing, nothing, to_mask)
 
 
 def _cut_by(strategy: Strategy, text: RowText, key: tuple[int, int]) -> NDArray[np.bool_]:

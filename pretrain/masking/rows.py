@@ -77,12 +77,12 @@ class Rows:
 
     tokens [R, S] int64: ids, specials and padding included.
     places [R, 3] int64: (source and epoch, window, row), the identity of a row in the stream; it keys all draws.
-    marks [R, S] uint8: bits WORD_START and TARGET, if the objective needs them.
+    flags [R, S] uint8: bits WORD_START and TARGET, if the objective needs them.
     """
 
     tokens: NDArray[np.int64]
     places: NDArray[np.int64]
-    marks: NDArray[np.uint8]
+    flags: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -107,20 +107,20 @@ class Masked:
     positions [K] int64: the slots of the stream whose states predict: `slots` places per row, row after row, in
         increasing order within a row. Unused places come last and point at their row's first slot.
     labels [K] int64: the ids to predict; IGNORED in unused places.
-    later: input of masking on the device; tokens are then unmasked, and there are no positions and labels.
+    to_mask: input of masking on the device; tokens are then unmasked, and there are no positions and labels.
     """
 
     tokens: NDArray[np.int64]
     positions: NDArray[np.int64]
     labels: NDArray[np.int64]
-    later: ToMask | None = None
+    to_mask: ToMask | None = None
 
 
 class Objective(Protocol):
     """A training objective: labels of a row as a pure function of the row and the rate."""
 
     @property
-    def marks(self) -> int:
+    def flags(self) -> int:
         """Mark bits that the objective needs."""
         ...
 

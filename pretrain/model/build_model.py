@@ -44,7 +44,7 @@ def build(
     return encoder
 
 
-def choose_ways(model: Model, config: Config) -> None:
+def set_compute_options(model: Model, config: Config) -> None:
     """Set options that change how a native encoder computes, but not its results."""
     if isinstance(model, Encoder) and config.train.activation_checkpointing:
         model.checkpoint_layers()

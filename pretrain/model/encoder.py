@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pretrain.kernels import PLAIN, Operations
-from pretrain.kernels.plain import Rotation, rotation
+from pretrain.kernels import PLAIN, Operations, Rotation, rotation
 from pretrain.masking import IGNORED
 from pretrain.model.attention import Backend, DocumentBounds, backend_for
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, choices_of
@@ -98,9 +97,9 @@ class Encoder(nn.Module):
     def initialize(self, seed: int) -> None:
         """Draw the weights, see pretrain.model.encoder."""
         draw_weights(self.named_parameters(), self.shape, seed)
-        self.neutralize_padding()
+        self.reset_padding_rows()
 
-    def neutralize_padding(self) -> None:
+    def reset_padding_rows(self) -> None:
         """Make the vocabulary's padding rows impossible to predict; their gradients are then exactly zero."""
         with torch.no_grad():
             self.word_embedding[self.shape.vocab_size :].zero_()

@@ -86,7 +86,7 @@ def to_hugging_face(state: State, shape: EncoderShape) -> State:
 
 
 def from_hugging_face(state: State, shape: EncoderShape) -> State:
-    """The reverse; rows that pad the vocabulary come out as zeros (see Encoder.neutralize_padding)."""
+    """The reverse; rows that pad the vocabulary come out as zeros (see Encoder.reset_padding_rows)."""
     found: State = {}
     for native, name in _names(Encoder(shape).state_dict(), shape):
         tensor = torch.cat([state[part] for part in name]) if isinstance(name, tuple) else state[name]

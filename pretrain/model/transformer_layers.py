@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrain.kernels import Operations
-from pretrain.kernels.plain import Rotation
+from pretrain.kernels import Operations, Rotation
 from pretrain.model.attention import DocumentBounds, attention
 from pretrain.model.model_description import EncoderShape
 

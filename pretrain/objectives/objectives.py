@@ -3,12 +3,28 @@
 import numpy as np
 
 from pretrain.config import Config, MaskingConfig, StrategyName
-from pretrain.masking import IGNORED, Masked, MaskedTokens, Objective, Replacement, Rows, Vocabulary
-from pretrain.masking.collocation_units import collocations_of
-from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
-from pretrain.masking.rows import TARGET, compact
-from pretrain.masking.selection import count, of_columns, select_tokens
-from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
+from pretrain.masking import (
+    IGNORED,
+    TARGET,
+    Masked,
+    MaskedTokens,
+    NGrams,
+    Objective,
+    Replacement,
+    Rows,
+    Spans,
+    Strategy,
+    TokenUnits,
+    Vocabulary,
+    WholeWords,
+    collocations_of,
+    compact,
+    count,
+    largest_mask_rate,
+    mask_rate,
+    of_columns,
+    select_tokens,
+)
 from pretrain.philox import derive_key
 
 
@@ -23,7 +39,7 @@ class CausalTokens:
         self.vocabulary = vocabulary
 
     @property
-    def marks(self) -> int:
+    def flags(self) -> int:
         return 0
 
     def slots(self, seq_len: int) -> int:
@@ -49,7 +65,7 @@ class RepairObjective:
         purpose: draws of two purposes ("train", "valid") are independent.
     """
 
-    marks = TARGET
+    flags = TARGET
 
     def __init__(self, vocabulary: Vocabulary, rate: float, seed: int, purpose: str):
         self.vocabulary, self._rate = vocabulary, rate
@@ -65,7 +81,7 @@ class RepairObjective:
         Targets that are special tokens, such as [UNK], are masked but not predicted.
         """
         tokens, seq_len = rows.tokens, rows.tokens.shape[1]
-        targets = (rows.marks & TARGET) != 0
+        targets = (rows.flags & TARGET) != 0
         wanted = targets & self.vocabulary.is_ordinary[tokens]
         counts = np.minimum(np.count_nonzero(wanted, axis=1), _places(rate, seq_len))
         predicted = select_tokens(wanted, counts, of_columns(self.key, rows.places, seq_len))

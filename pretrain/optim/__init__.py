@@ -1,31 +1,8 @@
-"""Optimizers for parameters that ZeRO cuts into pieces; pretrain.optim.sharded_optimizer is their base."""
+"""Optimizers for parameters that ZeRO cuts into pieces, parameter groups, and the schedule of the learning rate.
 
-from torch import nn
+`sharded_optimizer` is the base of all optimizers.
+"""
 
-from pretrain.config import OptimConfig
-from pretrain.optim.optimizers import AdamW, Lamb, Muon, StableAdamW
-from pretrain.optim.parameter_groups import Described, described, optimizer_order, parameter_groups
-from pretrain.optim.sharded_optimizer import AVERAGE, ShardedOptimizer
+import lazy_loader
 
-__all__ = [
-    "AVERAGE",
-    "OPTIMIZERS",
-    "Described",
-    "ShardedOptimizer",
-    "build_optimizer",
-    "described",
-    "optimizer_order",
-    "parameter_groups",
-]
-
-OPTIMIZERS: dict[str, type[ShardedOptimizer]] = {
-    "adamw": AdamW,
-    "lamb": Lamb,
-    "stable_adamw": StableAdamW,
-    "muon": Muon,
-}
-
-
-def build_optimizer(model: nn.Module, config: OptimConfig) -> ShardedOptimizer:
-    """Create the optimizer of a run. It expects whole parameters until `place` sets their pieces."""
-    return OPTIMIZERS[config.name](described(model), config)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

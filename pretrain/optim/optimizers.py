@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pretrain.config import OptimConfig
 from pretrain.optim.parameter_fragments import Exchange
-from pretrain.optim.parameter_groups import Described
+from pretrain.optim.parameter_groups import Described, described
 from pretrain.optim.sharded_optimizer import ShardedOptimizer, gradients
 
 
@@ -136,3 +136,16 @@ def newton_schulz(matrices: Tensor, steps: int) -> Tensor:
 
 def _batches(items: list[Tensor], size: int) -> Iterator[list[Tensor]]:
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+OPTIMIZERS: dict[str, type[ShardedOptimizer]] = {
+    "adamw": AdamW,
+    "lamb": Lamb,
+    "stable_adamw": StableAdamW,
+    "muon": Muon,
+}
+
+
+def build_optimizer(model: nn.Module, config: OptimConfig) -> ShardedOptimizer:
+    """Create the optimizer of a run. It expects whole parameters until `set_fragments` sets their pieces."""
+    return OPTIMIZERS[config.name](described(model), config)

@@ -34,7 +34,7 @@ class Share:
     rank: int = 0
 
     @property
-    def own(self) -> list[Piece]:
+    def local(self) -> list[Piece]:
         """The pieces in this rank's tensor."""
         return self.by_rank[self.rank]
 
@@ -61,7 +61,7 @@ class Segments:
     """
 
     def __init__(self, shares: Sequence[Share], numels: Mapping[str, int], device: torch.device):
-        self._places = [(n, piece) for n, share in enumerate(shares) for piece in share.own]
+        self._places = [(n, piece) for n, share in enumerate(shares) for piece in share.local]
         split = dict.fromkeys(
             piece.name
             for share in shares
@@ -153,7 +153,7 @@ class Exchange:
                     load[holder] += costs.pop(name, 0)
                     if holder == self._rank:
                         self._whole[name] = (number, piece)
-        workers = deal(costs, load)
+        workers = assign_jobs(costs, load)
         self.anything_cut = bool(workers)
         self._mine = [name for name, worker in workers.items() if worker == self._rank]
         self._stay: list[Place] = []
@@ -198,7 +198,7 @@ class Exchange:
         _send([[_part(parts, piece) for piece in pieces] for pieces in self._come], arriving, tensors[0])
 
 
-def deal(costs: Mapping[str, int], load: Sequence[int]) -> dict[str, int]:
+def assign_jobs(costs: Mapping[str, int], load: Sequence[int]) -> dict[str, int]:
     """Assign each job to a rank with balanced work: the most expensive first, to the rank with the least work.
 
     Args:

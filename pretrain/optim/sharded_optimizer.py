@@ -1,7 +1,8 @@
 """Base class of all optimizers: state for tensors that hold parameter pieces, skipped steps, averaged weights.
 
-ZeRO passes flat fp32 tensors that hold parameters cut anywhere, and calls the optimizer once per group of them. `place`
-sets which pieces these are, so norms and matrices refer to whole parameters and are the same on any number of ranks.
+ZeRO passes flat fp32 tensors that hold parameters cut anywhere, and calls the optimizer once per group of them.
+`set_fragments` sets which pieces these are, so norms and matrices refer to whole parameters and are the same on any
+number of ranks.
 Only PyTorch's fused kernels write weights and state. They do nothing if `found_inf` is 1: a step is skipped on the
 device, bit for bit, and the host does not wait.
 """
@@ -24,7 +25,7 @@ AVERAGE: Final = "ema"  # key of the averaged weights in a tensor's state
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """An optimizer over whole parameters, or over the pieces set with `place`.
+    """An optimizer over whole parameters, or over the pieces set with `set_fragments`.
 
     Attributes:
         found_inf: None, or fp32 [] on the tensors' device; 1.0 keeps weights, state and step counts unchanged.
@@ -49,7 +50,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         defaults = {"lr": config.lr, "betas": config.betas, "eps": config.eps, "fused": True}
         super().__init__(parameter_groups(parameters, config), defaults)
 
-    def place(self, tensors: Sequence[tuple[Tensor, list[Piece]]]) -> None:
+    def set_fragments(self, tensors: Sequence[tuple[Tensor, list[Piece]]]) -> None:
         """Set the tensors to update and the parameter pieces that they hold; a collective."""
         shares = shares_of([pieces for _, pieces in tensors])
         self._shares = {tensor: share for (tensor, _), share in zip(tensors, shares, strict=True)}

@@ -14,8 +14,7 @@ from pretrain.checkpoint import Checkpoint, committed, read, verify
 from pretrain.config import Config
 from pretrain.config.mlflow_address import address_problem, missing_driver
 from pretrain.config.run import TrackConfig
-from pretrain.data import open_sources
-from pretrain.data.training_sources import check_run
+from pretrain.data import check_run, open_sources
 from pretrain.guards import check_fits, state_problem
 from pretrain.run import RunFolder
 from pretrain.tracking import resolve_target
@@ -95,8 +94,7 @@ def check_model(config: Config) -> None:
     begins_with_weights = config.model.init is not None and not _has_begun(config)
     if config.model.arch != "auto" and not begins_with_weights:
         return
-    from pretrain.model import EncoderShape, describe
-    from pretrain.model.pretrained_init import check_folder  # imports torch, which takes seconds
+    from pretrain.model import EncoderShape, check_folder, describe
 
     data = open_sources(config.data)
     description = describe(config, data.tokenizer)

@@ -9,15 +9,9 @@ from numpy.typing import NDArray
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
-from pretrain.data import Sources
-from pretrain.data.batch import max_documents
-from pretrain.data.loader import BatchPhase, stages_of
-from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.training_sources import Filling, fillings
+from pretrain.data import SPECIALS_PER_PIECE, BatchPhase, Filling, Sources, fillings, max_documents, stages_of
 from pretrain.masking import Objective, Vocabulary
-from pretrain.model import EncoderShape, Sizes
-from pretrain.model.model_costs import Streams, activations, parameter_sizes, step_flops
-from pretrain.model.model_description import encoder_shape
+from pretrain.model import EncoderShape, Sizes, Streams, activations, encoder_shape, parameter_sizes, step_flops
 from pretrain.objectives import objective_of, rate_at
 from pretrain.planning.training_memory import Item, batch_bytes, element_size, pass_items, peak, states
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from pretrain.config import Config
 from pretrain.engine import bucket_size, uses_flat_gradients
-from pretrain.model import Sizes
-from pretrain.model.model_costs import Activations
+from pretrain.model import Activations, Sizes
 
 # Memory in GB (10**9 bytes) by the makers' data sheets. PyTorch can use slightly more or less.
 GPU_GB = {

@@ -11,10 +11,7 @@ from data_prep.reading import cannot_read, typed, unusable
 from pretrain.checkpoint import committed, read
 from pretrain.checkpoint.identity import batch_settings, differences, identity_of, of_batches
 from pretrain.config import Config, load_config
-from pretrain.data import MixturePosition, Sources, batch_checksum, open_sources
-from pretrain.data.batch_view import RowArrays, rows_of
-from pretrain.data.loader import stage_at, stages_of
-from pretrain.data.training_sources import training_loader
+from pretrain.data import BatchRows, MixturePosition, Sources, batch_checksum, open_sources, stages_of, training_loader
 from pretrain.masking import Vocabulary
 from pretrain.run import RunFolder
 from pretrain.run.journal import read_step
@@ -35,7 +32,7 @@ class Replayed:
     metrics: dict[str, float]
     position: MixturePosition
     names: tuple[str, ...]
-    rows: RowArrays
+    rows: BatchRows
     checksum: int
     vocabulary: Vocabulary
     tokenizer: Path
@@ -67,7 +64,7 @@ def replay(run: Path, step: int) -> Replayed:
     metrics, batch, position = _record(folder, step)
     data = _open_data(config, folder, batch.settings)
     stages = stages_of(config, world_size=1)  # the number of processes does not change the batches
-    stage, _ = stage_at(stages, step - 1)
+    stage = [stage for stage in stages if stage.after_step < step][-1]
     if (batch.rows, batch.seq_len) != (stage.shape.rows, stage.seq_len):
         raise UserError(
             f"{run} cannot be replayed: step {step} had {batch.rows} rows of {batch.seq_len} slots, and by "
@@ -85,7 +82,7 @@ def replay(run: Path, step: int) -> Replayed:
         if replaced != batch.replaced:
             why = f"{batch.replaced} of its tokens replaced damaged ones, and now {replaced} do"
         raise UserError(f"{run}: step {step} has checksum {checksum}, and the journal has {batch.checksum}: {why}.")
-    rows, vocabulary = rows_of(batches, config.causal), Vocabulary.of(data.tokenizer)
+    rows, vocabulary = BatchRows.of(batches, config.causal), Vocabulary.of(data.tokenizer)
     return Replayed(step, metrics, position, data.names, rows, checksum, vocabulary, folder.tokenizer)
 
 

@@ -21,9 +21,7 @@ import numpy as np
 import orjson
 
 from pretrain.config import Config
-from pretrain.data import Batch, Loader, batch_checksum
-from pretrain.data.batch_view import documents_of, rows_of
-from pretrain.data.feed import DeviceBatch, DeviceFeed
+from pretrain.data import Batch, BatchRows, DeviceBatch, DeviceFeed, Loader, batch_checksum
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.masking import IGNORED, Vocabulary
@@ -96,7 +94,7 @@ class Samples:
 
 def passages_of(batch: Batch, vocabulary: Vocabulary, causal: bool) -> list[list[dict[str, Any]]]:
     """The documents of each row, as JSON values. Rows that are only padding are left out."""
-    rows = documents_of(rows_of([batch], causal), vocabulary)
+    rows = BatchRows.of([batch], causal).documents(vocabulary)
     return [[asdict(document) for document in row] for row in rows if row]
 
 

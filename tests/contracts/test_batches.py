@@ -9,8 +9,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from pretrain.data.loader import BatchPhase, BatchShape
-from pretrain.data.stream import PLAN_VERSION
+from pretrain.data import PLAN_VERSION, BatchPhase, BatchShape
 from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import memory_loader

@@ -14,10 +14,7 @@ from typer.testing import CliRunner
 from data_prep.format import Dataset
 from launchers.app import app
 from pretrain.config import Config, load_config
-from pretrain.data import open_sources
-from pretrain.data.feed import DeviceFeed
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import training_loader
+from pretrain.data import DeviceFeed, open_sources, stages_of, training_loader
 from pretrain.model import build, describe
 from pretrain.optim import build_optimizer
 from tests.support.datasets import make_dataset, tokenizer_info

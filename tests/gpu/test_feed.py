@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from pretrain.data.feed import DeviceFeed
+from pretrain.data import DeviceFeed
 from tests.support.batches import batches
 
 ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from pretrain.data import Batch, MixturePosition
-from pretrain.data.loader import BatchShape
-from pretrain.data.stream import Position
+from pretrain.data import Batch, BatchShape, MixturePosition, Position
 from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage

@@ -13,9 +13,22 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from pretrain.masking import WORD_START, Masked, MaskedTokens, Replacement, Rows, Vocabulary
-from pretrain.masking.selection import count, fixed, of_columns, select_tokens, select_units, wide
-from pretrain.masking.units import NGrams, Spans, TokenUnits, WholeWords
+from pretrain.masking import (
+    WORD_START,
+    Masked,
+    MaskedTokens,
+    NGrams,
+    Replacement,
+    Rows,
+    Spans,
+    TokenUnits,
+    Vocabulary,
+    WholeWords,
+    count,
+    of_columns,
+    select_tokens,
+)
+from pretrain.masking.selection import fixed, select_units, wide
 
 PAD, UNK, CLS, SEP, MASK, ADDED = 0, 1, 2, 3, 4, 30
 VOCABULARY = Vocabulary(50, PAD, CLS, SEP, MASK, frozenset({PAD, UNK, CLS, SEP, MASK, ADDED}))
@@ -67,7 +80,7 @@ def rows_with_ties(masking: MaskedTokens, rate: float, seq_len: int) -> Rows:
     row = rows_of_all_kinds(1, seq_len, seed=1)  # one document
     places = np.zeros((n_rows, 3), dtype=np.int64)
     places[:, 2] = np.arange(n_rows)
-    rows = Rows(np.repeat(row.tokens, n_rows, axis=0), places, np.repeat(row.marks, n_rows, axis=0))
+    rows = Rows(np.repeat(row.tokens, n_rows, axis=0), places, np.repeat(row.flags, n_rows, axis=0))
     ordinary = VOCABULARY.is_ordinary[rows.tokens]
     units = masking.units(rows, ordinary)
     counts = count(rate, ordinary.sum(axis=1))
@@ -84,7 +97,7 @@ def rows_with_ties(masking: MaskedTokens, rate: float, seq_len: int) -> Rows:
     found = [np.flatnonzero((right != other).any(axis=1))[:1] for other in (low, high)]
     chosen = np.concatenate(found)
     assert len(chosen) == 2, f"among {n_rows} rows there are not both kinds of ties"
-    return Rows(rows.tokens[chosen], places[chosen], rows.marks[chosen])
+    return Rows(rows.tokens[chosen], places[chosen], rows.flags[chosen])
 
 
 def assert_same(found: Masked, wanted: Masked) -> None:

@@ -5,8 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
-from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
+from pretrain.masking import (
+    IGNORED,
+    Masked,
+    MaskedTokens,
+    NGrams,
+    Rows,
+    Spans,
+    Strategy,
+    TokenUnits,
+    Vocabulary,
+    WholeWords,
+)
 from tests.support.masks import rows_of
 
 STRATEGIES: dict[str, Sequence[tuple[Strategy, float]]] = {
@@ -46,7 +56,7 @@ def words(*lengths: int) -> str:
 
 def some(rows: Rows, which: slice | np.ndarray) -> Rows:
     """Some of the rows."""
-    return Rows(rows.tokens[which], rows.places[which], rows.marks[which])
+    return Rows(rows.tokens[which], rows.places[which], rows.flags[which])
 
 
 def elsewhere(rows: Rows, **place: int) -> Rows:

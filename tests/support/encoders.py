@@ -5,8 +5,8 @@ import torch
 from transformers import PreTrainedModel
 
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, EncoderShape
-from pretrain.model.families import MODELS, from_hugging_face, hugging_face_config, shape_of
+from pretrain.model import Encoder, EncoderShape, from_hugging_face, shape_of
+from pretrain.model.families import MODELS, hugging_face_config
 
 SEQ_LEN = 24
 DOCUMENTS = [[24], [9, 12, 3], [10, 14]]  # lengths, row by row; each row is full
@@ -29,7 +29,7 @@ def native_encoder(model: PreTrainedModel) -> Encoder:
     """A native encoder with the weights of a Hugging Face model."""
     encoder = Encoder(shape_of(model.config))
     encoder.load_state_dict(from_hugging_face(model.state_dict(), encoder.shape))
-    encoder.neutralize_padding()
+    encoder.reset_padding_rows()
     return encoder
 
 

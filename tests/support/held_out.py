@@ -7,8 +7,7 @@ import torch
 
 from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import held_out_loader
+from pretrain.data import held_out_loader, stages_of
 from pretrain.model import Encoder
 from tests.support import runs
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.kernels.plain import rotation
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, EncoderShape
-from pretrain.model.head import LossOptions
+from pretrain.model import Encoder, EncoderShape, LossOptions
 
 Errors = dict[str, tuple[float, float]]
 Made = tuple[dict[str, Tensor], Callable[..., tuple[Tensor, ...]]]
@@ -202,7 +201,7 @@ def encoder_errors(form: str, dtype: torch.dtype, device: str, checkpointing: bo
     weights.initialize(0)
     for parameter in weights.parameters():
         parameter.data.add_(0.05 * torch.randn_like(parameter))
-    weights.neutralize_padding()
+    weights.reset_padding_rows()
     state = {name: tensor.to(dtype) for name, tensor in weights.state_dict().items()}
     found, exact = [], _exact()
     for using, to in ((operations(True), dtype), (PLAIN, dtype), (exact, torch.float64)):

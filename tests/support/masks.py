@@ -5,8 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from pretrain.masking import WORD_START, MaskedTokens, Replacement, Rows, Vocabulary
-from pretrain.masking.units import Strategy, TokenUnits
+from pretrain.masking import WORD_START, MaskedTokens, Replacement, Rows, Strategy, TokenUnits, Vocabulary
 
 
 def token_masking(

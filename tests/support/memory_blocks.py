@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.errors import DamagedData
-from pretrain.data import Loader
-from pretrain.data.loader import BatchPhase, BatchShape
+from pretrain.data import BatchPhase, BatchShape, Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
 from pretrain.data.stream import RowStream
-from pretrain.data.window import BlockReader, Marks
+from pretrain.data.window import BlockReader, ReadFlags
 from pretrain.masking import Objective, Vocabulary
 
 
@@ -57,12 +56,12 @@ def memory_loader(
     packing: Mode = "best_fit",
     weights: Sequence[float] = (1.0,),
     rate: float = 0.15,
-    marks: Marks | None = None,
+    flags: ReadFlags | None = None,
     static_epochs: int = 0,
 ) -> Loader:
     """The loader of one rank over data sets in memory."""
     streams = [
-        RowStream(BlockReader(blocks, marks=marks), seed, window_blocks, packing, n, static_epochs=static_epochs)
+        RowStream(BlockReader(blocks, flags=flags), seed, window_blocks, packing, n, static_epochs=static_epochs)
         for n, blocks in enumerate(sources)
     ]
     return Loader(Mixture(streams, weights, seed), stages, vocabulary, masking, lambda _: rate, rank)

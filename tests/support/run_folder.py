@@ -9,9 +9,7 @@ import yaml
 from pretrain.checkpoint import write_manifest
 from pretrain.checkpoint.identity import batch_settings, identity_of
 from pretrain.config import load_config
-from pretrain.data import Batch, batch_checksum, open_sources
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import training_loader
+from pretrain.data import Batch, batch_checksum, open_sources, stages_of, training_loader
 from pretrain.run import RunFolder
 from pretrain.run.journal import Journal
 from tests.support.runs import tiny_config

@@ -14,15 +14,11 @@ from data_prep.format import Dataset
 from launchers.app import app
 from pretrain import checkpoint
 from pretrain.config import load_config
-from pretrain.data import Batch, open_sources
-from pretrain.data.batch_view import documents_of
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import training_loader
+from pretrain.data import Batch, open_sources, stages_of, training_loader
 from pretrain.guards import check_fits
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder
+from pretrain.model import Encoder, encoder_shape
 from pretrain.model.families import hugging_face_model
-from pretrain.model.model_description import encoder_shape
 from pretrain.reporting.batch_replay import replay
 from pretrain.run.journal import read_journal
 from tests.support import runs, text_data
@@ -93,9 +89,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     assert [entry.step for entry in read_journal(run / "journal.jsonl") if "eval/loss" in entry.metrics] == [2, 4]
 
     replayed = replay(run, 1)
-    predictions = [
-        p for row in documents_of(replayed.rows, replayed.vocabulary) for one in row for p in one.predictions
-    ]
+    predictions = [p for row in replayed.rows.documents(replayed.vocabulary) for one in row for p in one.predictions]
     assert {p.kind for p in predictions} == {"mask"}
     assert len(predictions) == len(labels)
     shown = CliRunner().invoke(app, ["replay", str(run), "--step", "1"])

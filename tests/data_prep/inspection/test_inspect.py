@@ -19,7 +19,7 @@ from data_prep.inspection import summarize as inspect
 from data_prep.inspection.summarize import Lengths
 from data_prep.jobs.merge import write_manifest
 from launchers.app import app
-from pretrain.data.training_sources import packed_fill
+from pretrain.data import packed_fill
 from tests.support.datasets import make_dataset
 from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set
 

@@ -12,7 +12,8 @@ import yaml
 from typer.testing import CliRunner
 
 from launchers.app import app
-from pretrain.model.model_costs import PEAK_TFLOPS, peak_tflops
+from pretrain.model import peak_tflops
+from pretrain.model.model_costs import PEAK_TFLOPS
 from pretrain.planning.training_memory import GPU_GB
 from pretrain.run.journal import Journal
 from tests.support.datasets import make_dataset

@@ -12,8 +12,7 @@ from data_prep.errors import UserError
 from data_prep.tokenizer import Spelling, open_spelling, printable, train
 from launchers.display import coloured, listed, marked
 from launchers.display.marked_text import plain_text
-from pretrain.data import BatchDocument, Kind
-from pretrain.data.batch_view import ShownPrediction
+from pretrain.data import BatchDocument, Kind, ShownPrediction
 
 CLS, SEP, MASK = 2, 3, 4
 OUTSIDE = frozenset({CLS, SEP})

@@ -18,10 +18,7 @@ from launchers.display import mask_view
 from launchers.display.marked_text import plain_text
 from launchers.display.mask_view import show_data, show_text
 from pretrain.config import Config
-from pretrain.data import BatchDocument, open_sources
-from pretrain.data.batch_view import documents_of, rows_of
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import training_loader
+from pretrain.data import BatchDocument, BatchRows, open_sources, stages_of, training_loader
 from pretrain.masking import Vocabulary
 from tests.support.prep import prepare_files
 
@@ -77,7 +74,7 @@ def trained_on(config: Config, steps: int) -> list[list[list[BatchDocument]]]:
     position, found = loader.mixture.start(), []
     for number in range(steps):
         step = loader.step(number, position)
-        found.append(documents_of(rows_of(step.batches), Vocabulary.of(sources.tokenizer)))
+        found.append(BatchRows.of(step.batches).documents(Vocabulary.of(sources.tokenizer)))
         position = step.after
     loader.close()
     return found

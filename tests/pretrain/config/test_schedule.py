@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.config import MaskingConfig, ScheduleConfig
-from pretrain.masking.mask_rate import largest_mask_rate, mask_rate
-from pretrain.optim.lr_schedule import lr_factor
+from pretrain.masking import largest_mask_rate, mask_rate
+from pretrain.optim import lr_factor
 
 
 def factors(total: int, **settings) -> list[float]:

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from pretrain.data import Batch, batch_checksum
-from pretrain.data.batch_view import difference, rows_of
+from pretrain.data import Batch, BatchRows, batch_checksum
 from pretrain.reporting.batch_replay import replay
 from tests.support.datasets import make_dataset
 from tests.support.run_folder import STEPS, make_run
@@ -63,12 +62,12 @@ def command(*arguments: Any) -> tuple[int, str, BaseException | None]:
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
 def test_each_step_is_the_batch_that_was(run, step):
     found = replay(run.path, step)
-    wanted = rows_of(run.steps[step - 1])
-    assert difference(found.rows, wanted) is None
+    wanted = BatchRows.of(run.steps[step - 1])
+    assert found.rows.difference(wanted) is None
     assert found.checksum == sum(batch_checksum(batch) for batch in run.steps[step - 1])
     assert (found.step, found.metrics["train/loss"]) == (step, 7.5)
     for other in range(1, STEPS + 1):
-        assert (difference(found.rows, rows_of(run.steps[other - 1])) is None) == (other == step)
+        assert (found.rows.difference(BatchRows.of(run.steps[other - 1])) is None) == (other == step)
 
 
 def refusal(run: Path, step: int = 3) -> str:
@@ -146,7 +145,7 @@ def test_json_has_the_ids(run, copy):
     assert code == 0
     rows = [json.loads(line) for line in output.splitlines()]
     assert [row["row"] for row in rows] == list(range(ROWS))
-    wanted = rows_of(run.steps[1])
+    wanted = BatchRows.of(run.steps[1])
     for number, row in enumerate(rows):
         seen = [id for document in row["documents"] for id in document["seen"]]
         assert seen == wanted.seen[number][: len(seen)].tolist()
@@ -178,7 +177,7 @@ def test_two_runs_are_compared(run, data, tmp_path):
 def test_a_causal_run_is_replayed(run, data, tmp_path):
     batches = make_run(data, tmp_path / "causal", objective="clm")[2]
     found = replay(tmp_path / "causal", 3)
-    assert difference(found.rows, rows_of(batches, causal=True)) is None
+    assert found.rows.difference(BatchRows.of(batches, causal=True)) is None
     shutil.copytree(run.path / "tokenizer", tmp_path / "causal" / "tokenizer")
     code, output, _ = command(tmp_path / "causal", "--step", 3, "--json")
     assert code == 0

@@ -10,9 +10,7 @@ import pytest
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.data import Batch, open_sources
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import check_files, check_run, held_out_loader, open_held_out, training_loader
+from pretrain.data import Batch, check_run, held_out_loader, open_sources, stages_of, training_loader
 from tests.support.datasets import make_dataset
 from tests.support.runs import VOCAB_SIZE, tiny_config, tiny_data
 from tests.support.web import serving
@@ -86,7 +84,7 @@ def test_another_tokenizer_is_refused(data, tmp_path):
         open_sources(config_of(data, data__train=both).data)
     config = config_of(data, data__valid=str(other.path))
     with pytest.raises(UserError, match="was made with another tokenizer than"):
-        open_held_out(config.data, open_sources(config.data))
+        open_sources(config.data).open_held_out(config.data)
 
 
 def test_a_url_gives_the_batches_of_the_folder(data, tmp_path):
@@ -114,7 +112,7 @@ def test_damage_of_the_held_out_set_is_an_error(data, tmp_path):
     (shard,) = (tmp_path / "data/valid/shards").glob("*.tar")
     shard.write_bytes(bytes(shard.stat().st_size))
     config = config_of(tmp_path / "data", data__damage_budget=10**9)
-    dataset = open_held_out(config.data, open_sources(config.data))
+    dataset = open_sources(config.data).open_held_out(config.data)
     assert dataset is not None
     with pytest.raises(DamagedData, match=f"{shard} is damaged"):
         next(held_out_loader(config, dataset, stages_of(config, 1), rank=0).held_out(0, 5))
@@ -123,7 +121,7 @@ def test_damage_of_the_held_out_set_is_an_error(data, tmp_path):
 def test_held_out_rows_and_masks_are_the_same_for_every_seed(data):
     def rows(seed: int) -> list[Batch]:
         config = config_of(data, run__seed=seed)
-        dataset = open_held_out(config.data, open_sources(config.data))
+        dataset = open_sources(config.data).open_held_out(config.data)
         assert dataset is not None
         return list(held_out_loader(config, dataset, stages_of(config, 1), rank=0).held_out(0, 20))
 
@@ -132,7 +130,7 @@ def test_held_out_rows_and_masks_are_the_same_for_every_seed(data):
 
 def test_an_evaluation_prepares_no_window_beyond_its_rows(data):
     config = config_of(data)
-    dataset = open_held_out(config.data, open_sources(config.data))
+    dataset = open_sources(config.data).open_held_out(config.data)
     assert dataset is not None
     loader = held_out_loader(config, dataset, stages_of(config, 1), rank=0)
     for _ in loader.held_out(0, 10**6):
@@ -149,7 +147,7 @@ def test_missing_files_are_found_before_training(data, tmp_path, capsys):
     lenient = config_of(tmp_path / "data", data__damage_budget=1000)
     check_run(lenient, 1)
     assert capsys.readouterr().err == "", "the run itself says it"
-    check_files(lenient, open_sources(lenient.data), None)
+    open_sources(lenient.data).check_files(lenient.data)
     assert f"warning: {shard} is missing" in capsys.readouterr().err
     shard.with_suffix(".index").unlink()
     with pytest.raises(DamagedData, match=r"index is missing"):

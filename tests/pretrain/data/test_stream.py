@@ -15,15 +15,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData
-from pretrain.data import Batch, Loader, MixturePosition, feed
+from pretrain.data import (
+    Batch,
+    BatchPhase,
+    BatchShape,
+    Loader,
+    LoaderStep,
+    MixturePosition,
+    Position,
+    Prefetcher,
+    feed,
+    quotas,
+)
 from pretrain.data.batch import build_batch
-from pretrain.data.feed import Prefetcher
-from pretrain.data.loader import BatchPhase, BatchShape, LoaderStep, stage_at
-from pretrain.data.mixture import PERIOD, quotas
-from pretrain.data.stream import Position, RowStream
+from pretrain.data.loader import stage_at
+from pretrain.data.mixture import PERIOD
+from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader, ShuffleWindow, Space
-from pretrain.masking import Vocabulary
-from pretrain.masking.units import concatenated_ranges
+from pretrain.masking import Vocabulary, concatenated_ranges
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader
 
@@ -413,7 +422,7 @@ def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
         out = reader.space(4)
         assert reader.read([block], [out]) == [False]
         assert out.tokens.tolist() == blocks.tokens(2)[::-1].tolist()
-        assert out.marks.tolist() == (out.tokens + 2).tolist()
+        assert out.flags.tolist() == (out.tokens + 2).tolist()
 
 
 def test_stages_are_found_by_step():

@@ -11,9 +11,7 @@ from deepspeed.utils import safe_get_full_grad
 
 from data_prep.processes import leave
 from pretrain.config import Config
-from pretrain.data import Batch, Loader
-from pretrain.data.feed import DeviceFeed
-from pretrain.data.loader import BatchShape
+from pretrain.data import Batch, BatchShape, DeviceFeed, Loader
 from pretrain.engine import Engine, init_distributed
 from pretrain.masking import Vocabulary
 from pretrain.model import Encoder, EncoderShape

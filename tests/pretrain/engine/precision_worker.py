@@ -16,7 +16,7 @@ from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.checkpoint.part_writer import write_parts
 from pretrain.config import Config
-from pretrain.data.feed import DeviceFeed
+from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import layout_of
 from tests.pretrain.engine import varying_worker as varying

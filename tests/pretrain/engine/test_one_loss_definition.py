@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pretrain.config import Config
-from pretrain.data.loader import BatchShape
+from pretrain.data import BatchShape
 from tests.pretrain.engine import gradients_worker as worker
 from tests.support.gradient_parts import norm, norms_of_parts
 from tests.support.ranks import run_ranks

@@ -14,8 +14,7 @@ from data_prep.format import TokenizerInfo
 from data_prep.tokenizer import describe, train
 from pretrain.export.hugging_face_export import write_model
 from pretrain.export.transformers_folder import needs_version_5
-from pretrain.model import EncoderShape, build, longest_text
-from pretrain.model.build_model import exported
+from pretrain.model import EncoderShape, build, exported, longest_text
 from pretrain.model.padded_model import padded_config
 from tests.support.forked import ROOT
 from tests.support.read_exports import read

@@ -7,8 +7,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from pretrain.export.model_card import new_layers
-from pretrain.model import EncoderShape, build
-from pretrain.model.build_model import exported
+from pretrain.model import EncoderShape, build, exported
 
 SIZE = {"vocab_size": 60, "layers": 1, "hidden": 8, "heads": 1, "intermediate": 8, "max_positions": 16, "pad_id": 0}
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 60}

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from data_prep.errors import UserError
 from data_prep.processes import leave
-from pretrain.data.feed import DeviceFeed
+from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.engine.deepspeed_state import local_weights
 from pretrain.guards import Faults, check_replicas

@@ -21,10 +21,9 @@ from data_prep.inspection import CollocationCounts, collocation_search, find_col
 from launchers.app import app
 from pretrain.checkpoint.identity import batch_settings, differences, identity_of
 from pretrain.config import Config
-from pretrain.data import open_sources
-from pretrain.data.training_sources import check_run
-from pretrain.masking import IGNORED, Vocabulary
-from pretrain.masking.collocation_units import CollocationUnits, collocations_of, listed
+from pretrain.data import check_run, open_sources
+from pretrain.masking import IGNORED, Vocabulary, collocations_of, listed
+from pretrain.masking.collocation_units import CollocationUnits
 from pretrain.masking.units import RowText
 from pretrain.objectives import objective_of
 from pretrain.reporting.batch_replay import replay

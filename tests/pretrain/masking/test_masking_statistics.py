@@ -9,9 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
-from pretrain.masking.selection import count
-from pretrain.masking.units import NGrams, Spans, TokenUnits
+from pretrain.masking import IGNORED, Masked, MaskedTokens, NGrams, Rows, Spans, TokenUnits, Vocabulary, count
 from tests.support.chance import check_distribution, check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, selected, some, words
 from tests.support.masks import rows_of, token_masking
@@ -104,7 +102,7 @@ def test_shares_of_fates_and_what_shares_them(strategy, per):
     found = mask(rows, 0.3)
     hit, fates = selected(found, 12_000), fates_of(found, rows.tokens)
     begins = begins_of(mask, rows)
-    heads = {"unit": begins, "word": begins | (rows.marks > 0), "token": np.ones_like(hit)}[per]
+    heads = {"unit": begins, "word": begins | (rows.flags > 0), "token": np.ones_like(hit)}[per]
     counts = np.bincount(fates[hit & heads], minlength=3)
     for fate, share in ((KEPT, 0.1), (MASK, 0.8), (RANDOM, 0.1)):
         check_shares(counts[fate], counts.sum(), share)
@@ -166,7 +164,7 @@ def test_random_ids_are_drawn_for_each_token_by_itself():
     rows = drawn(f"[{words(2, 2, 2, 2, 2, 2, 2, 2)}]" * 3, 6000, id=10)
     found = masking("whole_word", 0.5, mask=0, random=1)(rows, 0.5)
     hit, seen = selected(found, 6000), found.tokens.reshape(6000, -1)
-    first = hit & (rows.marks > 0)
+    first = hit & (rows.flags > 0)
     others = VOCABULARY.ordinary_ids[VOCABULARY.ordinary_ids != 10]
     one = np.searchsorted(others, seen[first])
     other = np.searchsorted(others, seen[np.roll(first, 1, axis=1)])
@@ -324,7 +322,7 @@ def test_two_masks_of_a_row_are_independent(strategy, other):
     check_means(both.sum(axis=1), k * k / n)
     begins = [begins_of(mask, rows) for mask, rows in pair]
     if strategy in ("span", "ngram"):
-        heads = [b[:, 2:25] & SAME.marks[:n_rows, 2:25].astype(bool) for b in begins]
+        heads = [b[:, 2:25] & SAME.flags[:n_rows, 2:25].astype(bool) for b in begins]
         means = [head.mean(axis=0) for head in heads]
         check_means(((heads[0] - means[0]) * (heads[1] - means[1])).sum(axis=1), 0)
     # One prediction a row: rows are independent.

@@ -1,4 +1,4 @@
-"""From a data set to the masks of a batch: marks travel with their tokens, and only the position decides."""
+"""From a data set to the masks of a batch: flags travel with their tokens, and only the position decides."""
 
 import json
 from pathlib import Path
@@ -12,16 +12,23 @@ from tokenizers import Tokenizer, models
 from data_prep.format import Dataset
 from data_prep.tokenizer import describe
 from pretrain.config import Config
-from pretrain.data import Batch, Loader, MixturePosition, open_sources
+from pretrain.data import (
+    Batch,
+    BatchShape,
+    Loader,
+    MixturePosition,
+    Position,
+    held_out_loader,
+    open_sources,
+    stages_of,
+    training_loader,
+)
 from pretrain.data.batch import build_batch, lay_out
-from pretrain.data.loader import BatchShape, stages_of
 from pretrain.data.packing import Mode
-from pretrain.data.stream import Position, RowStream
-from pretrain.data.training_sources import held_out_loader, training_loader
+from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import IGNORED, WORD_START, Vocabulary
-from pretrain.model import Encoder
-from pretrain.model.encoder import EncoderShape, Prediction
+from pretrain.model import Encoder, EncoderShape, Prediction
 from tests.support.chance import check_means
 from tests.support.datasets import make_dataset
 from tests.support.drawn_rows import STRATEGIES
@@ -50,8 +57,8 @@ STARTS = np.random.default_rng(2).random(TOKENS + 5) < 0.6  # of each token of t
 STARTS[:5] = False
 
 
-def stored_marks(tokens: np.ndarray, block: int) -> np.ndarray:
-    """Marks that are stored by place, whatever the tokens: those of the block's own tokens, in its own order."""
+def stored_flags(tokens: np.ndarray, block: int) -> np.ndarray:
+    """ReadFlags that are stored by place, whatever the tokens: those of the block's own tokens, in its own order."""
     assert len(tokens) == len(BLOCKS.tokens(block))
     return STARTS[BLOCKS.tokens(block)] * np.uint8(WORD_START)
 
@@ -63,7 +70,7 @@ def every_other(tokens: np.ndarray, block: int) -> np.ndarray:
 
 def loader(strategy: str, shape: BatchShape = ALL_IN_ONE, rank: int = 0, static_epochs: int = 0) -> Loader:
     mask = token_masking(VOCABULARY, 0.3, seed=5, strategies=STRATEGIES[strategy])
-    options = {"rate": 0.3, "marks": stored_marks, "static_epochs": static_epochs}
+    options = {"rate": 0.3, "flags": stored_flags, "static_epochs": static_epochs}
     return memory_loader([BLOCKS], VOCABULARY, mask, one_stage(32, shape), rank, **options)
 
 
@@ -89,10 +96,10 @@ def contents(batch: Batch) -> tuple[list[int], ...]:
 @pytest.mark.parametrize("reordered", [False, True])
 def test_each_token_keeps_its_mark_through_packing_and_reordering(packing: Mode, reordered: bool):
     """Through rows of another length in the middle of a window, too; every token of two epochs, each mark its own."""
-    marks = np.random.default_rng(4).integers(0, 256, TOKENS + 5).astype(np.uint8)
+    flags = np.random.default_rng(4).integers(0, 256, TOKENS + 5).astype(np.uint8)
 
     def mark(tokens: np.ndarray, block: int) -> np.ndarray:
-        return marks[BLOCKS.tokens(block)]  # by place, as word starts are stored
+        return flags[BLOCKS.tokens(block)]  # by place, as word starts are stored
 
     def turned(tokens: np.ndarray, lengths: np.ndarray, block: int) -> np.ndarray:
         return np.random.default_rng(block).permutation(len(tokens))
@@ -106,8 +113,8 @@ def test_each_token_keeps_its_mark_through_packing_and_reordering(packing: Mode,
         parts, position = stream.take(position, 7, seq_len)
         rows = lay_out(parts, 9, seq_len, VOCABULARY).rows
         ordinary = rows.tokens >= 5
-        assert (rows.marks[ordinary] == marks[rows.tokens[ordinary]]).all()
-        assert (rows.marks[~ordinary] == 0).all()
+        assert (rows.flags[ordinary] == flags[rows.tokens[ordinary]]).all()
+        assert (rows.flags[~ordinary] == 0).all()
         counts += np.bincount(rows.tokens[ordinary], minlength=TOKENS + 5)
     assert counts[5:].min() >= 1
 
@@ -174,7 +181,7 @@ def test_each_epoch_masks_a_row_anew(strategy):
     """A data set of one row, which stands at the same place of every epoch: its masks overlap as chance has it."""
     blocks, n = MemoryBlocks([[30]]), 30
     mask = token_masking(VOCABULARY, 0.3, strategies=STRATEGIES[strategy])
-    one = memory_loader([blocks], VOCABULARY, mask, one_stage(32, BatchShape(1, 1, 1)), rate=0.3, marks=every_other)
+    one = memory_loader([blocks], VOCABULARY, mask, one_stage(32, BatchShape(1, 1, 1)), rate=0.3, flags=every_other)
     hits, position = [], one.mixture.start()
     for epoch in range(192):
         assert position.sources[0] == Position(epoch)

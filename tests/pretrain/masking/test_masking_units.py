@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows
-from pretrain.masking.rows import TARGET
-from pretrain.masking.selection import count, of_columns
-from pretrain.masking.units import NGrams, Spans
+from pretrain.masking import IGNORED, TARGET, Masked, MaskedTokens, NGrams, Rows, Spans, count, of_columns
 from pretrain.philox import philox
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, some, units_of, words
 from tests.support.masks import token_masking
@@ -45,9 +42,9 @@ def pictures(draw, seq_len: int) -> str:
 def batches(draw, max_rows: int = 4) -> Rows:
     seq_len = draw(st.integers(3, 80))
     rows = [drawn(draw(pictures(seq_len))) for _ in range(draw(st.integers(1, max_rows)))]
-    tokens, marks = (np.concatenate([getattr(row, n) for row in rows]) for n in ("tokens", "marks"))
+    tokens, flags = (np.concatenate([getattr(row, n) for row in rows]) for n in ("tokens", "flags"))
     places = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, 2**32, (len(rows), 3))
-    return Rows(tokens, places, marks)
+    return Rows(tokens, places, flags)
 
 
 @pytest.mark.parametrize("per", ["unit", "word", "token"])
@@ -110,7 +107,7 @@ def test_predictions_are_the_originals_each_once_and_nothing_else_changes(rows, 
     st.sampled_from([0.15, 0.5]),
 )
 def test_words_are_selected_whole_and_long_ones_cut(documents, rate):
-    """By the marks of the row, which say nothing of spelling."""
+    """By the flags of the row, which say nothing of spelling."""
     picture = "".join(f"[{words(*document)}]" for document in documents)
     rows = drawn(picture, 8)
     wanted, slot = [], 0
@@ -179,8 +176,8 @@ def test_rows_without_ordinary_tokens_cost_nothing(strategy, per):
     """Also between rows that have some, and rows too short for a prediction."""
     empty = ["." * 12, "[]" + "." * 10, "[?!#]" + "." * 7, "[" + "?" * 10 + "]", "[A]" + "." * 9, "[Aa]B[]....."]
     rows = [drawn(picture) for picture in [*empty, "[AaaBcccDdd]", *empty, "[AaaBcccDdd]", *empty]]
-    tokens, marks = (np.concatenate([getattr(row, n) for row in rows]) for n in ("tokens", "marks"))
-    rows = Rows(tokens, np.stack([np.zeros(20, int), np.zeros(20, int), np.arange(20)], axis=1), marks)
+    tokens, flags = (np.concatenate([getattr(row, n) for row in rows]) for n in ("tokens", "flags"))
+    rows = Rows(tokens, np.stack([np.zeros(20, int), np.zeros(20, int), np.arange(20)], axis=1), flags)
     mask = masking(strategy, 0.15, per=per)
     found = mask(rows, 0.15)
     hit = selected(found, 20)
@@ -230,10 +227,10 @@ def test_a_row_s_mask_does_not_depend_on_the_rows_beside_it(strategy):
 
 def test_other_marks_than_word_starts_change_nothing():
     rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}]", 20)
-    others = np.random.default_rng(0).choice(np.array([0, TARGET], np.uint8), rows.marks.shape)
+    others = np.random.default_rng(0).choice(np.array([0, TARGET], np.uint8), rows.flags.shape)
     for strategy in STRATEGIES:
         mask = masking(strategy)
-        assert same(mask(rows, 0.15), mask(Rows(rows.tokens, rows.places, rows.marks | others), 0.15))
+        assert same(mask(rows, 0.15), mask(Rows(rows.tokens, rows.places, rows.flags | others), 0.15))
 
 
 def test_masks_neither_use_nor_touch_global_random_numbers():

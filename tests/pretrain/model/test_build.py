@@ -3,9 +3,7 @@
 import pytest
 
 from pretrain.config import Config
-from pretrain.model import Encoder, build, describe
-from pretrain.model.build_model import choose_ways
-from pretrain.model.model_description import in_full
+from pretrain.model import Encoder, build, describe, in_full, set_compute_options
 from tests.support.datasets import tokenizer_info
 
 LEAST = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 1}}
@@ -34,5 +32,5 @@ def test_the_ways_that_a_configuration_chooses(on, monkeypatch):
     config = Config(
         **LEAST | {"train": train, "curriculum": [{"after_step": 3, "seq_len": 256}]}, model={"size": "tiny"}
     )
-    choose_ways(build(describe(config, tokenizer_info(100)), seed=0), config)
+    set_compute_options(build(describe(config, tokenizer_info(100)), seed=0), config)
     assert chosen == (["checkpointed", "compiled for 2"] if on else [])

@@ -8,8 +8,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from pretrain.model import Encoder, EncoderShape
-from pretrain.model.model_costs import pairs_seen, peak_tflops, step_flops
+from pretrain.model import Encoder, EncoderShape, peak_tflops, step_flops
+from pretrain.model.model_costs import pairs_seen
 from pretrain.reporting.step_metrics import FlopsCounter
 
 SEQ_LEN, ROWS = 32, 3

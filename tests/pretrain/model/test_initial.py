@@ -14,9 +14,8 @@ from safetensors.torch import load_file, save_file
 from transformers import BertModel
 
 from data_prep.errors import UserError
-from pretrain.model import Encoder, EncoderShape, digest_of
+from pretrain.model import Encoder, EncoderShape, digest_of, initial_state
 from pretrain.model.families import hugging_face_config, hugging_face_model
-from pretrain.model.pretrained_init import initial_state
 from tests.support.forked import ROOT
 from tests.support.runs import environment
 from tests.support.wordpiece_set import wordpiece_set
@@ -56,7 +55,7 @@ def test_the_weights_come_back_bit_for_bit(folder, encoder):
     other = Encoder(SHAPE)
     other.initialize(4)
     other.load_state_dict(initial_state(folder, SHAPE))
-    other.neutralize_padding()
+    other.reset_padding_rows()
     for name, tensor in encoder.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name]), name
 
@@ -70,7 +69,7 @@ def test_a_modernbert_of_any_depth_comes_back(layers, tmp_path):
     hugging_face_model(encoder.state_dict(), shape).save_pretrained(tmp_path)
     other = Encoder(shape)
     other.load_state_dict(initial_state(tmp_path, shape))
-    other.neutralize_padding()
+    other.reset_padding_rows()
     for name, tensor in encoder.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name]), name
 

@@ -6,7 +6,7 @@ import torch
 
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model.families import to_hugging_face
-from pretrain.objectives.objectives import CausalTokens
+from pretrain.objectives import CausalTokens
 from tests.support import masks
 from tests.support.encoders import LENGTHS, SEQ_LEN, hugging_face, native_encoder, stream
 

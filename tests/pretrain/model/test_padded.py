@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 from pretrain.masking import IGNORED
-from pretrain.model import build, longest_text
-from pretrain.model.build_model import exported
+from pretrain.model import build, exported, longest_text
 from pretrain.model.padded_model import padded_config
 from tests.support.hostile_json import NESTED
 

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.config import Config
-from pretrain.data.batch_view import ShownPrediction, documents_of, rows_of
+from pretrain.data import BatchRows, ShownPrediction
 from pretrain.masking import IGNORED, MaskedTokens, Vocabulary
-from pretrain.objectives import objective_of, rate_at
-from pretrain.objectives.objectives import CausalTokens
+from pretrain.objectives import CausalTokens, objective_of, rate_at
 from tests.support import masks
 from tests.support.batches import batch_of
 
@@ -56,7 +55,7 @@ def config(**sections) -> Config:
 def test_the_configuration_chooses():
     objective = objective_of(config(objective="clm"), VOCABULARY, 0, "train")
     assert isinstance(objective, CausalTokens)
-    assert objective.marks == 0, "where words begin need not be known"
+    assert objective.flags == 0, "where words begin need not be known"
     assert {rate_at(config(objective="clm"), step) for step in range(10)} == {1.0}
     assert isinstance(objective_of(config(), VOCABULARY, 0, "train"), MaskedTokens)
     assert rate_at(config(masking={"rate": {"schedule": "linear", "start": 0.3, "end": 0.1}}), 9) == pytest.approx(0.1)
@@ -67,9 +66,9 @@ def test_the_label_of_a_slot_is_shown_at_the_next():
     found = CausalTokens(VOCABULARY)(masks.rows_of(tokens), 1.0)
     batch = batch_of(tokens, found.labels.reshape(1, -1), found.positions.reshape(1, -1))
     batch.positions[:] = [0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3]
-    rows = rows_of([batch], causal=True)
+    rows = BatchRows.of([batch], causal=True)
     assert (rows.original == tokens).all()
-    first, second = documents_of(rows.rows(0, 1), VOCABULARY)[0]
+    first, second = rows.rows(0, 1).documents(VOCABULARY)[0]
     assert first.original == first.seen == [CLS, 10, 11, UNK, SEP]
     assert first.predictions == [ShownPrediction(1, 10, "next"), ShownPrediction(2, 11, "next")]
     assert (second.slot, second.predictions) == (5, [ShownPrediction(1, 13, "next")])

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.data import open_sources
-from pretrain.data.loader import stages_of
-from pretrain.data.training_sources import check_run, held_out_loader, training_loader
-from pretrain.masking import IGNORED, WORD_START, Rows, Vocabulary
-from pretrain.masking.rows import TARGET
+from pretrain.data import check_run, held_out_loader, open_sources, stages_of, training_loader
+from pretrain.masking import IGNORED, TARGET, WORD_START, Rows, Vocabulary
 from pretrain.objectives import objective_of
 from pretrain.objectives.objectives import RepairObjective
 from tests.support.datasets import make_dataset
@@ -22,15 +19,15 @@ VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozen
 
 
 def rows_of(n_rows: int, seq_len: int, share: float, seed: int = 0) -> Rows:
-    """Rows of ordinary ids and [UNK], a share of them targets; other bits of marks are set at random."""
+    """Rows of ordinary ids and [UNK], a share of them targets; other bits of flags are set at random."""
     rng = np.random.default_rng(seed)
     tokens = rng.choice([1, *range(5, 50)], size=(n_rows, seq_len))
-    marks = (rng.random(tokens.shape) < share) * TARGET | (rng.random(tokens.shape) < 0.5) * WORD_START
+    flags = (rng.random(tokens.shape) < share) * TARGET | (rng.random(tokens.shape) < 0.5) * WORD_START
     tokens[:, 0], tokens[:, -2], tokens[:, -1] = 2, 3, 0
-    marks[:, [0, -2, -1]] = 0
+    flags[:, [0, -2, -1]] = 0
     places = np.zeros((n_rows, 3), dtype=np.int64)
     places[:, 2] = np.arange(n_rows)
-    return Rows(tokens, places, marks.astype(np.uint8))
+    return Rows(tokens, places, flags.astype(np.uint8))
 
 
 @given(
@@ -46,7 +43,7 @@ def test_targets_are_masked_and_nothing_else_is(n_rows, seq_len, rate, share, se
     slots = max(1, round(rate * (seq_len - 2)))
     assert abs(repair.slots(seq_len) - slots) <= (rate * (seq_len - 2) % 1 == 0.5)
     found = repair(rows, rate)
-    targets, flat = (rows.marks & TARGET != 0).reshape(-1), rows.tokens.reshape(-1)
+    targets, flat = (rows.flags & TARGET != 0).reshape(-1), rows.tokens.reshape(-1)
     assert (found.tokens == np.where(targets, VOCABULARY.mask, flat)).all()
     labels = found.labels.reshape(n_rows, repair.slots(seq_len))
     places = found.positions.reshape(labels.shape)
@@ -65,13 +62,13 @@ def test_more_targets_than_places_are_chosen_from_without_bias():
     """Each of 12 targets in 6 places, each pair of them as often as any: chi-square, far in its tail."""
     seq_len, n_rows, rate = 42, 40_000, 0.15
     tokens = np.full((n_rows, seq_len), 10)
-    marks = np.zeros(tokens.shape, dtype=np.uint8)
+    flags = np.zeros(tokens.shape, dtype=np.uint8)
     columns = np.array([1, 2, 3, 7, 8, 9, 20, 25, 26, 30, 39, 40])
-    marks[:, columns] = TARGET
+    flags[:, columns] = TARGET
     places = np.zeros((n_rows, 3), dtype=np.int64)
     places[:, 2] = np.arange(n_rows)
     repair = RepairObjective(VOCABULARY, rate, 3, "train")
-    found = repair(Rows(tokens, places, marks), rate)
+    found = repair(Rows(tokens, places, flags), rate)
     assert repair.slots(seq_len) == 6
     chosen = np.zeros(tokens.shape, dtype=np.int64)
     chosen.reshape(-1)[found.positions] = 1
@@ -89,10 +86,10 @@ def test_choices_depend_on_row_epoch_seed_and_purpose_alone():
     rows = rows_of(6, 64, 1.0)
     repair = RepairObjective(VOCABULARY, 0.15, 1, "train")
     first = repair(rows, 0.15)
-    part = Rows(rows.tokens[2:], rows.places[2:], rows.marks[2:])
+    part = Rows(rows.tokens[2:], rows.places[2:], rows.flags[2:])
     slots = repair.slots(64)
     assert (repair(part, 0.15).labels == first.labels[2 * slots :]).all()
-    other_epoch = Rows(rows.tokens, rows.places + [[1, 0, 0]], rows.marks)
+    other_epoch = Rows(rows.tokens, rows.places + [[1, 0, 0]], rows.flags)
     for other in (
         repair(other_epoch, 0.15),
         RepairObjective(VOCABULARY, 0.15, 2, "train")(rows, 0.15),

@@ -26,9 +26,8 @@ from pretrain.config import Config, OptimConfig
 from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import exchange_weights, layout_of, local_pieces
 from pretrain.model import Encoder, EncoderShape
-from pretrain.optim import Described, build_optimizer, described
+from pretrain.optim import Described, Piece, build_optimizer, described
 from pretrain.optim.optimizers import Muon
-from pretrain.optim.parameter_fragments import Piece
 from tests.pretrain.engine.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.pretrain.engine.varying_worker import global_batches
 from tests.support.optimizers import LR, MATRIX, NAMES, settings
@@ -157,7 +156,7 @@ def cut(name: str) -> dict[str, np.ndarray]:
                 flat[low - first + 3 : high - first + 3] = part.parameter.detach().view(-1)[low - begin : high - begin]
         group["params"] = [flat]
         placed.append((flat, pieces))
-    optimizer.place(placed)
+    optimizer.set_fragments(placed)
     found = {f"start {part.name}": part.parameter.detach().numpy().copy() for part in parts}
     for step in range(STEPS):
         growing = [1, 4, 2][step]  # so that StableAdamW clips

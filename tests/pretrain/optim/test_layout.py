@@ -5,7 +5,7 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain.engine.resharding import gather
-from pretrain.optim.parameter_fragments import Piece
+from pretrain.optim import Piece
 
 SIZES = {"a": (4, 3), "b": (5,), "c": (1,)}
 LAYOUT = {"zero.stage": 0, "processes": 1}

@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 from pretrain.config import OptimConfig
-from pretrain.model import Encoder, EncoderShape
-from pretrain.model.head import LossOptions
+from pretrain.model import Encoder, EncoderShape, LossOptions
 from pretrain.model.padded_model import padded_model
 from pretrain.optim import build_optimizer, described, optimizers, parameter_groups
 from pretrain.optim.optimizers import newton_schulz, orthogonalize_
-from pretrain.optim.parameter_fragments import deal
+from pretrain.optim.parameter_fragments import assign_jobs
 from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 70}
@@ -218,11 +217,11 @@ def test_muon_is_pytorch_s_own_for_each_matrix():
 
 
 def test_work_is_dealt_out_evenly():
-    assert deal({"a": 4, "b": 2, "c": 2, "d": 1}, [0, 0, 0]) == {"a": 0, "b": 1, "c": 2, "d": 1}
-    assert deal({"a": 4, "b": 2}, [5, 0]) == {"a": 1, "b": 1}, "those who have matrices of their own get fewer"
-    even = deal({str(number): 1 for number in range(12)}, [0] * 4)
+    assert assign_jobs({"a": 4, "b": 2, "c": 2, "d": 1}, [0, 0, 0]) == {"a": 0, "b": 1, "c": 2, "d": 1}
+    assert assign_jobs({"a": 4, "b": 2}, [5, 0]) == {"a": 1, "b": 1}, "those who have matrices of their own get fewer"
+    even = assign_jobs({str(number): 1 for number in range(12)}, [0] * 4)
     assert sorted(Counter(even.values()).values()) == [3, 3, 3, 3]
-    assert deal({}, [1, 2]) == {}
+    assert assign_jobs({}, [1, 2]) == {}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

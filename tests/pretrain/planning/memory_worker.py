@@ -11,10 +11,9 @@ import torch.distributed as dist
 
 from data_prep.processes import leave
 from pretrain.config import Config
-from pretrain.data.feed import DeviceFeed
+from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
-from pretrain.model import Encoder, EncoderShape
-from pretrain.model.model_costs import parameter_sizes
+from pretrain.model import Encoder, EncoderShape, parameter_sizes
 from pretrain.planning.training_memory import Item, states
 from tests.pretrain.engine.varying_worker import global_batches
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pretrain.config import Config, OptimConfig
 from pretrain.config.training import ZeroConfig
-from pretrain.model import Encoder, EncoderShape
-from pretrain.model.model_costs import Streams, activations, parameter_sizes
+from pretrain.model import Encoder, EncoderShape, Streams, activations, parameter_sizes
 from pretrain.optim import described, parameter_groups
 from pretrain.planning.training_memory import Item, last_gradients, peak, states
 from tests.support.streams import stream

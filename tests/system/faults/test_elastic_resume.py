@@ -14,7 +14,6 @@ import torch
 
 from data_prep.format import Dataset
 from pretrain import checkpoint
-from pretrain.data.batch_view import documents_of
 from pretrain.reporting.batch_replay import replay
 from pretrain.run.journal import read_journal
 from tests.support import runs
@@ -94,7 +93,7 @@ def assert_each_row_once(run: Path, data: Path) -> None:
     left = after.dealt - after.sources[0].row  # rows of an epoch
     found: Counter[tuple[int, ...]] = Counter()
     for step in steps:
-        for row in documents_of(step.rows, step.vocabulary)[: max(left, 0)]:
+        for row in step.rows.documents(step.vocabulary)[: max(left, 0)]:
             found.update(tuple(document.original[1:-1]) for document in row)
         left -= len(step.rows)
     dataset = Dataset(data / "train")
