@@ -224,8 +224,7 @@ def check_alike(bench: Bench, name: str, ideas: Sequence[str], lr: float, tokens
     from transformers import BertForMaskedLM
 
     from benchmarks.speedrun_hf import HeldOut
-    from pretrain.export import load_tokenizer, model_folder
-    from pretrain.export.resolve_model import load_model
+    from pretrain.export import load_model, load_tokenizer, model_folder
 
     folder = model_folder(folder_of(bench, name, _values(bench, ideas, lr, tokens)) / "run")
     held_out = HeldOut(bench.held_out, load_tokenizer(folder).pad_token_id)

@@ -20,8 +20,7 @@ from evaluation.finetuning.learner import Learner
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
 from evaluation.finetuning.settings import FinetuneSettings
 from evaluation.finetuning.tasks import FinetuneTask, open_task
-from pretrain.export import load_tokenizer, model_folder
-from pretrain.export.transformers_folder import save_model
+from pretrain.export import load_tokenizer, model_folder, save_model
 from pretrain.model import longest_text
 
 _MARK = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores

@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from evaluation.finetuning.feature_batches import Feature, by_length, collate, shuffled
 from evaluation.finetuning.settings import CLIP, WARMUP, WEIGHT_DECAY, FinetuneSettings
 from pretrain.config import ScheduleConfig
-from pretrain.export.resolve_model import load_model
+from pretrain.export import load_model
 from pretrain.optim import lr_factor
 from pretrain.philox import derive_key
 

@@ -48,7 +48,7 @@ def check_inputs(
     """
     from data_prep.format import Dataset
     from evaluation.text_files import require_file
-    from pretrain.export.resolve_model import check_model
+    from pretrain.export import check_model
 
     for model in models:
         check_model(Path(model))

@@ -32,9 +32,9 @@ def export(
     require_run(run)
     folder = RunFolder(run)
     check_writable(out or folder.exports / "step")
-    from pretrain.export import chosen_checkpoint, export_place
+    from pretrain.export import chosen_checkpoint, export_folder
 
-    export_place(folder, chosen_checkpoint(folder, step), out, ema)
+    export_folder(folder, chosen_checkpoint(folder, step), out, ema)
     from pretrain.export import export_run  # imports torch, which takes seconds
 
     print(export_run(run, step, out, averaged=ema))

@@ -1,4 +1,4 @@
-"""`maskwright plan`: estimate memory, time and cost of a run before it is submitted."""
+"""`maskwright plan`: estimate memory and time of a run before it is submitted."""
 
 import json
 from dataclasses import asdict
@@ -37,28 +37,24 @@ def plan(
     mfu: Annotated[
         float | None, typer.Option(min=0.001, max=1, help="assumed share of the peak FLOP/s of --gpu")
     ] = None,
-    tflops: Annotated[float | None, typer.Option(min=1e-6, help="assumed model TFLOP/s per GPU")] = None,
     tokens_per_second: Annotated[
         float | None, typer.Option(min=1e-6, help="assumed speed of all GPUs together, without padding")
-    ] = None,
-    price_per_gpu_hour: Annotated[
-        float | None, typer.Option(min=0, help="price for the cost estimate, in any currency")
     ] = None,
     vocab_size: Annotated[
         int | None, typer.Option(min=8, help="plan without data, for a vocabulary of N tokens")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Estimate what a run needs before it is submitted: memory per GPU, tokens, epochs, days, cost.
+    """Estimate what a run needs before it is submitted: memory per GPU, tokens, epochs, days.
 
-    Memory comes from formulas that tests compare with the real engine. Speed is measured (--from) or assumed (--mfu,
-    --tflops, --tokens-per-second). Without one of these options, time and cost are not estimated.
+    Memory comes from formulas that tests compare with the real engine. Speed is measured (--from) or assumed
+    (--mfu, --tokens-per-second). Without one of these options, time is not estimated.
 
     Examples:
 
         maskwright plan configs/bert-base.yaml --gpus-per-node 8 --gpu H100 --vocab-size 30522
 
-        maskwright plan run.yaml --nodes 4 --gpus-per-node 8 --gpu H100 --from runs/trial --price-per-gpu-hour 2.5
+        maskwright plan run.yaml --nodes 4 --gpus-per-node 8 --gpu H100 --from runs/trial
 
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
     """
@@ -70,11 +66,11 @@ def plan(
     parsed = load_config(config, overrides)
     capacity, name = _capacity(gpu, gpu_memory)
     peak = peak_tflops(gpu) if gpu and parsed.train.precision != "fp32" else None
-    rate = _rate(gpu, peak, run, mfu, tflops, tokens_per_second)
+    rate = _rate(gpu, peak, run, mfu, tokens_per_second)
     planner = _planner(parsed, vocab_size)
     planned = planner.plan(nodes * gpus_per_node)
     fitting = choices(planner, parsed, planned.processes, capacity) if capacity else []
-    times = run_times(planned, rate, peak, price_per_gpu_hour)
+    times = run_times(planned, rate, peak)
     if as_json:
         print(json.dumps(_facts(planned, times, fitting, capacity), indent=1))
         return
@@ -119,27 +115,20 @@ def _capacity(gpu: str | None, gpu_memory: float | None) -> tuple[int | None, st
 
 
 def _rate(
-    gpu: str | None,
-    peak: int | None,
-    run: Path | None,
-    mfu: float | None,
-    tflops: float | None,
-    tokens_per_second: float | None,
+    gpu: str | None, peak: int | None, run: Path | None, mfu: float | None, tokens_per_second: float | None
 ) -> "Rate | None":
     from pretrain.planning.speed import Rate, measured
 
-    given = {"--from": run, "--mfu": mfu, "--tflops": tflops, "--tokens-per-second": tokens_per_second}
+    given = {"--from": run, "--mfu": mfu, "--tokens-per-second": tokens_per_second}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
-        raise UserError(f"{' and '.join(names)} say twice how fast the run is; give one of them")
+        raise UserError(f"{' and '.join(names)} both set the speed of the run. Give one of them.")
     if run is not None:
         return measured(run)
     if mfu is not None:
         if peak is None:
-            raise UserError("--mfu is a share of a bf16 peak: name a GPU that has one with --gpu, or give --tflops")
+            raise UserError("--mfu is a share of a bf16 peak. Name a GPU with --gpu, or give --tokens-per-second.")
         return Rate(f"given: {mfu:.0%} of {peak} TFLOP/s, the dense bf16 peak of {gpu}", tflops=mfu * peak)
-    if tflops is not None:
-        return Rate(f"given: {tflops:g} TFLOP/s a GPU", tflops=tflops)
     if tokens_per_second is not None:
         return Rate(f"given: {tokens_per_second:,g} tokens/s", tokens_per_second=tokens_per_second)
     return None
@@ -209,12 +198,9 @@ def _choices(fitting: "list[Choice]") -> Table:
 
 def _speed(times: "list[RunTime]") -> Table:
     title = "Time (assumed, as no speed was measured or given)" if times[0].assumed else "Time"
-    costs = [] if times[0].cost is None else ["cost"]
-    table = tables.table(("speed", "tokens/s", "days", "time", "GPU hours", *costs), title=title)
+    table = tables.table(("speed", "tokens/s", "time", "GPU hours"), title=title)
     for one in times:
-        days, hours = f"{one.seconds / 86400:.2f}", f"{one.gpu_hours:,.1f}"
-        cost = [] if one.cost is None else [f"{one.cost:,.2f}"]
-        table.add_row(one.source, f"{one.tokens_per_second:,.0f}", days, duration(one.seconds), hours, *cost)
+        table.add_row(one.source, f"{one.tokens_per_second:,.0f}", duration(one.seconds), f"{one.gpu_hours:,.1f}")
     return table
 
 

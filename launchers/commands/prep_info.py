@@ -1,14 +1,13 @@
 """`maskwright prep info`: counts, lengths, fill and frequent tokens of a data set."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from launchers.commands.arguments import DataSet, check_folder_of
+from launchers.commands.arguments import DataSet
 from launchers.display import CommandProgress, tables
 
 _BAR = 30  # characters of the longest bar
@@ -17,7 +16,6 @@ _BAR = 30  # characters of the longest bar
 def prep_info(
     location: DataSet,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="also write charts to a PNG file")] = None,
     seq_len: Annotated[
         list[int] | None,
         typer.Option(
@@ -31,23 +29,17 @@ def prep_info(
     Reads every token. Entropy is in nats per token. Fill is the share of slots that are not padding; [CLS] and [SEP]
     count as filled.
 
-    Example: `maskwright prep info data/books --seq-len 128 --seq-len 512 --png books.png`
+    Example: `maskwright prep info data/books --seq-len 128 --seq-len 512`
     """
     from data_prep.format import Dataset
     from data_prep.inspection import SEQ_LENS, summary
     from pretrain.data import packed_fill
 
-    if png is not None:
-        check_folder_of(png)
     dataset = Dataset(location)
     with CommandProgress() as line:
         facts = summary(dataset, seq_len or SEQ_LENS, top, line.rate("tokens"))
     for row in facts["fill"]:
         row["packed"] = packed_fill(dataset, row["seq_len"])
-    if png is not None:
-        from pretrain.reporting.png_charts import draw_data_set
-
-        draw_data_set(facts, png, Path(dataset.location).name or str(Path(dataset.location).resolve()))
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return

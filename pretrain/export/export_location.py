@@ -13,15 +13,16 @@ def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:
     Raises:
         UserError: if there is none.
     """
-    found = dict(committed(folder.checkpoints))
-    if not found:
-        raise UserError(f"{folder.path}: there is no checkpoint to export; train first")
-    if step is not None and step not in found:
-        raise UserError(f"{folder.path}: no checkpoint of step {step}; there are {', '.join(map(str, sorted(found)))}")
-    return found[max(found) if step is None else step]
+    checkpoints = dict(committed(folder.checkpoints))
+    if not checkpoints:
+        raise UserError(f"{folder.path} has no checkpoint to export. Train first.")
+    if step is not None and step not in checkpoints:
+        steps = ", ".join(map(str, sorted(checkpoints)))
+        raise UserError(f"{folder.path} has no checkpoint of step {step}. It has {steps}.")
+    return checkpoints[max(checkpoints) if step is None else step]
 
 
-def export_place(folder: RunFolder, checkpoint: Path, out: Path | None, averaged: bool) -> Path:
+def export_folder(folder: RunFolder, checkpoint: Path, out: Path | None, averaged: bool) -> Path:
     """The folder to write: `out`, or RUN/exports/step-N, with -ema for averaged weights.
 
     Raises:
@@ -29,5 +30,5 @@ def export_place(folder: RunFolder, checkpoint: Path, out: Path | None, averaged
     """
     place = (out or folder.exports / f"{checkpoint.name}{'-ema' if averaged else ''}").absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise UserError(f"{place} exists and is not an empty folder; remove it, or choose another --out")
+        raise UserError(f"{place} exists and is not an empty folder. Remove it, or choose another --out.")
     return place

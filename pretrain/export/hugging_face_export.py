@@ -15,7 +15,7 @@ from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config
 from pretrain.engine.resharding import whole_weights
-from pretrain.export.export_location import chosen_checkpoint, export_place
+from pretrain.export.export_location import chosen_checkpoint, export_folder
 from pretrain.export.model_card import model_card
 from pretrain.export.transformers_folder import save_model
 from pretrain.guards import state_problem
@@ -47,7 +47,7 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
     files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []
     if tokenizer_digest(folder.tokenizer, files)[0] != saved.state["identity"]["data.train (tokenizer)"]:
         raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
-    out = export_place(folder, found, out, averaged)
+    out = export_folder(folder, found, out, averaged)
     try:
         with atomic_folder(out) as temporary:
             _write(temporary, saved, folder, averaged)

@@ -1,9 +1,6 @@
 """The model card of an export: how the model was trained, and how to use it."""
 
-import json
-
-import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from transformers import PreTrainedModel
 
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config, MaskingConfig
@@ -34,18 +31,6 @@ print(tokenizer.decode(found[0], skip_special_tokens=True))
 _BOTH_SIDES = """
 As an encoder whose tokens see both sides, to fine-tune:
 `AutoModel.from_pretrained("PATH_OF_THIS_FOLDER", is_decoder=False)`.
-"""
-_ADAPTERS = """
-## Fine-tune
-
-A text classifier has layers that pretraining did not train: {}. transformers draws them at random each time it loads
-this folder. Save them together with an adapter. Otherwise the adapter predicts something else after a reload:
-
-```python
-from peft import LoraConfig
-
-LoraConfig(task_type="SEQ_CLS", modules_to_save={})
-```
 """
 _VERSION_5 = """
 Needs transformers 5. Version 4 cannot have these rotary bases or attention layers, and computes something else.
@@ -93,23 +78,7 @@ A model pretrained with Maskwright for {purpose}: {config.model.title} (layers x
 | training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
 | seed | {config.run.seed} |
 
-{use}{"" if config.causal else _fine_tuning(model)}{_VERSION_5 if needs_version_5(model.config) else ""}"""
-
-
-def _fine_tuning(model: PreTrainedModel) -> str:
-    layers = new_layers(model)
-    return _ADAPTERS.format(" and ".join(f"`{name}`" for name in layers), json.dumps(layers)) if layers else ""
-
-
-def new_layers(model: PreTrainedModel) -> list[str]:
-    """The layers that a text classifier has and this pretrained model lacks, by the names that PEFT knows."""
-    if type(model.config) not in AutoModelForSequenceClassification._model_mapping:
-        return []
-    with torch.device("meta"):
-        classifier = AutoModelForSequenceClassification.from_config(model.config)
-    pretrained, encoder = model.state_dict(), f"{classifier.base_model_prefix}."
-    new = [name.removeprefix(encoder) for name in classifier.state_dict() if name not in pretrained]
-    return sorted({name.split(".")[0] for name in new})
+{use}{_VERSION_5 if needs_version_5(model.config) else ""}"""
 
 
 def _percent(masking: MaskingConfig) -> str:

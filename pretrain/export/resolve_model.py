@@ -10,6 +10,7 @@ from data_prep.errors import UnusableInput, UserError, one_line
 from data_prep.folder_kinds import is_run, not_a
 from data_prep.format import Dataset
 from data_prep.reading import MAX_CONFIG_BYTES, read_json, typed, unusable
+from pretrain.checkpoint import committed
 from pretrain.export.export_location import chosen_checkpoint
 from pretrain.run import RunFolder
 
@@ -40,20 +41,18 @@ def model_folder(path: Path) -> Path:
     check_model(path)
     if (path / "config.json").is_file():
         return path
-    from pretrain import checkpoint
-    from pretrain.export.hugging_face_export import export_run  # imports torch, which takes seconds
-
     folder = RunFolder(path)
-    newest = max(checkpoint.committed(folder.checkpoints), default=None)
-    exported = folder.exports / newest[1].name if newest else None
-    if exported and (exported / "config.json").is_file():
-        return exported
-    try:
-        return export_run(path, newest[0] if newest else None, None)
-    except UserError:
-        if exported and (exported / "config.json").is_file():  # by another process, meanwhile
-            return exported
-        raise
+    step, newest = max(committed(folder.checkpoints))
+    exported = folder.exports / newest.name
+    if not (exported / "config.json").is_file():
+        from pretrain.export.hugging_face_export import export_run  # imports torch, which takes seconds
+
+        try:
+            export_run(path, step, None)
+        except UserError:
+            if not (exported / "config.json").is_file():  # else another process has made it meanwhile
+                raise
+    return exported
 
 
 def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options: Any) -> "PreTrainedModel":

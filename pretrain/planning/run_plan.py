@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
@@ -86,7 +85,7 @@ class RunPlan:
 
 
 class Planner:
-    """Plans a config and variants of it, for the same vocabulary and data.
+    """Plans a config, and the memory of variants of it, for the same vocabulary and data.
 
     Args:
         sources: the data. With None, each row is one document without padding.
@@ -109,20 +108,17 @@ class Planner:
         self._objective: Objective = objective_of(config, Vocabulary.of(self._tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
 
-    def plan(self, processes: int, config: Config | None = None) -> RunPlan:
+    def plan(self, processes: int) -> RunPlan:
         """Plan the run on `processes` processes.
-
-        Args:
-            config: a variant of the planner's config that trains the same model on the same batches.
 
         Raises:
             UserError: if a batch does not divide over the processes.
         """
-        config = config or self._config
+        config, steps = self._config, self._config.train.steps
         stages = stages_of(config, processes)
-        ends = [*(stage.after_step for stage in stages[1:]), config.train.steps]
-        counts = [max(0, min(end, config.train.steps) - s.after_step) for s, end in zip(stages, ends, strict=True)]
-        planned = [self._stage(config, s, n, processes) for s, n in zip(stages, counts, strict=True) if n]
+        ends = [*(stage.after_step for stage in stages[1:]), steps]
+        counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
+        planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
         epochs = self._epochs(stages, counts) if self._sources else None
         return RunPlan(processes, self._sizes.total, tuple(planned), epochs, self._shape is not None)
 
@@ -151,37 +147,27 @@ class Planner:
         )
         return (*items, *pass_items(activations(self._shape, streams), self._sizes, config, data))
 
-    def _stage(self, config: Config, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
-        tokens, flops = self._of_row(config, stage)
-        rows = steps * stage.shape.rows
+    def _stage(self, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
         shape = stage.shape
-        return StagePlan(
-            steps,
-            stage.seq_len,
-            shape.rows,
-            shape.micro,
-            shape.accumulation,
-            rows * tokens,
-            None if flops is None else rows * flops,
-            self.memory(config, stage, processes),
-        )
+        tokens, flops = self._of_row(stage.seq_len)
+        rows, memory = steps * shape.rows, self.memory(self._config, stage, processes)
+        sizes = (steps, stage.seq_len, shape.rows, shape.micro, shape.accumulation)
+        return StagePlan(*sizes, rows * tokens, rows * flops if self._shape else None, memory)
 
-    def _of_row(self, config: Config, stage: BatchPhase) -> tuple[float, float | None]:
-        """Mean (tokens, operations) of a row."""
-        rate = float(np.mean([rate_at(config, int(s)) for s in np.linspace(0, config.train.steps - 1, _RATES)]))
+    def _of_row(self, seq_len: int) -> tuple[float, float]:
+        """Mean (tokens, operations) of a row. The operations of `arch: auto` are not known, and 0."""
+        steps = np.linspace(0, self._config.train.steps - 1, _RATES)
+        rate = float(np.mean([rate_at(self._config, int(step)) for step in steps]))
+        of_sources = [(1.0, np.array([seq_len]), 1)]  # without data
+        if self._sources:
+            of_sources = [(filling.share, filling.lengths, filling.rows) for filling in self._fillings(seq_len)]
         tokens, flops = 0.0, 0.0
-        for share, lengths, rows in self._rows(stage.seq_len):
+        for share, lengths, rows in of_sources:
             tokens += share * float(lengths.sum()) / rows
             if self._shape:
                 predictions = round(rate * float((lengths - SPECIALS_PER_PIECE).sum()))
                 flops += share * step_flops(self._shape, lengths, predictions) / rows
-        return tokens, flops if self._shape else None
-
-    def _rows(self, seq_len: int) -> list[tuple[float, NDArray[np.int64], int]]:
-        """(share of the rows, document lengths, rows that these documents fill) of each source."""
-        if self._sources is None:
-            return [(1.0, np.array([seq_len]), 1)]
-        return [(filling.share, filling.lengths, filling.rows) for filling in self._fillings(seq_len)]
+        return tokens, flops
 
     def _fillings(self, seq_len: int) -> list[Filling]:
         assert self._sources is not None
@@ -209,16 +195,16 @@ class Choice:
 
 def choices(planner: Planner, config: Config, processes: int, room: int) -> list[Choice]:
     """Micro-batches that fit into `room` bytes: with the unchanged config, and with each change that saves memory."""
-    return [_choice(planner, changed, change, processes, room) for change, changed in _changes(config)]
-
-
-def _choice(planner: Planner, config: Config, change: str, processes: int, room: int) -> Choice:
-    needed = 0
-    for micro in _micro_batch_sizes(config, processes):
-        needed = planner.device_bytes(_with(config, train={"micro_batch_size": micro}), processes)
-        if needed <= room:
-            return Choice(change, micro, needed)
-    return Choice(change, None, needed)
+    found = []
+    for change, changed in _changes(config):
+        fitting, needed = None, 0
+        for micro in _micro_batch_sizes(changed, processes):
+            needed = planner.device_bytes(_with(changed, train={"micro_batch_size": micro}), processes)
+            if needed <= room:
+                fitting = micro
+                break
+        found.append(Choice(change, fitting, needed))
+    return found
 
 
 def _micro_batch_sizes(config: Config, processes: int) -> list[int]:

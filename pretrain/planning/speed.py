@@ -28,11 +28,10 @@ class Rate:
         Raises:
             UserError: if the model's operations are needed and not known.
         """
-        if self.tokens_per_second is not None:
-            return plan.tokens / self.tokens_per_second
+        if self.tflops is None:
+            return plan.tokens / (self.tokens_per_second or 1)
         if plan.flops is None:
             raise UserError("The operations of a model of arch auto are not known. Give --tokens-per-second.")
-        assert self.tflops is not None
         return plan.flops / (self.tflops * 1e12 * plan.processes)
 
 
@@ -42,7 +41,7 @@ class RunTime:
 
     Attributes:
         source: origin of the speed. assumed: whether the speed was neither measured nor given.
-        tokens_per_second: of all GPUs together. cost: None without a price.
+        tokens_per_second: of all GPUs together.
     """
 
     source: str
@@ -50,10 +49,9 @@ class RunTime:
     tokens_per_second: float
     seconds: float
     gpu_hours: float
-    cost: float | None
 
 
-def run_times(plan: RunPlan, rate: Rate | None, peak: int | None, price: float | None) -> list[RunTime]:
+def run_times(plan: RunPlan, rate: Rate | None, peak: int | None) -> list[RunTime]:
     """The time at a rate, or without one at several shares of the GPU's `peak` in TFLOP/s; empty without both.
 
     Raises:
@@ -62,13 +60,11 @@ def run_times(plan: RunPlan, rate: Rate | None, peak: int | None, price: float |
     rates = [rate] if rate else []
     if rate is None and peak and plan.flops:
         rates = [Rate(f"if {mfu:.0%} of {peak} TFLOP/s", tflops=mfu * peak) for mfu in _ASSUMED_MFU]
-    times = []
-    for speed in rates:
-        seconds = speed.seconds(plan)
-        hours = plan.processes * seconds / 3600
-        cost = None if price is None else price * hours
-        times.append(RunTime(speed.source, rate is None, plan.tokens / seconds, seconds, hours, cost))
-    return times
+    times = [(speed.source, speed.seconds(plan)) for speed in rates]
+    return [
+        RunTime(source, rate is None, plan.tokens / seconds, seconds, plan.processes * seconds / 3600)
+        for source, seconds in times
+    ]
 
 
 def measured(run: Path) -> Rate:

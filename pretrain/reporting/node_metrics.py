@@ -7,30 +7,19 @@ node is missing in the metrics, and no old value is reported as a new one.
 
 import contextlib
 import json
-import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from data_prep.errors import UserError
 from data_prep.reading import parse_json, read_text
-from pretrain.reporting.gpu_sampler import GpuSampler
-from pretrain.reporting.host_sampler import HostSampler, Sampler
+from pretrain.reporting.machine_sampler import MachineSampler, Sampler
 
 _MAX_SAMPLE_BYTES = 1 << 20
 _UNREAD = 8  # samples kept while the training thread does not call `latest`
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """The content of a node's file: how many samples it has written, and the values of the newest."""
-
-    number: int
-    values: dict[str, float]
 
 
 class SystemMetrics:
@@ -78,25 +67,19 @@ class SystemMetrics:
                 self._file(self._host).unlink()
 
     def _run(self) -> None:
-        sampler = self._sampler or self._of_this_machine()
+        sampler = self._sampler or MachineSampler()
         while not self._closed.wait(self._seconds):
             with contextlib.suppress(OSError, RuntimeError, psutil.Error):
                 self._write(sampler())
             if self._is_main:
                 self._found.append(self._news())
 
-    def _of_this_machine(self) -> Sampler:
-        gpus = GpuSampler()
-        if gpus.problem:
-            print(f"warning: {self._host}: {gpus.problem}", file=sys.stderr, flush=True)
-        return HostSampler(gpus)
-
     def _write(self, values: dict[str, float]) -> None:
         """Replace this node's file atomically, as rank 0 may read it at any time."""
         self._number += 1
         file = self._file(self._host)
         new = file.with_suffix(".new")
-        new.write_text(json.dumps({"number": self._number, "values": values}))
+        new.write_text(json.dumps(values | {"number": self._number}))  # so that each sample differs
         new.replace(file)
 
     def _news(self) -> dict[str, float]:
@@ -105,7 +88,7 @@ class SystemMetrics:
         for host in self._hosts:
             text = self._read(host)
             if text is not None and text != self._seen.get(host):
-                values |= _named(host, text)
+                values |= {f"system/{host}/{name}": value for name, value in _parsed(text).items() if name != "number"}
             self._seen[host] = text
         return values
 
@@ -119,9 +102,9 @@ class SystemMetrics:
         return self._folder / f"{host}.json"
 
 
-def _named(host: str, text: str) -> dict[str, float]:
+def _parsed(text: str) -> dict[str, float]:
     try:
-        sample: _Sample = parse_json(text, _Sample)
+        sample: dict[str, float] = parse_json(text, dict[str, float])
     except ValueError:
         return {}
-    return {f"system/{host}/{name}": float(value) for name, value in sample.values.items()}
+    return sample

@@ -1,4 +1,4 @@
-"""Charts as PNG files: curves of a run, summary of a data set, panels of lines. Only this module uses matplotlib."""
+"""Charts as PNG files: curves of a run, panels of lines. Only this module uses matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,17 +95,6 @@ def draw_run(measured: JournalTable, path: Path, title: str) -> None:
     draw_panels([[panel] for panel in panels], path, (9, 7), sharex=True, height_ratios=[3, 1, 1])
 
 
-def draw_data_set(facts: Mapping[str, Any], path: Path, title: str) -> None:
-    """Draw a summary of `data_prep.inspection`: document lengths, token frequencies and fill by row length."""
-    figure = new_figure(15.6, 3.8)
-    counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
-    figure.suptitle(_plain(f"{title}: {counts}"), x=0.01, ha="left", color=_INK, fontweight="bold")
-    for draw, axes in zip((_draw_lengths, _draw_frequencies, _draw_fill), figure.subplots(1, 3), strict=True):
-        draw(axes, facts)
-        axes.spines[["top", "right"]].set_visible(False)
-    save_png(figure, path)
-
-
 def new_figure(width: float, height: float) -> "Figure":
     """Create an empty figure, in inches. It needs neither a display nor matplotlib's global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -142,39 +131,6 @@ def _draw_panel(axes: "Axes", panel: Panel) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(**panel.axes)
-
-
-def _draw_lengths(axes: "Axes", facts: Mapping[str, Any]) -> None:
-    bins = facts["length_histogram"]
-    edges = [bins[0]["from"], *(bin["to"] + 1 for bin in bins)]
-    for name, colour, fill in (("documents", _BLUE, True), ("tokens", _ORANGE, False)):
-        shares = [100 * bin[name] / facts[name] for bin in bins]
-        axes.stairs(shares, edges, color=colour, fill=fill, alpha=0.75, linewidth=2, label=f"% of {name}")
-    axes.set_xscale("log", base=2)
-    axes.set(title="Document lengths", xlabel="tokens in the document", ylabel="%")
-    axes.legend(frameon=False)
-
-
-def _draw_frequencies(axes: "Axes", facts: Mapping[str, Any]) -> None:
-    points = facts["rank_frequency"]
-    axes.loglog([point["rank"] for point in points], [point["count"] for point in points], ".-", color=_BLUE)
-    used, size = facts["vocabulary_used"], facts["tokenizer"]["vocab_size"]
-    title = f"Token frequencies ({used:,} of {size:,} ids occur)"
-    axes.set(title=title, xlabel="rank of the token", ylabel="occurrences")
-
-
-def _draw_fill(axes: "Axes", facts: Mapping[str, Any]) -> None:
-    labels = {"alone": "a document a row", "packed": "packed as for training"}
-    names = [name for name in labels if all(name in row for row in facts["fill"])]
-    width = 0.8 / len(names)
-    for number, name in enumerate(names):
-        places = [place + (number - (len(names) - 1) / 2) * width for place in range(len(facts["fill"]))]
-        shares = [100 * row[name] for row in facts["fill"]]
-        bars = axes.bar(places, shares, width, color=(_GREY, _BLUE)[number], label=labels[name])
-        axes.bar_label(bars, fmt="%.0f", fontsize=8)
-    axes.set_xticks(range(len(facts["fill"])), [f"{row['seq_len']:,}" for row in facts["fill"]])
-    axes.set(title="Slots that are not padding", xlabel="seq_len", ylabel="%", ylim=(0, 125))
-    axes.legend(frameon=False, loc="upper right", ncols=2, fontsize=8)
 
 
 def _plain(text: str) -> str:

@@ -27,7 +27,7 @@ from evaluation.finetuning import learner as learner_module
 from evaluation.finetuning.feature_batches import IGNORED, Feature, collate, shuffled
 from evaluation.finetuning.learner import Head, Learner, initial_model
 from launchers.app import app
-from pretrain.export.resolve_model import load_model
+from pretrain.export import load_model
 from pretrain.model import EncoderShape
 from pretrain.model.families import hugging_face_config
 from tests.support.finetuning import WORDS, tiny_model

@@ -39,14 +39,14 @@ def refusal(*arguments: str) -> str:
 
 
 def test_what_bert_base_needs():
-    found = facts(*BASE, "--gpu", "H100", "--mfu", "0.4", "--price-per-gpu-hour", "2")
+    found = facts(*BASE, "--gpu", "H100", "--mfu", "0.4")
     assert found["parameters"] == 109_518_912  # with 30,528 rows of vocabulary
     assert found["tokens"] == 125_000 * 2048 * 512
     assert found["flops"] / found["tokens"] == pytest.approx(0.588e9, rel=0.01)  # docs/performance.md
     assert found["fits"]
     (speed,) = found["speed"]
     assert speed["seconds"] == pytest.approx(found["flops"] / (0.4 * 989e12 * 8))
-    assert speed["cost"] == pytest.approx(2 * 8 * speed["seconds"] / 3600)
+    assert speed["gpu_hours"] == pytest.approx(8 * speed["seconds"] / 3600)
     assert not speed["assumed"]
 
 
@@ -61,8 +61,8 @@ def test_no_speed_is_made_up():
 
 
 def test_more_nodes_take_less_time_and_less_memory_each():
-    one = facts(*BASE, "--tflops", "300")
-    four = facts(*BASE, "--tflops", "300", "--nodes", "4")
+    one = facts(*BASE, "--gpu", "H100", "--mfu", "0.3")
+    four = facts(*BASE, "--gpu", "H100", "--mfu", "0.3", "--nodes", "4")
     assert four["speed"][0]["seconds"] == pytest.approx(one["speed"][0]["seconds"] / 4)
     assert four["speed"][0]["gpu_hours"] == pytest.approx(one["speed"][0]["gpu_hours"])
     assert four["device_bytes"] < one["device_bytes"]
@@ -93,7 +93,7 @@ def test_nothing_fits_into_too_small_a_gpu():
 
 def test_every_stage_of_a_curriculum_is_planned():
     options = ["configs/modernbert-base.yaml", "--vocab-size", "50368", "--gpus-per-node", "8"]
-    found = facts(*options, "--tflops", "300")
+    found = facts(*options, "--tokens-per-second", "1e6")
     first, second = found["stages"]
     assert (first["steps"], second["steps"]) == (10_000, 90_000)
     assert second["accumulation"] == 2 * first["accumulation"]
@@ -112,7 +112,7 @@ def test_a_model_of_transformers_is_counted(tmp_path):
     assert found["fits"] is None
     assert found["parameters"] > 64 * 1000
     assert found["speed"] == []
-    assert "--tokens-per-second" in refusal(*options, "--tflops", "10")
+    assert "--tokens-per-second" in refusal(*options, "--gpu", "H100", "--mfu", "0.3")
     given = facts(*options, "--tokens-per-second", "100")
     assert given["speed"][0]["seconds"] == pytest.approx(given["tokens"] / 100)
 
@@ -136,9 +136,10 @@ def test_a_measured_speed(tmp_path):
     journal.append(31, {"eval/loss": 3.0})
     journal.close()
     (tmp_path / "environment.json").write_text(json.dumps({"processes": 8, "hosts": [{"gpus": [{"name": "H9"}]}]}))
-    (speed,) = facts(*BASE, "--from", tmp_path)["speed"]
+    found = facts(*BASE, "--from", tmp_path)
+    (speed,) = found["speed"]
     assert speed["source"] == f"median of 20 steps of {tmp_path}, on 8 processes (H9)"
-    assert speed["seconds"] == pytest.approx(facts(*BASE, "--tflops", "101")["speed"][0]["seconds"])
+    assert speed["seconds"] == pytest.approx(found["flops"] / (101e12 * 8))
     (tmp_path / "environment.json").write_text("{")
     (tmp_path / "journal.jsonl").write_bytes(b"\xff\n" + (tmp_path / "journal.jsonl").read_bytes() + b'{"step": 3')
     assert facts(*BASE, "--from", tmp_path)["speed"][0]["seconds"] == pytest.approx(speed["seconds"])
@@ -148,9 +149,9 @@ def test_a_measured_speed(tmp_path):
     ("options", "said"),
     [
         (["--gpu", "H1000"], "write one of A100-40GB"),
-        (["--mfu", "0.3"], "name a GPU"),
-        (["--mfu", "0.3", "--gpu", "H100", "train.precision=fp32"], "give --tflops"),
-        (["--mfu", "0.3", "--tflops", "3", "--gpu", "H100"], "--mfu and --tflops say twice"),
+        (["--mfu", "0.3"], "Name a GPU"),
+        (["--mfu", "0.3", "--gpu", "H100", "train.precision=fp32"], "give --tokens-per-second"),
+        (["--mfu", "0.3", "--tokens-per-second", "3", "--gpu", "H100"], "--mfu and --tokens-per-second both set"),
         (["--from", "/nowhere"], "Cannot read"),
         (["train.global_batch_size=2052", "train.micro_batch_size=1"], "choose a multiple of 8"),
     ],

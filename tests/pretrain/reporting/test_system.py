@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pretrain.reporting.gpu_sampler import GpuSampler
-from pretrain.reporting.host_sampler import HostSampler, rates
+from pretrain.reporting.machine_sampler import MachineSampler, rates, sample_gpus
 from pretrain.reporting.node_metrics import SystemMetrics
 from tests.support.runs import wait_for
 
@@ -63,7 +62,7 @@ def test_rank_0_hears_of_every_node_until_one_falls_silent(tmp_path):
 
 def test_what_an_earlier_part_of_the_run_left_is_no_news(tmp_path):
     (tmp_path / "system").mkdir()
-    (tmp_path / "system" / "n2.json").write_text(json.dumps({"number": 9, "values": {"cpu_percent": 5.0}}))
+    (tmp_path / "system" / "n2.json").write_text(json.dumps({"number": 9, "cpu_percent": 5.0}))
     main = node(tmp_path, 0)
     main.start()
     found: dict[str, float] = {}
@@ -102,18 +101,17 @@ def test_rates_are_of_the_time_between_two_samples():
 
 def test_this_machine_is_sampled():
     now = iter([0.0, 2.0])
-    found = HostSampler(gpus=lambda: {"gpu0_power_watts": 300.0}, clock=lambda: next(now))()
+    found = MachineSampler(clock=lambda: next(now))()
     assert 0 < found["memory_percent"] < 100
     assert 0 <= found["cpu_percent"] <= 100
-    assert found["gpu0_power_watts"] == 300
     assert all(value >= 0 for value in found.values())
 
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """Two GPUs: number n draws 100 + n watts."""
+    """What is sampled of two GPUs: number n draws 100 + n watts."""
 
-    def sampler(**changed: Any) -> GpuSampler:
+    def sampled(**changed: Any) -> dict[str, float]:
         functions = {
             "is_available": lambda: True,
             "device_count": lambda: 2,
@@ -125,9 +123,9 @@ def gpus(monkeypatch):
         }
         for name, function in (functions | changed).items():
             monkeypatch.setattr(torch.cuda, name, function)
-        return GpuSampler()
+        return sample_gpus()
 
-    return sampler
+    return sampled
 
 
 def refuse(*_: Any) -> None:
@@ -135,7 +133,7 @@ def refuse(*_: Any) -> None:
 
 
 def test_gpus_are_sampled(gpus):
-    assert gpus()() == {
+    assert gpus() == {
         "gpu0_utilization_percent": 50.0,
         "gpu0_memory_percent": 25.0,
         "gpu0_power_watts": 100.0,
@@ -148,13 +146,10 @@ def test_gpus_are_sampled(gpus):
 
 
 def test_values_that_a_gpu_does_not_report_are_left_out(gpus):
-    sampler = gpus(device_count=lambda: 1, power_draw=refuse)
-    assert set(sampler()) == {"gpu0_utilization_percent", "gpu0_memory_percent", "gpu0_temperature_celsius"}
-    assert sampler.problem is None
+    sampled = gpus(device_count=lambda: 1, power_draw=refuse)
+    assert set(sampled) == {"gpu0_utilization_percent", "gpu0_memory_percent", "gpu0_temperature_celsius"}
 
 
-def test_gpus_without_driver_or_package_are_a_problem_and_no_gpu_is_none(gpus):
-    broken = gpus(utilization=refuse, device_memory_used=refuse, power_draw=refuse, temperature=refuse)
-    assert (broken(), broken.problem) == ({}, "the GPUs cannot be sampled (Not Supported)")
-    nothing = gpus(is_available=lambda: False)
-    assert (nothing(), nothing.problem) == ({}, None)
+def test_gpus_without_driver_or_package_and_no_gpu_have_no_values(gpus):
+    assert gpus(utilization=refuse, device_memory_used=refuse, power_draw=refuse, temperature=refuse) == {}
+    assert gpus(is_available=lambda: False) == {}
