@@ -9,8 +9,8 @@ import pytest
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from data_prep.tokenizer import describe, train
-from pretrain.export.hugging_face_export import write_model
 from pretrain.export import save_model
+from pretrain.export.hugging_face_export import write_model
 from pretrain.model import EncoderShape, build, exported
 
 TEXTS = ["a sailor sailed the seas"] * 9
