@@ -23,10 +23,16 @@ sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
 
 from benchmarks.machine import conditions, warn_if_busy
 from benchmarks.prep import texts_of
-from data_prep.cleaning import Cleaning, contaminated, evaluation_grams, evaluation_texts
-from data_prep.cleaning.key_passes import document_hashes, resolve_repeats
+from data_prep.cleaning import (
+    Cleaning,
+    clean_all,
+    contaminated,
+    document_hashes,
+    evaluation_grams,
+    evaluation_texts,
+    resolve_repeats,
+)
 from data_prep.cleaning.near_duplicates import bands_and_rows, signatures
-from data_prep.cleaning.text_filters import clean_all
 from data_prep.files import atomic_writer
 
 ROUNDS = 3

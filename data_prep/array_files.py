@@ -1,4 +1,4 @@
-"""Arrays in .npy files, written atomically, read without pickle and checked."""
+"""Arrays in .npy files: written atomically, read without pickle and validated."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,20 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.errors import DamagedData, UserError, one_line
+from data_prep.errors import DamagedData, UserError
 from data_prep.files import atomic_writer
 from data_prep.reading import open_regular, shown_path
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
-    """Write an array of numbers as .npy, little-endian; the file appears when it is complete and on disk."""
+    """Write an array of numbers atomically as little-endian .npy."""
     with atomic_writer(path) as file:
         np.lib.format.write_array(file, array.astype(array.dtype.newbyteorder("<")), version=(1, 0), allow_pickle=False)
 
 
 @contextlib.contextmanager
 def row_writer(path: Path, columns: int) -> Iterator[Callable[[np.ndarray], None]]:
-    """As save_array, for rows uint64 [n, columns] that are given some at a time and are too many to be kept."""
+    """Write rows uint64 [n, columns] in several parts. The file is the same as by `save_array`."""
     rows = 0
     with atomic_writer(path) as file:
 
@@ -39,24 +39,26 @@ def row_writer(path: Path, columns: int) -> Iterator[Callable[[np.ndarray], None
 
 
 def load_uint64(path: Path) -> np.ndarray:
-    """A mapped uint64 [n, columns] array. Raises DamagedData if the file is missing, cut short or of another kind."""
+    """A memory-mapped uint64 [n, columns] array. Raises DamagedData if the file is missing or has another content."""
     array = load_integers(path, 2)
     if array.dtype != np.dtype("<u8"):
-        raise DamagedData(f"{shown_path(path)} does not hold uint64 rows; delete it and run the same command again.")
+        raise _damaged(path, "does not hold uint64 rows")
     return array
 
 
 def load_integers(path: Path, dimensions: int) -> np.ndarray:
-    """A mapped array of whole numbers; raises as load_uint64."""
+    """A memory-mapped array of integers. Raises DamagedData like `load_uint64`."""
     try:
         open_regular(path).close()
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except UserError as error:
-        raise DamagedData(one_line(f"{error} Delete it and run the same command again.")) from error
-    except Exception as error:  # numpy reads the header as Python, and raises what its parser does
-        raise DamagedData(
-            f"{shown_path(path)} is not a sound array of numbers; delete it and run the same command again."
-        ) from error
+        raise DamagedData(f"{error} Delete it and run the same command again.") from error
+    except Exception as error:  # numpy parses the header as Python, and raises many types
+        raise _damaged(path, "is not a valid array of numbers") from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu" or array.ndim != dimensions:
-        raise DamagedData(f"{shown_path(path)} holds another kind of array; delete it and run the same command again.")
+        raise _damaged(path, "holds another kind of array")
     return array
+
+
+def _damaged(path: Path, problem: str) -> DamagedData:
+    return DamagedData(f"{shown_path(path)} {problem}; delete it and run the same command again.")

@@ -1,10 +1,10 @@
-"""A bounded local cache of remote files and of parts of them, shared by the processes of a machine.
+"""A local cache of limited size for remote files and parts of them, shared by all processes of a machine.
 
-An entry is a file whose name tells its content. It appears by a rename, is never changed, and may be removed at any
-moment: who reads a part holds it open, who uses a whole file holds a shared lock on it, which keeps it in place.
-Fetching takes one of 256 locks, by the name, so that of several processes that want an entry one fetches it. Making
-room takes one more, beside a file that holds the bytes of all entries; they are counted again only when the bound is
-reached. Then a tenth of them goes, what was not used for longest first.
+The name of an entry identifies its content. An entry appears by a rename, never changes, and may be removed at any
+time. A reader of a part holds it open; a user of a whole file holds a shared lock on it, which prevents its removal.
+A fetch takes one of 256 locks, chosen by the name, so only one process fetches an entry. The lock `room` protects the
+file `bytes`, the total size of the entries. At the limit, the entries are counted, and the least recently used ones are
+removed until a tenth of the space is free.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ _POLL_SECONDS = 0.1
 _PART = "-part"  # in the names of files that are being written
 
 
-class _New(NamedTuple):
-    """An entry to be made: its bytes, its name for messages, and what writes it to a path."""
+class _NewEntry(NamedTuple):
+    """An entry to create: its size, its name for messages, and a function that writes it to a path."""
 
     size: int
     name: str
@@ -39,10 +39,7 @@ class _New(NamedTuple):
 
 
 class Cache:
-    """Entries under `folder`, at most `max_bytes` of them, what is being written included.
-
-    Safe for any number of processes and threads.
-    """
+    """Entries of at most `max_bytes` in `folder`, including those being written. Safe for processes and threads."""
 
     def __init__(
         self, folder: Path, max_bytes: int, wait_seconds: float = 3600, backoff_seconds: float = BACKOFF_SECONDS
@@ -54,41 +51,35 @@ class Cache:
 
     @contextlib.contextmanager
     def local(self, location: str) -> Iterator[Path]:
-        """A local path with the bytes of a file, valid until the block ends; a local `location` is its own.
+        """A local path with the content of a file, valid in the block. For a local `location` it is that path.
 
-        Raises UserError for a file that cannot be had or is larger than the bound, and where all the room is in use
-        for longer than `wait_seconds`.
+        Raises UserError if the file cannot be fetched or is larger than the limit, and if all space is in use for more
+        than `wait_seconds`.
         """
         if not is_url(location):
             yield Path(location)
             return
-        remote = open_remote(location)
+        remote, name = open_remote(location), shown(location)
         with remote_errors(location):
             known = retried(lambda: identity(remote), self._backoff_seconds)
 
-        def refuse(size: int) -> None:
-            self._refuse(size, shown(location))
-
         def download(path: Path) -> None:
-            remote.fs.get_file(
-                remote.path, str(path), callback=_limit(lambda size: self._refuse(size, shown(location)))
-            )
+            callback = _size_callback(lambda size: self._check_size(size, name))
+            remote.fs.get_file(remote.path, str(path), callback=callback)
             size = path.stat().st_size
-            self._refuse(size, shown(location))
+            self._check_size(size, name)
             if known.size not in (None, size):
                 raise OSError(f"{size} of its {known.size} bytes arrived")
-            fsync_path(path)  # its name alone says later that it is complete
+            fsync_path(path)  # later, the name alone proves that it is complete
 
         def write(path: Path) -> None:
             with remote_errors(location):
                 retried(lambda: download(path), self._backoff_seconds)
 
-        def make() -> _New:
-            # A size that is not told is found out by the download, which takes all the room there may be.
-            return _New(self.max_bytes if known.size is None else known.size, shown(location), write)
-
+        # A file of unknown size reserves all space.
+        new = _NewEntry(self.max_bytes if known.size is None else known.size, name, write)
         key = xxhash.xxh3_128_hexdigest(f"{location}\n{known.size}\n{known.version}".encode())
-        descriptor = self._entry(key, make, keep=True)
+        descriptor = self._entry(key, lambda: new, lock=True)
         try:
             yield self.entries / key
         finally:
@@ -96,76 +87,73 @@ class Cache:
 
     @contextlib.contextmanager
     def open(self, key: str, fetch: Callable[[], bytes]) -> Iterator[int]:
-        """A descriptor to read the part `key` (hexadecimal) from, valid until the block ends.
+        """A descriptor to read the part `key` (hexadecimal) from, valid in the block.
 
-        If it is not there, `fetch` is called for its bytes. Those it returns are kept as they are: it must check them,
-        and who reads a part must check it again, since disks fail and caches are tampered with.
-
-        Raises:
-            UserError: if the part is larger than the bound, or the folder cannot be used.
+        For a missing part, `fetch` returns the bytes, which it must check. Readers must check them again, because disks
+        fail. Raises UserError if the part is larger than the limit, or if the folder cannot be used.
         """
 
-        def make() -> _New:
+        def make() -> _NewEntry:
             data = fetch()
-            return _New(len(data), "a part of a data set", lambda path: path.write_bytes(data))
+            return _NewEntry(len(data), "a part of a data set", lambda path: path.write_bytes(data))
 
         with self._errors():
-            descriptor = self._entry(key, make, keep=False)
+            descriptor = self._entry(key, make, lock=False)
             try:
                 yield descriptor
             finally:
                 os.close(descriptor)
 
     def drop(self, key: str) -> None:
-        """Forget a part that was found damaged."""
+        """Remove a damaged part."""
         (self.entries / key).unlink(missing_ok=True)
 
-    def _entry(self, key: str, make: Callable[[], _New], keep: bool) -> int:
-        """A descriptor of an entry, new if there is none; with `keep`, the entry stays until that is closed."""
+    def _entry(self, key: str, make: Callable[[], _NewEntry], lock: bool) -> int:
+        """A descriptor of an entry, created if it is missing. With `lock`, the entry stays until it is closed."""
         with self._errors():
-            if (descriptor := self._opened(key, keep)) is not None:
+            if (descriptor := self._opened(key, lock)) is not None:
                 return descriptor
             for folder in (self.entries, self._locks):
                 folder.mkdir(parents=True, exist_ok=True)
             with file_lock(self._locks / key[:2]):
-                descriptor = self._opened(key, keep)  # another process may have been faster
-                return self._stored(key, make(), keep) if descriptor is None else descriptor
+                descriptor = self._opened(key, lock)  # another process may have created it
+                return self._stored(key, make(), lock) if descriptor is None else descriptor
 
-    def _opened(self, key: str, keep: bool) -> int | None:
+    def _opened(self, key: str, lock: bool) -> int | None:
         try:
             descriptor = os.open(self.entries / key, os.O_RDONLY)
         except FileNotFoundError:
             return None
-        if keep:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # of filelock, no lock can be shared
-            if not os.fstat(descriptor).st_nlink:  # removed meanwhile
+        if lock:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # filelock has no shared locks
+            if not os.fstat(descriptor).st_nlink:  # removed by another process
                 os.close(descriptor)
                 return None
         with contextlib.suppress(PermissionError):  # another user's entry
             os.utime(descriptor)
         return descriptor
 
-    def _stored(self, key: str, new: _New, keep: bool) -> int:
-        self._refuse(new.size, new.name)
+    def _stored(self, key: str, new: _NewEntry, lock: bool) -> int:
+        self._check_size(new.size, new.name)
         try:
-            return self._written(key, new, keep)
+            return self._written(key, new, lock)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-        with file_lock(self._room):  # others fill the disk: keep half of what there is
+        with file_lock(self._room):  # other files fill the disk: remove half of the entries
             self._bytes.write_text(str(self._make_room((self._total() or 0) // 2)))
-        return self._written(key, new, keep)
+        return self._written(key, new, lock)
 
-    def _written(self, key: str, new: _New, keep: bool) -> int:
+    def _written(self, key: str, new: _NewEntry, lock: bool) -> int:
         stem, end = f".{key}-{threading.get_native_id()}", f"{socket.gethostname()}.{os.getpid()}.tmp"
         reserved, part = self.entries / f"{stem}.{end}", self.entries / f"{stem}{_PART}.{end}"
         try:
             self._reserve(reserved, new)
             new.write(part)
             descriptor = os.open(part, os.O_RDONLY)
-            if keep:
+            if lock:
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
-            with file_lock(self._room):  # others count the one or the other
+            with file_lock(self._room):  # so that others count exactly one of the two
                 os.replace(part, self.entries / key)
                 reserved.unlink()
             return descriptor
@@ -173,18 +161,18 @@ class Cache:
             part.unlink(missing_ok=True)
             reserved.unlink(missing_ok=True)
 
-    def _reserve(self, path: Path, new: _New) -> None:
-        """Make a file without content that counts as the new entry, as soon as there is room for it."""
-        give_up = time.monotonic() + self._wait_seconds
-        while not self._has_room(path, new.size):
-            if time.monotonic() > give_up:
+    def _reserve(self, path: Path, new: _NewEntry) -> None:
+        """Wait for room, and create a file without content that has the size of the new entry."""
+        deadline = time.monotonic() + self._wait_seconds
+        while not self._reserved(path, new.size):
+            if time.monotonic() > deadline:
                 raise UserError(
                     f"No room for {new.name} in the cache {self.folder}: all of its {self.max_bytes} bytes are in use; "
-                    "raise its bound or use fewer processes."
+                    "raise its limit or use fewer processes."
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _has_room(self, path: Path, size: int) -> bool:
+    def _reserved(self, path: Path, size: int) -> bool:
         with file_lock(self._room):
             total = self._total()
             if total is None or total + size > self.max_bytes:
@@ -196,40 +184,40 @@ class Cache:
         return fits
 
     def _total(self) -> int | None:
-        """The bytes of all entries, as the file says; None if it does not."""
+        """The total size of the entries as recorded; None if it is not known."""
         try:
             return int(self._bytes.read_text())
         except (FileNotFoundError, ValueError):
             return None
 
-    def _make_room(self, bound: int) -> int:
-        """Remove the least recently used entries until the others have at most `bound` bytes; how many they have."""
-        found, total = [], 0
+    def _make_room(self, limit: int) -> int:
+        """Remove the least recently used entries until at most `limit` bytes are left; return the total size."""
+        entries, total = [], 0
         for path in self.entries.iterdir():
             if path.name.startswith(".") and is_abandoned(path):
                 path.unlink(missing_ok=True)
             elif _PART not in path.name:
-                with contextlib.suppress(FileNotFoundError):  # dropped meanwhile
+                with contextlib.suppress(FileNotFoundError):  # removed by another process
                     status = path.stat()
                     total += status.st_size
-                    found.append((status.st_mtime_ns, status.st_size, path))
-        for _, size, path in sorted(found):
-            if total <= bound:
+                    entries.append((status.st_mtime_ns, status.st_size, path))
+        for _, size, path in sorted(entries):
+            if total <= limit:
                 break
             if not path.name.startswith(".") and _removed(path):
                 total -= size
         return total
 
-    def _refuse(self, size: int, name: str) -> None:
+    def _check_size(self, size: int, name: str) -> None:
         if size > self.max_bytes:
             raise UserError(
                 f"{name} has {size} bytes or more, and the cache {self.folder} may hold {self.max_bytes}; raise its "
-                "bound."
+                "limit."
             )
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """What the system says of the folder, in one sentence."""
+        """Raise UserError if the folder cannot be used."""
         try:
             yield
         except OSError as error:
@@ -239,7 +227,7 @@ class Cache:
 
 
 def _removed(path: Path) -> bool:
-    """Remove an entry, unless a process uses it; whether it is gone."""
+    """Remove an entry unless a process uses it; return whether it is gone."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -251,13 +239,13 @@ def _removed(path: Path) -> bool:
     return True
 
 
-def _limit(refuse: Callable[[int], None]) -> Any:
-    """An fsspec callback that calls `refuse` with the bytes so far, to end a download larger than the bound."""
+def _size_callback(check: Callable[[int], None]) -> Any:
+    """An fsspec callback that calls `check` with the bytes so far, which can stop a download."""
     from fsspec.callbacks import Callback
 
-    class Limit(Callback):
+    class SizeCallback(Callback):
         def relative_update(self, inc: int = 1) -> None:
             super().relative_update(inc)
-            refuse(self.value)
+            check(self.value)
 
-    return Limit()
+    return SizeCallback()

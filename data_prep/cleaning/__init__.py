@@ -1,7 +1,7 @@
 """Filters for text, as pure functions.
 
-Normalization, repetition, contamination with evaluation texts, exact duplicates and near duplicates (MinHash). `jobs`
-calls them: a document is dropped as a duplicate in `exact_duplicates` or `near_duplicates`.
+`clean_all` normalizes and filters by length and repetition, `contaminated` finds text of evaluation sets, and
+`resolve_repeats` finds exact duplicates (`document_hashes`) and near duplicates (`signatures`, MinHash).
 """
 
 import lazy_loader

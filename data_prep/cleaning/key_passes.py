@@ -1,4 +1,4 @@
-"""Which keys occurred before: in memory by hashing, in files by passes over ranges of the keys."""
+"""Find keys that occurred before: in memory with a hash table, in files with passes over ranges of the keys."""
 
 import tempfile
 from collections.abc import Sequence
@@ -11,22 +11,21 @@ from data_prep.array_files import load_uint64, save_array
 from data_prep.cleaning.word_hashes import mix
 from data_prep.errors import DamagedData
 
-MAX_BYTES = 512 << 20
-_BYTES_A_KEY = 128  # the working memory of a pass, measured
-_ROWS = 1 << 18  # of a file, looked at in one go
+_BYTES_A_KEY = 128  # measured working memory of a pass
+_ROWS = 1 << 18  # rows of a file that are read in one step
 
 
 def document_hashes(texts: Sequence[str]) -> np.ndarray:
-    """xxh3_128 of the texts' UTF-8, high half first, uint64 [n_texts, 2]."""
+    """xxh3_128 of the UTF-8 of each text, high half first, uint64 [n_texts, 2]."""
     digest = xxhash.xxh3_128_digest
     digests = b"".join([digest(text.encode("utf-8", "surrogatepass")) for text in texts])
     return np.frombuffer(digests, dtype=">u8").reshape(-1, 2).astype(np.uint64)
 
 
 def first_index(keys: np.ndarray) -> np.ndarray:
-    """For each row of uint64 [n, columns] the index of the first equal row, int64 [n]; expected time O(n).
+    """For each row of uint64 [n, columns] the index of the first equal row, int64 [n], in expected time O(n).
 
-    Rows go into a hash table where the earliest of a slot stays; those that find an unequal row there try again.
+    A slot of the hash table keeps its earliest row. Rows that differ from the row in their slot are hashed again.
     """
     first = np.arange(len(keys), dtype=np.int64)
     rows, unsolved, attempt = first.copy(), keys, 0
@@ -50,23 +49,19 @@ def resolve_repeats(
     key_files: Sequence[Path],
     drop_files: Sequence[Path],
     any_column: bool,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int = 512 << 20,
 ) -> np.ndarray:
-    """Write for each task the documents that repeat an earlier one; return how many, int64 [n_tasks].
+    """Write for each task the documents that repeat an earlier one; return their numbers, int64 [n_tasks].
 
-    `key_files` hold uint64 [n_documents, columns], a file a task, in task order. A document repeats an earlier one if
-    its whole row occurred before, or, with `any_column`, if any of its non-zero elements did. `drop_files`, one for
-    each of them, get the sorted indices of these documents, uint32 [n_dropped]. Nothing depends on later documents, so
-    appended tasks change no earlier answer.
+    `key_files` hold uint64 [n_documents, columns], one file for each task, in order. A document repeats an earlier one
+    if its whole row occurred before or, with `any_column`, if any of its non-zero elements did. `drop_files` get the
+    sorted indices of these documents, uint32 [n_dropped]. Later documents have no influence, so appended tasks change
+    no earlier result. For the same reason, clusters of near duplicates are not merged: a document that resembles no
+    earlier one stays, even if a later one links it to a cluster.
 
-    Of a cluster of near duplicates (documents linked by shared bands) the earliest stays, and so does each other one
-    that resembles none before it. A union of whole clusters would drop such a document as soon as a later one links it
-    to the rest; here an answer, once given, stands whatever is appended.
-
-    Finding takes O(keys) time, expected; reading takes O(keys x passes) with 256 x keys / max_bytes passes, each over
-    one range of keys. Copies of a key need no memory. Besides, a byte a document is kept in an unnamed, mapped
-    temporary file beside the first drop file. Raises DamagedData for a file that holds no such array, or one of another
-    width than the first.
+    Takes expected time O(keys), plus O(keys x passes) for reading, with 256 x keys / max_bytes passes over one range of
+    keys each. Copies of a key need no memory. An unnamed temporary file in the folder of the drop files holds one byte
+    for each document. Raises DamagedData for an invalid file, or one with another number of columns.
     """
     if len(drop_files) != len(key_files):
         raise ValueError(f"{len(key_files)} key files and {len(drop_files)} drop files")
@@ -98,21 +93,23 @@ def _shapes(paths: Sequence[Path]) -> list[tuple[int, int]]:
     width = shapes[0][1]
     for path, (_, columns) in zip(paths, shapes, strict=True):
         if columns != width:
-            raise DamagedData(f"{path} has {columns} columns instead of {width}; delete it and rerun.")
+            raise DamagedData(
+                f"{path} has {columns} columns instead of {width}; delete it and run the same command again."
+            )
     return shapes
 
 
 def _add_file(current: "_Pass", path: Path, first: int, bounds: tuple[int, int], any_column: bool) -> None:
-    """Add a file's keys within `bounds`; `first` is its first document. It is mapped only here: one at a time."""
+    """Add the keys of a file within `bounds`. `first` is the index of its first document."""
     array = load_uint64(path)
-    rows = max(1, min(_ROWS, current.capacity // (4 * array.shape[1])))  # all of them may fall into one pass
+    rows = max(1, min(_ROWS, current.capacity // (4 * array.shape[1])))  # all of them can be in one pass
     for start in range(0, len(array), rows):
         keys, owners = _in_range(array[start : start + rows], bounds, any_column)
         current.add(keys, owners + (first + start))
 
 
 def _in_range(rows: np.ndarray, bounds: tuple[int, int], any_column: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Keys [n, columns] whose first element lies within `bounds`, and the rows [n] that have them."""
+    """Keys [n, columns] whose first element is within `bounds`, and their rows [n]."""
     low, high = np.uint64(bounds[0]), np.uint64(bounds[1])
     if any_column:
         elements = rows.reshape(-1)
@@ -123,7 +120,7 @@ def _in_range(rows: np.ndarray, bounds: tuple[int, int], any_column: bool) -> tu
 
 
 class _Pass:
-    """The distinct keys of one range so far, and pending ones that are compared with them when there are enough."""
+    """The distinct keys of one range so far, and pending keys that are compared with them in batches."""
 
     def __init__(self, dropped: np.ndarray, capacity: int) -> None:
         self.dropped, self.capacity = dropped, capacity
@@ -146,7 +143,7 @@ class _Pass:
         keys = np.concatenate(self.keys if self.known is None else [self.known, *self.keys])
         documents = np.concatenate([np.full(known, -1), *self.documents])
         first = first_index(keys)
-        # a document may have a key twice; it is added in one go, so its first time is here too
+        # A document can have a key twice. Its keys are added in one step, so the first one is here too.
         self.dropped[documents[documents[first] != documents]] = True
         self.known = keys[first == np.arange(len(keys))]
         self.keys, self.documents, self.pending = [], [], 0

@@ -1,10 +1,10 @@
-"""Near duplicates: MinHash over word 5-grams, and which documents resemble an earlier one.
+"""MinHash signatures over word 5-grams, to find near duplicates.
 
-The share of equal values in two documents' sketches estimates the Jaccard similarity of their sets of 5-grams (Broder
-1997, "On the resemblance and containment of documents"). One hash a 5-gram yields all values: its top bits choose which
-of 128 values it competes for, the least wins (Li, Owen and Zhang 2012, one-permutation hashing), and a value that none
-competes for copies another one, the first in a fixed random order of its own (Shrivastava 2017, "Optimal densification
-for fast and accurate minwise hashing"). Bands as in Leskovec et al., "Mining of massive datasets", chapter 3.
+The share of equal values in the sketches of two documents estimates the Jaccard similarity of their sets of 5-grams
+(Broder 1997, "On the resemblance and containment of documents"). Each 5-gram has one hash, whose top bits select one of
+128 values; the value is the minimum of its hashes (Li, Owen and Zhang 2012, one-permutation hashing). A value without
+hashes copies another value, the first in its own fixed random order (Shrivastava 2017, "Optimal densification for fast
+and accurate minwise hashing"). Bands are as in Leskovec et al., "Mining of massive datasets", chapter 3.
 """
 
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ _BASE = np.uint64(0xA0761D6478BD642F)
 
 
 def bands_and_rows(threshold: float) -> tuple[int, int]:
-    """How many bands of how many values each: those with (1 / bands) ^ (1 / rows) nearest to `threshold`."""
+    """The number of bands and of values in each, with (1 / bands) ^ (1 / rows) nearest to `threshold`."""
     choices = [(VALUES // rows, rows) for rows in range(1, VALUES + 1)]
     return min(choices, key=lambda choice: abs((1 / choice[0]) ** (1 / choice[1]) - threshold))
 
 
 def signatures(texts: Sequence[str], threshold: float = 0.8) -> np.ndarray:
-    """Hashes of the bands of the documents' sketches, uint64 [n_texts, bands]; all 0 for fewer than 5 words."""
+    """Hashes of the bands of each sketch, uint64 [n_texts, bands]; 0 for texts of fewer than 5 words."""
     bands, rows = bands_and_rows(threshold)
     hashes = [_band_hashes(sketches(batch), bands, rows) for batch in batches(texts)]
     return np.concatenate([np.empty((0, bands), np.uint64), *hashes])
 
 
 def sketches(texts: Sequence[str]) -> np.ndarray:
-    """The 128 MinHash values of each text, uint64 [n_texts, 128]; 2^64 - 1 throughout for fewer than 5 words."""
+    """The 128 MinHash values of each text, uint64 [n_texts, 128]; 2^64 - 1 for texts of fewer than 5 words."""
     values = np.full(len(texts) * VALUES, _EMPTY)
     for hashes, per_text in parts(*word_hashes(texts), SHINGLE_WORDS):
         grams, owners = ngrams(hashes, per_text, SHINGLE_WORDS)
@@ -44,22 +44,22 @@ def sketches(texts: Sequence[str]) -> np.ndarray:
 
 
 def _densified(values: np.ndarray) -> np.ndarray:
-    """`values` [n, 128] with each empty one replaced by the first in its own order that is not."""
+    """`values` [n, 128] where each empty value is replaced by the first non-empty one in its order."""
     filled = values.copy()
     rows, places = np.nonzero((values == _EMPTY) & (values != _EMPTY).any(axis=1, keepdims=True))
     for order in _orders():
         if not len(rows):
             break
-        found = values[rows, order[places]]
-        filled[rows, places] = found
-        still = found == _EMPTY
+        copied = values[rows, order[places]]
+        filled[rows, places] = copied
+        still = copied == _EMPTY
         rows, places = rows[still], places[still]
     return filled
 
 
 @lru_cache(maxsize=1)
 def _orders() -> np.ndarray:
-    """Column j is a random order of the other places, int64 [127, 128]."""
+    """Column j is a random order of the other columns, int64 [127, 128]."""
     draws = mix(np.arange(1, VALUES * VALUES + 1, dtype=np.uint64)).reshape(VALUES, VALUES)
     np.fill_diagonal(draws, _EMPTY)
     return np.argsort(draws, axis=0, kind="stable")[:-1]
@@ -67,7 +67,7 @@ def _orders() -> np.ndarray:
 
 def _band_hashes(values: np.ndarray, bands: int, rows: int) -> np.ndarray:
     grouped = values[:, : bands * rows].reshape(len(values), bands, rows)
-    # each band starts from a value of its own: equal values in different bands are no match
+    # Each band has its own start value, so equal values in different bands do not match.
     total = np.tile(mix(np.arange(1, bands + 1, dtype=np.uint64)), (len(values), 1))
     for row in range(rows):
         total *= _BASE

@@ -1,8 +1,8 @@
-"""Repetitive documents, by the rules of Gopher (Rae et al. 2021, "Scaling language models", table A1).
+"""Find repetitive documents by the rules of Gopher (Rae et al. 2021, "Scaling language models", table A1).
 
-A line, paragraph or n-gram is duplicate where an equal one comes earlier in the document. Shares of characters are of
-the characters in words for n-grams, and of those in lines that are not blank for lines and paragraphs. Of a document
-longer than 2^21 characters the first 2^21 are judged, which bounds the memory.
+A line, paragraph or n-gram is a duplicate if an equal one occurs earlier in the document. Shares of characters refer to
+the characters of words for n-grams, and of lines that are not blank for lines and paragraphs. To bound the memory, only
+the first 2^21 characters of a document are checked.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.cleaning.key_passes import first_index
 from data_prep.cleaning.word_hashes import Words, batches, mix, ngram_starts, ngrams, split_words
 
-JUDGED_CHARACTERS = 1 << 21
+CHECKED_CHARACTERS = 1 << 21
 MAX_DUPLICATE_LINES = 0.30
 MAX_DUPLICATE_PARAGRAPHS = 0.30
 MAX_DUPLICATE_LINE_CHARACTERS = 0.20
@@ -22,15 +22,12 @@ MAX_DUPLICATE_NGRAM_CHARACTERS = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 1
 
 
 def repetitive(texts: Sequence[str]) -> np.ndarray:
-    """Whether any share of a text exceeds its bound, bool [n_texts]."""
+    """Whether any share of each text exceeds its limit, bool [n_texts]."""
     return np.concatenate([np.zeros(0, bool), *(_repetitive(batch) for batch in batches(texts))])
 
 
 def duplicate_line_shares(text: str, separator: str = "\n") -> tuple[float, float]:
-    """The share of lines that are duplicate, and of characters in them; blank ones do not count.
-
-    With two line ends as the separator the same for paragraphs.
-    """
+    """The share of duplicate lines, and of characters in them, without blank lines. Use "\\n\\n" for paragraphs."""
     lines = [line for line in map(str.strip, text.split(separator)) if line]
     seen = set(lines)
     if len(seen) == len(lines):
@@ -40,9 +37,9 @@ def duplicate_line_shares(text: str, separator: str = "\n") -> tuple[float, floa
 
 
 def top_ngram_shares(words: Words, n: int) -> np.ndarray:
-    """The share of characters in the most frequent n-gram of each text, float64 [n_texts].
+    """The share of characters in the most frequent n-gram of each text, float64 [n_texts]; 0 if none occurs twice.
 
-    0 where no n-gram occurs twice; of n-grams equally frequent the longest counts.
+    Of equally frequent n-grams, the longest counts.
     """
     starts, keys, owners = _keys(words, n)
     first = first_index(keys)
@@ -68,24 +65,24 @@ def duplicate_ngram_shares(words: Words, n: int) -> np.ndarray:
 
 
 def _repetitive(texts: Sequence[str]) -> np.ndarray:
-    texts = [text[:JUDGED_CHARACTERS] for text in texts]
+    texts = [text[:CHECKED_CHARACTERS] for text in texts]
     words = split_words(texts)
-    found = np.array([_lines_repeat(text) for text in texts], dtype=bool)
-    for n, bound in MAX_TOP_NGRAM_CHARACTERS.items():
-        found |= top_ngram_shares(words, n) > bound
-    candidates = np.flatnonzero(~found)
-    for n, bound in MAX_DUPLICATE_NGRAM_CHARACTERS.items():
-        shares = duplicate_ngram_shares(_of(words, candidates), n)
-        found[candidates[shares > bound]] = True
-        # what lies in a duplicate (n+1)-gram lies in a duplicate n-gram too: shares only fall from here on
-        candidates = candidates[(shares <= bound) & (shares > min(MAX_DUPLICATE_NGRAM_CHARACTERS.values()))]
-    return found
+    repeats = np.array([_lines_repeat(text) for text in texts], dtype=bool)
+    for n, limit in MAX_TOP_NGRAM_CHARACTERS.items():
+        repeats |= top_ngram_shares(words, n) > limit
+    candidates = np.flatnonzero(~repeats)
+    for n, limit in MAX_DUPLICATE_NGRAM_CHARACTERS.items():
+        shares = duplicate_ngram_shares(_select(words, candidates), n)
+        repeats[candidates[shares > limit]] = True
+        # A duplicate (n+1)-gram consists of duplicate n-grams, so shares can only fall with n.
+        candidates = candidates[(shares <= limit) & (shares > min(MAX_DUPLICATE_NGRAM_CHARACTERS.values()))]
+    return repeats
 
 
 def _lines_repeat(text: str) -> bool:
     lines, line_characters = duplicate_line_shares(text)
     if not lines:
-        return False  # nor does a paragraph repeat
+        return False  # then no paragraph repeats
     paragraphs, paragraph_characters = duplicate_line_shares(text, "\n\n")
     return (
         lines > MAX_DUPLICATE_LINES
@@ -109,8 +106,8 @@ def _characters(words: Words, characters: np.ndarray) -> np.ndarray:
     return sums[ends] - sums[ends - words.per_text]
 
 
-def _of(words: Words, texts: np.ndarray) -> Words:
-    """The words of some texts alone."""
+def _select(words: Words, texts: np.ndarray) -> Words:
+    """The words of some of the texts."""
     chosen = np.zeros(len(words.per_text), dtype=bool)
     chosen[texts] = True
     mask = np.repeat(chosen, words.per_text)

@@ -1,4 +1,4 @@
-"""Filters that look at one document alone."""
+"""Normalize documents, and filter them by length and repetition."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ REASONS = ("short", "long", "repetitive")
 
 @dataclass(frozen=True)
 class Cleaning:
-    """`normalize`: none, nfc or nfkc. Lengths are in characters (code points) after that, both bounds included.
+    """`normalize`: none, nfc or nfkc. Length limits are inclusive, in characters (code points) of the normalized text.
 
-    Raises UserError for a setting that keeps nothing or is unknown.
+    Raises UserError for an invalid setting.
     """
 
     normalize: str = "none"
@@ -25,29 +25,29 @@ class Cleaning:
 
     def __post_init__(self) -> None:
         if self.normalize not in ("none", "nfc", "nfkc"):
-            raise UserError(f"Unknown normalisation {self.normalize!r}; choose none, nfc or nfkc.")
+            raise UserError(f"Unknown normalization {self.normalize!r}; choose none, nfc or nfkc.")
         if self.min_characters < 0:
-            raise UserError(f"The least number of characters is {self.min_characters}; give 0 or more.")
+            raise UserError(f"The minimum number of characters is {self.min_characters}; give 0 or more.")
         if self.max_characters is not None and self.max_characters < max(1, self.min_characters):
             raise UserError(
                 f"No document has at least {self.min_characters} and at most {self.max_characters} characters; "
-                "raise the greatest number or lower the least."
+                "raise the maximum or lower the minimum."
             )
 
 
 def clean_all(texts: Sequence[str], settings: Cleaning) -> tuple[list[str], list[str]]:
-    """The normalised texts; and why each is left out: the first of REASONS that applies, or "" if it is kept."""
+    """The normalized texts, and the reason for dropping each: the first of REASONS that applies, or ""."""
     normalized = [normalize(text, settings.normalize) for text in texts]
     reasons = [_length_reason(len(text), settings) for text in normalized]
     if settings.repetition:
-        kept = [index for index, reason in enumerate(reasons) if not reason]
-        for index, repeats in zip(kept, repetitive([normalized[index] for index in kept]), strict=True):
+        rest = [index for index, reason in enumerate(reasons) if not reason]
+        for index, repeats in zip(rest, repetitive([normalized[index] for index in rest]), strict=True):
             reasons[index] = "repetitive" if repeats else ""
     return normalized, reasons
 
 
 def normalize(text: str, form: str) -> str:
-    """The text in a Unicode normal form: none, nfc or nfkc."""
+    """The text in the Unicode normal form nfc or nfkc, or unchanged for none."""
     if form == "none" or text.isascii():
         return text
     return unicodedata.normalize(cast(Literal["NFC", "NFKC"], form.upper()), text)

@@ -1,9 +1,9 @@
-"""Words and n-grams of many texts at once, as 64-bit hashes that are the same in every process, on every machine.
+"""Words and n-grams of many texts as 64-bit hashes, which are the same in every process and on every machine.
 
-A word is a maximal run of letters, marks and digits of any script, compared in lower case; punctuation, symbols and
-spaces separate. In scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character is a
-word. Characters are classified by Unicode 3.2, which Python carries unchanged in every version; later ones count as
-letters, except in the blocks of punctuation and symbols.
+A word is a maximal run of letters, marks and digits of any script in lower case, between punctuation, symbols or
+spaces. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese), each character is a word. Unicode 3.2,
+which all versions of Python contain, classifies characters. Later characters count as letters, except in the blocks of
+punctuation and symbols.
 """
 
 import unicodedata
@@ -16,7 +16,7 @@ import numpy as np
 BATCH_CHARACTERS = 1 << 20
 BATCH_TEXTS = 1 << 13
 _PART_WORDS = 1 << 20
-_PIECE = 1 << 17  # characters hashed at once: the arrays for them fit a core's cache
+_PIECE = 1 << 17  # characters that are hashed in one step: the arrays fit into the cache of a core
 _WORD_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse mod 2^64
 _NGRAM_BASE = np.uint64(0xD1342543DE82EF95)
 _LATER_SYMBOLS = ((0x2000, 0x2C00), (0x2E00, 0x2E80), (0xFE10, 0xFE20), (0x1F000, 0x1FC00))
@@ -28,8 +28,8 @@ _WITHOUT_SPACES = (
 
 
 class Words(NamedTuple):
-    """The words of texts, one text after the other: `hashes` uint64 [n_words], their lengths in `characters` int64
-    [n_words], and how many each text has, `per_text` int64 [n_texts]."""
+    """The words of texts, in order: `hashes` uint64 [n_words], lengths in `characters` int64 [n_words], and the number
+    of words of each text, `per_text` int64 [n_texts]."""
 
     hashes: np.ndarray
     characters: np.ndarray
@@ -37,14 +37,14 @@ class Words(NamedTuple):
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser (Steele et al. 2014): a bijection of uint64, each output bit depending on all input."""
+    """The finalizer of SplitMix64 (Steele et al. 2014): a bijection of uint64 that mixes all bits."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Consecutive parts of `texts`, of at most BATCH_TEXTS texts and BATCH_CHARACTERS characters (or one text)."""
+    """Consecutive parts of `texts` with at most BATCH_TEXTS texts and BATCH_CHARACTERS characters, or one text."""
     start = size = 0
     for index, text in enumerate(texts):
         if index > start and (size + len(text) > BATCH_CHARACTERS or index - start == BATCH_TEXTS):
@@ -58,14 +58,14 @@ def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Hashes of all words, uint64 [n_words], and the number of words of each text, int64 [n_texts].
 
-    A word's hash is a polynomial in its characters mod 2^64, finalised by `mix`.
+    A word's hash is a polynomial in its characters mod 2^64, finalized by `mix`.
     """
     words = split_words(texts)
     return words.hashes, words.per_text
 
 
 def split_words(texts: Sequence[str]) -> Words:
-    """The words of `texts` in order. A run of more than 131,072 characters without a space may be cut."""
+    """The words of `texts`, in order. A run of more than 131,072 characters without a space may be cut."""
     hashes, characters = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     per_text = np.zeros(len(texts), dtype=np.int64)
     for pieces, owners in _chunks(texts):
@@ -77,14 +77,14 @@ def split_words(texts: Sequence[str]) -> Words:
 
 
 def ngram_starts(words_per_text: np.ndarray, n: int) -> np.ndarray:
-    """Index of the first word of every n-gram that lies within one text, int64 [n_ngrams], ascending."""
+    """Index of the first word of each n-gram within one text, int64 [n_ngrams], ascending."""
     counts = np.maximum(words_per_text - n + 1, 0)
     first_word, first_ngram = np.cumsum(words_per_text) - words_per_text, np.cumsum(counts) - counts
     return np.repeat(first_word - first_ngram, counts) + np.arange(counts.sum())
 
 
 def ngrams(hashes: np.ndarray, words_per_text: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of all runs of `n` words within one text, uint64 [n_ngrams], and the text of each, int64 [n_ngrams]."""
+    """Hashes of all n-grams within one text, uint64 [n_ngrams], and the text of each, int64 [n_ngrams]."""
     starts = ngram_starts(words_per_text, n)
     texts = np.repeat(np.arange(len(words_per_text)), np.maximum(words_per_text - n + 1, 0))
     if not len(starts):
@@ -98,9 +98,9 @@ def ngrams(hashes: np.ndarray, words_per_text: np.ndarray, n: int) -> tuple[np.n
 
 
 def parts(hashes: np.ndarray, words_per_text: np.ndarray, n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The same words, or those of a single long text in parts that overlap so that each n-gram is in one part.
+    """The same words, or overlapping parts of a single text in which each n-gram occurs once.
 
-    With `batches` this bounds the memory for n-grams, however long a text is.
+    With `batches`, this bounds the memory for n-grams of texts of any length.
     """
     if len(words_per_text) != 1:
         yield hashes, words_per_text
@@ -111,7 +111,7 @@ def parts(hashes: np.ndarray, words_per_text: np.ndarray, n: int) -> Iterator[tu
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[tuple[list[str], list[int]]]:
-    """Texts, long ones in pieces, with the index of the text of each; less than two _PIECE characters at once."""
+    """Pieces of texts with the index of the text of each, fewer than two _PIECE characters in one step."""
     pieces: list[str] = []
     owners: list[int] = []
     size = 0
@@ -128,7 +128,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[tuple[list[str], list[int]]]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in parts of at most _PIECE characters, cut after a space: where depends on the text alone."""
+    """A text in pieces of at most _PIECE characters, cut after a space. The cuts depend only on the text."""
     start = 0
     while len(text) - start > _PIECE:
         end = start + _PIECE
@@ -139,7 +139,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _split(pieces: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hashes and lengths of the pieces' words, and words in each piece."""
+    """Hashes and lengths of the words, and the number of words in each piece."""
     joined = "\n" + "\n".join(pieces) + "\n"
     wide = not joined.isascii()
     encoded = joined.encode("utf-32-le", "surrogatepass") if wide else joined.encode("ascii")
@@ -161,7 +161,7 @@ def _split(pieces: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=1)
 def _powers() -> tuple[np.ndarray, np.ndarray]:
-    """The powers of the word base mod 2^64 and their inverses, uint64 [most characters of a chunk] each."""
+    """The powers of the word base mod 2^64 and their inverses, uint64 [largest chunk] each."""
     length = 2 * _PIECE + 4
     bases = (_WORD_BASE, pow(_WORD_BASE, -1, 1 << 64))
     one = np.ones(1, np.uint64)
@@ -171,8 +171,8 @@ def _powers() -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=1)
 def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """By code point: a random-looking value, equal for upper and lower case, 0 for separators, uint64 [0x110000]; and
-    whether it is a word of its own, bool [0x110000]."""
+    """By code point: a hash, equal for upper and lower case, 0 for separators, uint64 [0x110000]; and whether the
+    character is one word, bool [0x110000]."""
     lower = np.arange(0x110000, dtype=np.uint64)
     for code in range(0x20000):
         lower[code] = _lower(code)
@@ -183,7 +183,7 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lower(code: int) -> int:
-    """The code point of the lower-case character, 0 if it separates words."""
+    """The code point of the lower-case character; 0 if the character separates words."""
     category = unicodedata.ucd_3_2_0.category(chr(code))
     if category == "Cn":
         return 0 if any(start <= code < end for start, end in _LATER_SYMBOLS) else code

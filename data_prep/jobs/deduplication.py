@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_prep.array_files import load_integers, row_writer
-from data_prep.cleaning.key_passes import MAX_BYTES, document_hashes, resolve_repeats
-from data_prep.cleaning.near_duplicates import signatures
+from data_prep.cleaning import document_hashes, resolve_repeats, signatures
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
 from data_prep.jobs.preparation_plan import PreparationPlan
@@ -87,7 +86,7 @@ def scanned(plan: PreparationPlan, task: int, out: Path) -> bool:
         return False
 
 
-def resolve(plan: PreparationPlan, out: Path, max_bytes: int = MAX_BYTES) -> int:
+def resolve(plan: PreparationPlan, out: Path, max_bytes: int = 512 << 20) -> int:
     """Compute from all scans which documents each task drops; return their number. Reuse a valid earlier result.
 
     A larger `max_bytes` needs fewer passes over the scans of a large corpus. The result is the same. Raises UserError

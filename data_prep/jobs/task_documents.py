@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from data_prep.cleaning import Cleaning, Grams, contaminated
-from data_prep.cleaning.text_filters import clean_all, normalize
+from data_prep.cleaning import Cleaning, Grams, clean_all, contaminated, normalize
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, make_folder
 from data_prep.jobs.input_locations import InputLocations

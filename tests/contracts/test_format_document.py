@@ -19,8 +19,7 @@ from data_prep.format.shard_format import (
     SHARD_BYTES,
     DataSetTotals,
 )
-from data_prep.jobs import deduplication
-from data_prep.tokenizer import alignment
+from data_prep.jobs import deduplication, task_worker
 from tests.support.datasets import make_dataset
 
 TEXT = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
@@ -141,5 +140,5 @@ def test_documented_reasons():
     rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1].split("\n## ")[0], re.M)
     named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
     reasons = [*text.REASONS, *deduplication.REASONS.values(), "contaminated", "empty", "unreadable"]
-    reasons.append(alignment.UNCHANGED)
+    reasons.append(task_worker.UNCHANGED)
     assert sorted(named) == sorted(reasons)

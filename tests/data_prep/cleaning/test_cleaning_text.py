@@ -69,7 +69,7 @@ def test_reasons():
 def test_settings_that_make_no_sense(bad):
     with pytest.raises(UserError):
         Cleaning(**bad)
-    with pytest.raises(UserError, match="raise the greatest"):
+    with pytest.raises(UserError, match="raise the maximum"):
         Cleaning(min_characters=5, max_characters=4)
 
 

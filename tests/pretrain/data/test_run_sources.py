@@ -103,7 +103,7 @@ def test_the_bound_of_the_cache_holds(data, tmp_path):
     shutil.copytree(data / "train", tmp_path / "served" / "train")
     with serving(tmp_path / "served") as web:
         cache = {"data__cache_dir": str(tmp_path / "cache"), "data__cache_gb": 1e-6}
-        with pytest.raises(UserError, match="may hold 1000; raise its bound"):
+        with pytest.raises(UserError, match="may hold 1000; raise its limit"):
             first_batches(config_of(data, data__train=f"{web.url}/train", **cache))
 
 
