@@ -1,3 +1,2 @@
-from .text_writer import GeneratedText as GeneratedText
 from .text_writer import GenerationRequest as GenerationRequest
 from .text_writer import Writer as Writer

@@ -1,12 +1,18 @@
-"""Decoding methods: mask-predict and Gibbs sampling for masked models, left to right for causal models."""
+"""Decoding methods: mask-predict and Gibbs sampling for masked models, left to right for causal models.
+
+Random numbers are keyed: the same seed gives the same text.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from evaluation.generation.token_sampling import Draws
+from data_prep.errors import UserError
+from pretrain.philox import derive_key, philox
 
 Predict = Callable[[Tensor], Tensor]
 """ids [B, S] int64 -> logits [B, S, V]."""
@@ -15,11 +21,56 @@ _ORDER = 1  # the purpose of draws that order positions; 0 is for tokens
 
 
 @dataclass(frozen=True)
-class DecodingStep:
-    """Texts after a step: ids [B, S] int64. drawn [B, S] bool: the ids drawn in this step."""
+class Draws:
+    """Sampling settings and their random draws.
 
-    ids: Tensor
-    drawn: Tensor
+    allowed [V] bool: the ids that may be drawn, at least one.
+    temperature: divides the logits; 0 takes the most likely id. top_k: draw among the k most likely ids; 0: all.
+    seed: keys all draws. first: number of the first sample; it gives each call different draws.
+    """
+
+    allowed: Tensor
+    temperature: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    first: int = 0
+
+    @cached_property
+    def _key(self) -> tuple[int, int]:
+        return derive_key(self.seed, "generation")
+
+    def uniform(self, samples: int, positions: int, step: int, purpose: int = 0) -> Tensor:
+        """Uniform numbers in [0, 1) of a step: float64 [samples, positions]."""
+        sample = np.arange(self.first, self.first + samples)[:, None]
+        high, low, _, _ = philox(self._key, np.arange(positions), sample, step, purpose)
+        return torch.from_numpy(((high << np.uint64(20)) | (low >> np.uint64(12))).astype(np.float64) / 2.0**52)
+
+    def choose(self, logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw an id for each row of the logits [N, V], with the uniform numbers [N].
+
+        Returns:
+            ids int64 [N], and their probabilities float64 [N] among the allowed ids, at temperature 1 without top_k.
+
+        Raises:
+            UserError: if logits of allowed ids are not finite.
+        """
+        scores = logits.double().masked_fill(~self.allowed, -torch.inf)
+        if not (scores.isfinite() | ~self.allowed).all():
+            raise UserError("the model's logits are not all finite; it is damaged, or its training diverged")
+        if self.temperature == 0:
+            ids = scores.argmax(dim=-1)
+        else:
+            ids = self._drawn(scores, uniform)
+        return ids, scores.softmax(dim=-1).gather(-1, ids[:, None])[:, 0]
+
+    def _drawn(self, scores: Tensor, uniform: Tensor) -> Tensor:
+        if 0 < self.top_k < scores.shape[-1]:
+            best = scores.topk(self.top_k, dim=-1)
+            scores = torch.full_like(scores, -torch.inf).scatter(-1, best.indices, best.values)
+        below = scores - scores.amax(dim=-1, keepdim=True)  # the largest is 0, so a low temperature cannot overflow
+        sums = (below / self.temperature).softmax(dim=-1).cumsum(dim=-1)
+        # The first id whose cumulative sum exceeds the uniform number. An id of probability 0 adds nothing to the sum.
+        return (sums > uniform[:, None] * sums[:, -1:]).int().argmax(dim=-1)
 
 
 def masks_left(free: int, iteration: int, iterations: int) -> int:
@@ -27,8 +78,8 @@ def masks_left(free: int, iteration: int, iterations: int) -> int:
     return -(-free * (iterations - iteration) // iterations)
 
 
-def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[DecodingStep]:
-    """Fill all masks in parallel, then repeatedly mask and refill the least probable tokens, fewer each time.
+def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[Tensor]:
+    """Fill all masks, then repeatedly mask and refill the least probable tokens, fewer each time. Yield the ids.
 
     Ghazvininejad, Levy, Liu and Zettlemoyer, "Mask-Predict: parallel decoding of conditional masked language models",
     EMNLP 2019 (arXiv:1904.09324). A token that stays unmasked keeps the probability of its draw. The paper
@@ -49,10 +100,10 @@ def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, dr
         tokens, probability = draws.choose(predict(ids)[row, places].flatten(0, 1), uniform.flatten())
         ids = ids.scatter(1, places, tokens.view_as(places))
         sure = sure.scatter(1, again, probability.view_as(places))
-        yield DecodingStep(ids.clone(), torch.zeros_like(ids, dtype=torch.bool).scatter(1, places, True))
+        yield ids.clone()
 
 
-def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[DecodingStep]:
+def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[Tensor]:
     """Draw one position at a time given all others, in sweeps over all positions in random order.
 
     Wang and Cho, "BERT has a mouth, and it must speak: BERT as a Markov random field language model", NeuralGen 2019
@@ -66,16 +117,15 @@ def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Dr
     positions = torch.nonzero(start[0] == mask)[:, 0]
     row = torch.arange(len(ids))
     for sweep in range(iterations):
-        before = ids.clone()
         order = draws.uniform(ids.shape[0], ids.shape[1], sweep, _ORDER)[:, positions].argsort(dim=1, stable=True)
         uniform = draws.uniform(ids.shape[0], ids.shape[1], sweep)
         for place in positions[order].unbind(dim=1):
             ids[row, place] = mask
             ids[row, place], _ = draws.choose(predict(ids)[row, place], uniform[row, place])
-        yield DecodingStep(ids.clone(), ids != before)
+        yield ids.clone()
 
 
-def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) -> Iterator[DecodingStep]:
+def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) -> Iterator[Tensor]:
     """Append `length` tokens to texts [B, S], each drawn given all earlier tokens (causal models).
 
     `predict` may return only the logits of the last position, which predict the next id.
@@ -85,6 +135,4 @@ def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) ->
         uniform = draws.uniform(len(ids), ids.shape[1] + 1, 0)[:, -1]
         tokens, _ = draws.choose(predict(ids)[:, -1], uniform)
         ids = torch.cat([ids, tokens[:, None]], dim=1)
-        drawn = torch.zeros_like(ids, dtype=torch.bool)
-        drawn[:, -1] = True
-        yield DecodingStep(ids, drawn)
+        yield ids

@@ -11,8 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from data_prep.errors import UserError
-from evaluation.generation.decoding import DecodingStep, Predict, gibbs, left_to_right, mask_predict
-from evaluation.generation.token_sampling import Draws
+from evaluation.generation.decoding import Draws, Predict, gibbs, left_to_right, mask_predict
 from pretrain.export import ids_around, load_language_model, load_tokenizer
 from pretrain.model import longest_text
 
@@ -21,7 +20,6 @@ Method = Literal["mask-predict", "gibbs"]
 MASK = "[MASK]"  # in a prompt, for every tokenizer
 LENGTH = 16  # default number of tokens to write
 ITERATIONS, SWEEPS = 10, 5  # of mask-predict (at most the number of tokens to write), and of gibbs
-_LOGITS = 1 << 25  # maximum elements of the logits of one pass; a batch has at least one sample
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,11 @@ class GenerationRequest:
     samples: int = 1
 
 
-@dataclass(frozen=True)
-class GeneratedText:
-    """A text after a step. ids: specials included. drawn: true for the ids drawn in the step."""
-
-    ids: list[int]
-    drawn: list[bool]
-
-
 class Writer:
     """Generates texts with the model and tokenizer of a folder.
+
+    Args:
+        max_logits: elements of the logits of one pass; a batch has at least one sample.
 
     Attributes:
         outside: special ids around a text, not part of it.
@@ -61,38 +54,38 @@ class Writer:
         UserError: if the folder holds no language model, or its tokenizer lacks a required token.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, max_logits: int = 1 << 25):
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
         self._model, self.causal = load_language_model(folder)
-        self._name, self._longest = folder, longest_text(self._model)
+        self._name, self._longest, self._max_logits = folder, longest_text(self._model), max_logits
         self._ids = ids_around(self.tokenizer, folder, self.causal)
         self.outside = frozenset(id for name, id in self._ids.items() if name != "mask")
 
-    def write(self, request: GenerationRequest) -> Iterator[list[GeneratedText]]:
-        """Yield for each sample the text after each step; the last one is the result.
+    def write(self, request: GenerationRequest) -> Iterator[tuple[list[int], list[bool]]]:
+        """Yield for each sample its ids, specials included, and which of them were written.
 
         Raises:
             UserError: if the request does not fit the model.
         """
-        start = self._start(request)
-        allowed = self._allowed()
-        longest = start.shape[1] + ((request.length or LENGTH) if self.causal else 0)
-        batch = max(1, _LOGITS // (longest * len(allowed)))
-        for first in range(0, request.samples, batch):
-            samples = min(batch, request.samples - first)
-            draws = Draws(allowed, request.temperature, request.top_k, request.seed, first)
-            steps = list(self._steps(start.expand(samples, -1), request, draws))
-            for sample in range(samples):
-                yield [GeneratedText(step.ids[sample].tolist(), step.drawn[sample].tolist()) for step in steps]
-
-    def _steps(self, start: Tensor, request: GenerationRequest, draws: Draws) -> Iterator[DecodingStep]:
+        start, allowed = self._start(request), self._allowed()
+        new = torch.eq(start[0], self._ids.get("mask", -1))
+        length = 0
         if self.causal:
-            return left_to_right(self._predict, start, request.length or LENGTH, draws)
-        mask = self._ids["mask"]
-        if request.method == "gibbs":
-            return gibbs(self._predict, start, mask, request.iterations or SWEEPS, draws)
-        free = int((start[0] == mask).sum())
-        return mask_predict(self._predict, start, mask, request.iterations or min(ITERATIONS, free), draws)
+            length = request.length or LENGTH
+            new = torch.arange(start.shape[1] + length) >= start.shape[1]
+        batch = max(1, self._max_logits // (len(new) * len(allowed)))
+        for first in range(0, request.samples, batch):
+            samples = start.expand(min(batch, request.samples - first), -1)
+            draws = Draws(allowed, request.temperature, request.top_k, request.seed, first)
+            if self.causal:
+                steps = left_to_right(self._predict, samples, length, draws)
+            elif request.method == "gibbs":
+                steps = gibbs(self._predict, samples, self._ids["mask"], request.iterations or SWEEPS, draws)
+            else:
+                iterations = request.iterations or min(ITERATIONS, int(new.sum()))
+                steps = mask_predict(self._predict, samples, self._ids["mask"], iterations, draws)
+            *_, texts = steps
+            yield from ((ids, new.tolist()) for ids in texts.tolist())
 
     @property
     def _predict(self) -> Predict:

@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import BertLMHeadModel
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from evaluation.generation import GenerationRequest, Writer
-from evaluation.generation.decoding import gibbs, left_to_right, mask_predict, masks_left
-from evaluation.generation.token_sampling import Draws
+from evaluation.generation.decoding import Draws, gibbs, left_to_right, mask_predict, masks_left
 from launchers.app import app
+from pretrain.export import load_language_model
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import WORDS, source, wordpiece_set
 
@@ -66,9 +67,8 @@ def test_what_is_given_stays_and_specials_are_never_written(way, free, samples, 
     steps = list(way(model, start, MASK, iterations, Draws(ALLOWED, temperature, top_k, seed)))
     assert len(steps) == iterations
     for step in steps:
-        assert torch.equal(step.ids[:, ~open_places], start[:, ~open_places])
-        assert ALLOWED[step.ids[:, open_places]].all()
-        assert not step.drawn[:, ~open_places].any()
+        assert torch.equal(step[:, ~open_places], start[:, ~open_places])
+        assert ALLOWED[step[:, open_places]].all()
     for asked in model.asked:
         assert torch.equal(asked[:, ~open_places], start[:, ~open_places])
     assert torch.equal(start, start_of(free, samples))
@@ -90,21 +90,20 @@ def test_mask_predict_masks_anew_the_tokens_it_was_the_least_sure_of():
     sure = torch.zeros(2, free + 2, dtype=torch.float64)
     for asked, step in zip(model.asked, steps, strict=True):
         masked = asked == MASK
-        assert torch.equal(masked, step.drawn)
         for row in range(2):
             if masked[row].sum() < free:
                 kept = torch.tensor([not masked[row, place] and 0 < place <= free for place in range(free + 2)])
                 assert sure[row][masked[row]].max() <= sure[row][kept].min()
         chances = Model()(asked).masked_fill(~ALLOWED, -torch.inf).softmax(dim=-1)
-        found = chances.gather(-1, step.ids[..., None])[..., 0]
+        found = chances.gather(-1, step[..., None])[..., 0]
         sure = torch.where(masked, found, sure)
-        assert torch.equal(step.ids[~masked], asked[~masked])
+        assert torch.equal(step[~masked], asked[~masked])
 
 
 def test_a_sweep_of_gibbs_masks_each_free_position_once_given_all_others():
     model = Model()
     start = start_of([True, False, True, True], 2)
-    steps = list(gibbs(model, start, MASK, 3, Draws(ALLOWED)))
+    assert len(list(gibbs(model, start, MASK, 3, Draws(ALLOWED)))) == 3
     assert len(model.asked) == 9
     assert [(asked == MASK).sum().item() for asked in model.asked[:3]] == [6, 4, 2]
     orders = []
@@ -115,7 +114,6 @@ def test_a_sweep_of_gibbs_masks_each_free_position_once_given_all_others():
         assert [sorted(order) for order in of_sample] == [[1, 3, 4]] * 2
         orders += of_sample
     assert len(set(map(tuple, orders))) > 1
-    assert torch.equal(steps[2].drawn, steps[2].ids != steps[1].ids)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -123,35 +121,34 @@ def test_at_temperature_zero_the_likeliest_is_taken_whatever_the_seed(way):
     start = start_of([True] * 5 if way is mask_predict else [False, True, False], 1)  # gibbs draws an order, too
     found = {}
     for seed in (0, 1):
-        found[seed] = list(way(Model(), start, MASK, 4, Draws(ALLOWED, 0, 0, seed)))[-1].ids.tolist()
+        found[seed] = list(way(Model(), start, MASK, 4, Draws(ALLOWED, 0, 0, seed)))[-1].tolist()
     assert found[0] == found[1]
     model = Model()
     step = next(iter(way(model, start_of([False, True, False], 1), MASK, 1, Draws(ALLOWED, 0))))
     logits = Model()(model.asked[0])[0, 2].masked_fill(~ALLOWED, -torch.inf)
-    assert step.ids[0, 2] == logits.argmax()
+    assert step[0, 2] == logits.argmax()
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_texts_are_keyed_by_seed_and_sample_alone(way):
     start = start_of([True] * 8, 4)
-    texts = [list(way(Model(), start, MASK, 3, Draws(ALLOWED, seed=3)))[-1].ids for _ in range(2)]
+    texts = [list(way(Model(), start, MASK, 3, Draws(ALLOWED, seed=3)))[-1] for _ in range(2)]
     assert torch.equal(*texts)
     assert len({tuple(text) for text in texts[0].tolist()}) == 4
-    alone = list(way(Model(), start[:1], MASK, 3, Draws(ALLOWED, seed=3, first=2)))[-1].ids
+    alone = list(way(Model(), start[:1], MASK, 3, Draws(ALLOWED, seed=3, first=2)))[-1]
     assert torch.equal(alone[0], texts[0][2])
-    assert not torch.equal(list(way(Model(), start, MASK, 3, Draws(ALLOWED, seed=4)))[-1].ids, texts[0])
+    assert not torch.equal(list(way(Model(), start, MASK, 3, Draws(ALLOWED, seed=4)))[-1], texts[0])
 
 
 def test_left_to_right_appends_and_sees_what_it_wrote():
     model = Model()
     start = torch.tensor([[2, 7]] * 3)
     steps = list(left_to_right(model, start, 5, Draws(ALLOWED, seed=1)))
-    assert [tuple(step.ids.shape) for step in steps] == [(3, 2 + n) for n in range(1, 6)]
+    assert [tuple(step.shape) for step in steps] == [(3, 2 + n) for n in range(1, 6)]
     for asked, step in zip(model.asked, steps, strict=True):
-        assert torch.equal(step.ids[:, :-1], asked)
-        assert ALLOWED[step.ids[:, -1]].all()
-        assert torch.equal(step.drawn.nonzero()[:, 1], torch.full((3,), step.ids.shape[1] - 1))
-    assert len({tuple(text) for text in steps[-1].ids.tolist()}) == 3
+        assert torch.equal(step[:, :-1], asked)
+        assert ALLOWED[step[:, -1]].all()
+    assert len({tuple(text) for text in steps[-1].tolist()}) == 3
 
 
 @pytest.mark.parametrize("temperature,top_k", [(1.0, 0), (0.5, 0), (2.0, 3)])
@@ -212,15 +209,13 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_texts_of_a_real_model_do_not_depend_on_how_they_are_batched(folder, monkeypatch):
+def test_texts_of_a_real_model_do_not_depend_on_how_they_are_batched(folder):
     for name in ("mlm", "clm"):
         writer = Writer(folder / name)
         request = GenerationRequest("the ship", length=6, samples=5, seed=2)
-        together = [steps[-1].ids for steps in writer.write(request)]
+        together = [ids for ids, _ in writer.write(request)]
         assert len(set(map(tuple, together))) > 1
-        with monkeypatch.context() as patched:
-            patched.setattr("evaluation.generation.text_writer._LOGITS", 1)
-            assert [steps[-1].ids for steps in writer.write(request)] == together
+        assert [ids for ids, _ in Writer(folder / name, max_logits=1).write(request)] == together
         counts = Counter(id for ids in together for id in ids)
         assert counts[2] == 5
         assert counts[3] == (5 if name == "mlm" else 0)
@@ -230,28 +225,28 @@ def test_texts_of_a_real_model_do_not_depend_on_how_they_are_batched(folder, mon
 
 def test_a_causal_model_writes_what_transformers_does_at_temperature_zero(folder):
     writer = Writer(folder / "clm")
-    (steps,) = writer.write(GenerationRequest("the ship", length=8, temperature=0))
-    model, specials = writer._model, torch.arange(len(WORDS)) < 5
+    ((written, new),) = writer.write(GenerationRequest("the ship", length=8, temperature=0))
+    (model, _), specials = load_language_model(folder / "clm"), torch.arange(len(WORDS)) < 5
     ids = [2, 5, 6]
     for _ in range(8):
         with torch.inference_mode():
             logits = model(torch.tensor([ids])).logits[0, -1].masked_fill(specials, -torch.inf)
         ids.append(int(logits.argmax()))
-    assert steps[-1].ids == ids
+    assert written == ids
+    assert new == [False] * 3 + [True] * 8
 
 
 def test_a_causal_model_gives_logits_of_the_last_place_alone_and_batches_by_the_length_in_the_end(folder, monkeypatch):
-    writer, shapes = Writer(folder / "clm"), []
-    forward = writer._model.forward
+    writer, shapes = Writer(folder / "clm", max_logits=2 * 8 * len(WORDS)), []
+    forward = BertLMHeadModel.forward
 
     @functools.wraps(forward)
-    def noted(**inputs):
-        found = forward(**inputs)
+    def noted(self, **inputs):
+        found = forward(self, **inputs)
         shapes.append(tuple(found.logits.shape[:2]))
         return found
 
-    monkeypatch.setattr(writer._model, "forward", noted)
-    monkeypatch.setattr("evaluation.generation.text_writer._LOGITS", 2 * 8 * len(WORDS))
+    monkeypatch.setattr(BertLMHeadModel, "forward", noted)
     assert len(list(writer.write(GenerationRequest("the ship", length=5, samples=4)))) == 4
     assert shapes == [(2, 1)] * 10
 
@@ -287,8 +282,8 @@ def test_a_mask_may_be_written_in_the_usual_way_whatever_the_tokenizer_calls_it(
     (tmp_path / "tokenizer.json").write_text(tokenizer.replace("[MASK]", "<mask>"))
     writer = Writer(tiny_model(tmp_path / "model", tmp_path / "tokenizer.json", mask="<mask>"))
     for prompt in ("the [MASK] sail", "the <mask> sail"):
-        (steps,) = writer.write(GenerationRequest(prompt))
-        assert steps[0].drawn == [False, False, True, False, False]
+        ((_, new),) = writer.write(GenerationRequest(prompt))
+        assert new == [False, False, True, False, False]
 
 
 def run(*arguments):
@@ -296,19 +291,15 @@ def run(*arguments):
 
 
 def test_the_command_writes_text_and_json(folder):
-    found = run(folder / "mlm", "--prompt", "the [MASK] [MASK] sail", "--samples", 2, "--show-steps", "--json")
+    found = run(folder / "mlm", "--prompt", "the [MASK] [MASK] sail", "--samples", 2, "--json")
     assert found.exit_code == 0, found.output
     texts = [json.loads(line) for line in found.output.splitlines()]
     assert [text["sample"] for text in texts] == [0, 1]
     for text in texts:
         assert text["ids"][:2] + text["ids"][4:] == [2, 5, 8, 3]
-        assert text["steps"][0]["drawn"] == [2, 3]
-        assert len(text["steps"]) == 2  # no more than masks
-        assert text["steps"][-1]["ids"] == text["ids"]
         assert text["text"].startswith("the")
-    shown = run(folder / "mlm", "--prompt", "the [MASK] [MASK] sail", "--show-steps", "--method", "gibbs")
-    assert shown.output.count("⟦") >= 1
-    assert len(shown.output.splitlines()) == 6
+    shown = run(folder / "mlm", "--prompt", "the [MASK] [MASK] sail", "--method", "gibbs", "--samples", 2)
+    assert [line[:7] for line in shown.output.splitlines()] == ["0: the ", "1: the "]
     assert "\x1b[2J" not in run(folder / "clm", "--length", 20, "--samples", 5).output  # a token of this vocabulary
 
 
