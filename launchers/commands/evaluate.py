@@ -1,7 +1,7 @@
 """`maskwright evaluate`: held-out loss and minimal-pair accuracy of trained models."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,11 +18,10 @@ from pretrain.config.error_text import percent
 if TYPE_CHECKING:
     from pretrain.tracking import Target
 
-_ROWS, _MASK_RATE = 1000, 0.15
-_HELD_OUT = {
-    "by_frequency": "by frequency of the token in the counted text",
-    "by_word_class": "by position of the token in its word",
-    "by_length": "by length of the document or piece, in tokens",
+_GROUPS = {
+    "by_frequency": "Loss by frequency of the token in the counted text",
+    "by_word_class": "Loss by position of the token in its word",
+    "by_length": "Loss by length of the document or piece, in tokens",
 }
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "held_out.loss": ("held-out loss, nats", "{:+.4f}".format),
@@ -39,21 +38,17 @@ def evaluate(
     data: Annotated[str | None, typer.Option(metavar="DATASET", help="held-out data set: a folder or a URL")] = None,
     pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")] = None,
     pll: Annotated[
-        Literal["original", "within-word"] | None,
-        typer.Option(help="tokens to mask when a token of a sentence is scored; original by default"),
-    ] = None,
+        Literal["original", "within-word"], typer.Option(help="tokens to mask when a token of a sentence is scored")
+    ] = "original",
     limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID, evenly spaced; all by default")] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help=f"rows of held-out text; {_ROWS:,} by default")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="rows of held-out text")] = 1000,
     seq_len: Annotated[
         int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
     ] = None,
-    mask_rate: Annotated[
-        float | None, typer.Option(help=f"share of tokens to predict; {_MASK_RATE} by default")
-    ] = None,
+    mask_rate: Annotated[float, typer.Option(help="share of tokens to predict")] = 0.15,
     strategy: Annotated[
-        Literal["token", "whole_word", "span", "ngram"] | None,
-        typer.Option(help="masking unit; token by default"),
-    ] = None,
+        Literal["token", "whole_word", "span", "ngram"], typer.Option(help="masking unit of held-out text")
+    ] = "token",
     counts: Annotated[
         str | None, typer.Option(metavar="DATASET", help="data set for token counts, for example the training text")
     ] = None,
@@ -103,12 +98,7 @@ def evaluate(
         )
     if baseline and counts is None:
         raise UserError("--baseline unigram needs token counts. Add --counts with the training data set.")
-    if counts and data is None and not baseline:
-        raise UserError("--counts is used only with --data or --baseline unigram. Add one of them, or remove --counts.")
-    _refuse_unread("--pairs", pairs, {"--limit": limit, "--pll": pll})
-    text_options = {"--rows": rows, "--seq-len": seq_len, "--mask-rate": mask_rate, "--strategy": strategy}
-    _refuse_unread("--data", data, text_options)
-    if mask_rate is not None and not 0 < mask_rate < 1:
+    if not 0 < mask_rate < 1:
         hint = percent(mask_rate) or "Write for example 0.15."
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
     if out:
@@ -119,9 +109,8 @@ def evaluate(
     from evaluation.likelihood import EvaluationRequest, send
     from evaluation.likelihood import evaluate as run
 
-    rate = _MASK_RATE if mask_rate is None else mask_rate
-    held_out = rows or _ROWS, seq_len, rate, strategy or "token"
-    task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll or "original", limit)
+    held_out = rows, seq_len, mask_rate, strategy
+    task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
     keep = out.with_name(f"{out.name}.scores") if out and pairs else None
     try:
         with CommandProgress() as line:
@@ -150,13 +139,6 @@ def _target(uri: str | None, experiment: str | None, models: Sequence[Path]) -> 
     return command_target(uri, experiment, models)
 
 
-def _refuse_unread(reader: str, given: str | None, options: Mapping[str, object]) -> None:
-    """Raise UserError for the first option that needs another option which is missing."""
-    unread = [name for name, value in options.items() if value is not None]
-    if given is None and unread:
-        raise UserError(f"{unread[0]} is used only with {reader}. Add {reader}, or remove {unread[0]}.")
-
-
 def print_results(found: dict[str, Any]) -> None:
     """Print the results of all models, and their differences."""
     console, models = tables.output(), found["models"]
@@ -169,7 +151,7 @@ def print_results(found: dict[str, Any]) -> None:
 
 
 def _print_held_out(console: Console, results: dict[str, Any], settings: dict[str, Any]) -> None:
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             name,
             f"{one['loss']:.4f}",
@@ -183,17 +165,13 @@ def _print_held_out(console: Console, results: dict[str, Any], settings: dict[st
     columns = ("model", "loss (nats)", "perplexity", "masked accuracy", "predictions", "rows")
     masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
     console.print(tables.table(columns, rows, f"Held-out text: {settings['data']}, {masks}"))
-    first = next(iter(results.values()))
-    for part, title in _HELD_OUT.items():
-        rows = [
-            (group, f"{of_group['predictions']:,}", *(f"{one[part][group]['loss']:.4f}" for one in results.values()))
-            for group, of_group in first[part].items()
-        ]
-        console.print(tables.table(("", "predictions", *results), rows, f"Loss {title}"))
+    for part, title in _GROUPS.items():
+        groups = {name: one[part] for name, one in results.items()}
+        _print_groups(console, title, "predictions", groups, lambda one: f"{one['loss']:.4f}")
 
 
 def _print_pairs(console: Console, results: dict[str, Any]) -> None:
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             name,
             one["score"],
@@ -206,18 +184,20 @@ def _print_pairs(console: Console, results: dict[str, Any]) -> None:
     ]
     columns = ("model", "score", "accuracy", "95% interval", "pairs", "ties")
     console.print(tables.table(columns, rows, "Minimal pairs"))
-    groups = next(iter(results.values()))["by"]
-    for kind in dict.fromkeys(group.partition(":")[0] for group in groups):
-        of_kind = {group: figures for group, figures in groups.items() if group.startswith(f"{kind}:")}
-        rows = [
-            (
-                printable(group.partition(":")[2]),
-                f"{figures['pairs']:,}",
-                *(f"{one['by'][group]['accuracy']:.1%}" for one in results.values()),
-            )
-            for group, figures in of_kind.items()
-        ]
-        console.print(tables.table((kind, "pairs", *results), rows, f"Accuracy by {kind}"))
+    groups = {name: one["by"] for name, one in results.items()}
+    _print_groups(console, "Accuracy by group", "pairs", groups, lambda one: f"{one['accuracy']:.1%}")
+
+
+def _print_groups(
+    console: Console, title: str, count: str, groups: dict[str, dict[str, Any]], form: Callable[[dict[str, Any]], str]
+) -> None:
+    """Print a figure of each group of predictions or pairs. groups: by model and name of the group."""
+    rows = [
+        (printable(group), f"{one[count]:,}", *(form(of_model[group]) for of_model in groups.values()))
+        for group, one in next(iter(groups.values())).items()
+    ]
+    if rows:
+        console.print(tables.table(("", count, *groups), rows, title))
 
 
 def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
