@@ -295,7 +295,7 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
 
     def continued() -> list[SeedResult]:
         found = FinetuneResults("f1", identity, {})
-        found.load_resharded(report)
+        found.resume_from(report)
         return found.results
 
     yield Reader("fine-tuning report", report, continued, kind=list[SeedResult])

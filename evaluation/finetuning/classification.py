@@ -12,8 +12,7 @@ from transformers import AutoModelForSequenceClassification
 from data_prep.errors import UserError
 from data_prep.urls import shown
 from evaluation.finetuning.example_files import TableRow, first_names, read_table, spread
-from evaluation.finetuning.feature_batches import Feature
-from evaluation.finetuning.label_options import cut_note, label_names, label_options
+from evaluation.finetuning.feature_batches import Feature, cut_note, label_names, label_options
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import classification_metrics
 from evaluation.finetuning.settings import FinetuneSettings

@@ -18,8 +18,7 @@ from data_prep.errors import UserError
 from data_prep.tokenizer import LONG_WORD, differences
 from data_prep.urls import shown
 from evaluation.finetuning.example_files import first_names, read_table, spread
-from evaluation.finetuning.feature_batches import IGNORED, Feature, with_targets
-from evaluation.finetuning.label_options import cut_note, label_options
+from evaluation.finetuning.feature_batches import IGNORED, Feature, cut_note, label_options, with_targets
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import f_beta, precision_recall, share
 from evaluation.finetuning.settings import FinetuneSettings

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ from evaluation.text_files import read_text
 Item = TypeVar("Item")
 _CONLLU_CELLS = 10
 _FORM_AND_UPOS = [2, 4]
-_CONLLU_ID = re.compile(r"[0-9]+([-.][0-9]+)?\t")  # a word, a range of words (3-4), an empty node (5.1)
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ def first_names(path: str) -> list[str]:
 def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentence]:
     """Read sentences in CoNLL format: a word per line, cells between spaces or tabs, a blank line per sentence.
 
-    A line that begins with # is a comment, unless the word is the first cell. In CoNLL-U, tabs separate cells. Lines of
-    ranges and empty nodes are skipped: they repeat words or are not in the text
+    A line that begins with # is a comment, unless the word is the first cell. In CoNLL-U (.conllu), tabs separate
+    cells. Lines of ranges (3-4) and empty nodes (5.1) are skipped: they repeat words or are not in the text
     (https://universaldependencies.org/format.html).
 
     Args:
@@ -82,15 +81,23 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UnusableInput(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
-    lines = read_text(path).split("\n")
-    is_conllu = _is_conllu(lines)
+    is_conllu = re.search(r"\.conllu(\.\w+)?$", file_name(path)) is not None
     numbers = [int(name) for name in columns] or (_FORM_AND_UPOS if is_conllu else [])
+    has_comments = is_conllu or (bool(numbers) and numbers[0] > 1)
     sentences: list[LabelledSentence] = []
     open_sentence = False
-    for place, cells in _word_lines(path, lines, is_conllu, has_comments=bool(numbers) and numbers[0] > 1):
-        if not cells:
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        place = f"{shown(path)}, line {number}"
+        cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
+        if not line.strip() or cells[0] == "-DOCSTART-":
             open_sentence = False
             continue
+        if line.startswith("#") and has_comments:
+            continue
+        if is_conllu:
+            cells = _split(place, line, _CONLLU_CELLS)
+            if not cells[0].isdecimal():
+                continue
         if len(cells) < 2:
             raise UnusableInput(f"{place}: a word and its label are wanted, and there is {cells[0][:80]!r}")
         word, label = _chosen(place, cells, numbers or [1, len(cells)])
@@ -127,25 +134,6 @@ def _is_jsonl(path: str) -> bool:
 def _lines(text: str, path: str) -> list[tuple[str, str]]:
     numbered = enumerate(text.split("\n"), 1)
     return [(f"{shown(path)}, line {number}", line) for number, line in numbered if line.strip()]
-
-
-def _word_lines(path: str, lines: list[str], is_conllu: bool, has_comments: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place and cells of each line; empty cells mark the end of a sentence."""
-    for number, line in enumerate(lines, 1):
-        place = f"{shown(path)}, line {number}"
-        cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
-        if not line.strip() or cells[0] == "-DOCSTART-":
-            yield place, []
-        elif not (line.startswith("#") and (has_comments or is_conllu)):
-            if is_conllu:
-                cells = _split(place, line, _CONLLU_CELLS)
-            if cells[0].isdecimal() or not is_conllu:
-                yield place, cells
-
-
-def _is_conllu(lines: list[str]) -> bool:
-    words = [line for line in lines if line.strip() and not line.startswith("#")]
-    return bool(words) and words[0].count("\t") == _CONLLU_CELLS - 1 and all(map(_CONLLU_ID.match, words))
 
 
 def _numbers(place: str, names: list[str], columns: Sequence[str]) -> list[int]:

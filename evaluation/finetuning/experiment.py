@@ -4,7 +4,7 @@ import hashlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,127 +15,112 @@ from safetensors import SafetensorError
 from data_prep.errors import UserError
 from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_file, write_json
 from data_prep.reading import read_json
-from evaluation.finetuning.example_files import read_text
 from evaluation.finetuning.learner import Learner
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
 from evaluation.finetuning.settings import FinetuneSettings
-from evaluation.finetuning.tasks import FinetuneTask, open_task
+from evaluation.finetuning.tasks import open_task
+from evaluation.text_files import read_text
 from pretrain.export import load_tokenizer, model_folder, save_model
 from pretrain.model import longest_text
 
-_MARK = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores
+_IDENTITY = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores
 
 OnProgress = Callable[[int, int, str], None]
 """Called with the steps done, the total steps of a seed, and the current task."""
 
 
-def prepare(
-    model: Path, settings: FinetuneSettings, files: dict[str, str]
-) -> tuple[Path, FinetuneSettings, FinetuneTask]:
-    """Return the model's Hugging Face folder, the settings with a supported length, and the task.
+class Finetuning:
+    """A fine-tuning of a model: its task, results and saved models.
 
     Args:
+        model: Hugging Face folder or run.
+        settings: a `max_length` above the model's limit is lowered.
         files: paths of "train" and "valid".
 
     Raises:
         UserError: if there is no model or tokenizer, the tokenizer has no pad token, or the files do not fit the task.
     """
-    folder = model_folder(model)
-    tokenizer = load_tokenizer(folder)
-    if tokenizer.pad_token_id is None:
-        raise UserError(f"{folder}: the tokenizer has no pad token, which batches need. Add one.")
-    longest = min(settings.max_length, tokenizer.model_max_length, _longest(folder))
-    settings = replace(settings, max_length=longest)
-    return folder, settings, open_task(settings, files["train"], files["valid"], tokenizer)
 
+    def __init__(self, model: Path, settings: FinetuneSettings, files: dict[str, str]) -> None:
+        self._folder, self._files = model_folder(model), files
+        self._tokenizer = load_tokenizer(self._folder)
+        if self._tokenizer.pad_token_id is None:
+            raise UserError(f"{self._folder}: the tokenizer has no pad token, which batches need. Add one.")
+        longest = min(settings.max_length, self._tokenizer.model_max_length, _longest(self._folder))
+        self._settings = replace(settings, max_length=longest)
+        self.task = open_task(self._settings, files["train"], files["valid"], load_tokenizer(self._folder))
 
-def open_report(
-    settings: FinetuneSettings,
-    task: FinetuneTask,
-    folder: Path,
-    files: dict[str, str],
-    json_path: Path | None,
-    out: Path | None,
-) -> FinetuneResults:
-    """Open the results to resume from `json_path`, or new ones.
+    def open_results(self, json_path: Path | None, out: Path | None) -> FinetuneResults:
+        """Open the results to resume from `json_path`, or new ones.
 
-    Args:
-        files: paths of "train" and "valid".
+        Raises:
+            UserError: if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
+        """
+        files = [self._folder / "config.json", self._folder / "tokenizer.json"]
+        digests = [sha256_file(file) for file in (*files, *sorted(self._folder.glob("*.safetensors")))]
+        identity = {**asdict(self._settings), "columns": list(self._settings.columns), "out": str(out) if out else None}
+        identity["model"] = _digest("".join(digests))
+        identity |= {name: _digest(read_text(path)) for name, path in self._files.items()}
+        results = FinetuneResults(self.task.metric, identity, self.task.baseline)
+        if json_path is not None:
+            if not json_path.absolute().parent.is_dir():
+                raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
+            check_writable(json_path, "--json")
+            results.resume_from(json_path)
+        if out is not None:
+            refuse_file(out)
+            check_writable(out)
+            _restore(out)
+            used = out.exists() and any(out.iterdir())
+            if used and not results.results and not (json_path and _is_own(out, results)):
+                raise UserError(f"{out} exists and is not an empty folder; choose another --out")
+            if results.results and not used:
+                raise UserError(f"{out} is gone, and {json_path} has its seeds: remove that file to train them again")
+        return results
 
-    Raises:
-        UserError: if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
-    """
-    identity = {**asdict(settings), "columns": list(settings.columns), "out": str(out) if out else None}
-    identity["model"] = _digest(sha256_file(file) for file in _deciding(folder))
-    identity |= {name: _digest([read_text(path)]) for name, path in files.items()}
-    report = FinetuneResults(task.metric, identity, task.baseline)
-    if json_path is not None:
-        if not json_path.absolute().parent.is_dir():
-            raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
-        check_writable(json_path, "--json")
-        report.take_over(json_path)
-    if out is not None:
-        refuse_file(out)
-        check_writable(out)
-        _restore(out)
-        used = out.exists() and any(out.iterdir())
-        if used and not report.results and not (json_path and _is_own(out, report)):
-            raise UserError(f"{out} exists and is not an empty folder; choose another --out")
-        if report.results and not used:
-            raise UserError(f"{out} is gone, and {json_path} has its seeds: remove that file to train them again")
-    return report
+    def run_seed(self, seed: int, on_progress: OnProgress) -> tuple[SeedResult, list[Learner]]:
+        """Train and evaluate one seed. Return its result and the trained models of the task's heads."""
+        begun, heads = time.monotonic(), self.task.heads
+        learners = [Learner(self._folder, head, self._settings, self._tokenizer.pad_token_id, seed) for head in heads]
+        total = self._settings.epochs * sum(learner.steps for learner in learners)
+        done, epochs = 0, []
+        for number in range(self._settings.epochs):
+            line = f"seed {seed}, epoch {number + 1} of {self._settings.epochs}"
 
+            def step(line: str = line) -> None:
+                nonlocal done
+                done += 1
+                on_progress(done, total, line)
 
-def run_seed(
-    settings: FinetuneSettings, task: FinetuneTask, folder: Path, seed: int, on_progress: OnProgress
-) -> tuple[SeedResult, list[Learner]]:
-    """Train and evaluate one seed. Return its result and the trained models of the task's heads."""
-    begun = time.monotonic()
-    pad_id = load_tokenizer(folder).pad_token_id
-    learners = [Learner(folder, head, settings, pad_id, seed) for head in task.heads]
-    total = settings.epochs * sum(learner.steps for learner in learners)
-    done, epochs = 0, []
-    for number in range(settings.epochs):
-        line = f"seed {seed}, epoch {number + 1} of {settings.epochs}"
+            losses = {h.name or "model": one.epoch(number, step) for h, one in zip(heads, learners, strict=True)}
+            on_progress(done, total, f"{line}, evaluation")
+            epochs.append(Epoch(time.time(), losses, self.task.evaluate(learners)))
+        return SeedResult(seed, time.monotonic() - begun, epochs), learners
 
-        def step(line: str = line) -> None:
-            nonlocal done
-            done += 1
-            on_progress(done, total, line)
+    def save(self, out: Path, learners: list[Learner], results: FinetuneResults) -> None:
+        """Write the models as Hugging Face folders and replace the models of a worse seed.
 
-        losses = {h.name or "model": one.epoch(number, step) for h, one in zip(task.heads, learners, strict=True)}
-        on_progress(done, total, f"{line}, evaluation")
-        epochs.append(Epoch(time.time(), losses, task.evaluate(learners)))
-    return SeedResult(seed, time.monotonic() - begun, epochs), learners
+        One model goes to `out`, several go to out/NAME.
 
+        Raises:
+            UserError: if writing fails; the earlier models are kept.
+        """
+        from transformers.utils.logging import disable_progress_bar
 
-def save(out: Path, folder: Path, task: FinetuneTask, learners: list[Learner], report: FinetuneResults) -> None:
-    """Write the models as Hugging Face folders and replace the models of a worse seed.
-
-    One model goes to `out`, several go to out/NAME.
-
-    Args:
-        folder: of the pretrained model, with the tokenizer.
-
-    Raises:
-        UserError: if writing fails; the earlier models are kept.
-    """
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
-    tokenizer = load_tokenizer(folder)
-    try:
-        with atomic_folder(out) as temporary:
-            for head, learner in zip(task.heads, learners, strict=True):
-                save_model(learner.model, tokenizer, temporary / head.name)
-            write_json(temporary / _MARK, report.identity)
+        disable_progress_bar()
+        tokenizer = load_tokenizer(self._folder)
+        try:
+            with atomic_folder(out) as temporary:
+                for head, learner in zip(self.task.heads, learners, strict=True):
+                    save_model(learner.model, tokenizer, temporary / head.name)
+                write_json(temporary / _IDENTITY, results.identity)
+                shutil.rmtree(_aside(out), ignore_errors=True)
+                if out.exists():
+                    out.rename(_aside(out))
             shutil.rmtree(_aside(out), ignore_errors=True)
-            if out.exists():
-                out.rename(_aside(out))
-        shutil.rmtree(_aside(out), ignore_errors=True)
-    except (OSError, SafetensorError) as error:
-        _restore(out)
-        raise UserError(f"{out}: the model cannot be written ({error})") from error
+        except (OSError, SafetensorError) as error:
+            _restore(out)
+            raise UserError(f"{out}: the model cannot be written ({error})") from error
 
 
 def _aside(out: Path) -> Path:
@@ -149,10 +134,10 @@ def _restore(out: Path) -> None:
         _aside(out).rename(out)
 
 
-def _is_own(out: Path, report: FinetuneResults) -> bool:
+def _is_own(out: Path, results: FinetuneResults) -> bool:
     """Whether `out` was written by this fine-tuning."""
     try:
-        return bool(read_json(out / _MARK, dict[str, Any]) == report.identity)
+        return bool(read_json(out / _IDENTITY, dict[str, Any]) == results.identity)
     except UserError:
         return False
 
@@ -169,9 +154,5 @@ def _longest(folder: Path) -> int:
         raise UserError(f"{folder}: transformers has no model for its config ({error})") from error
 
 
-def _deciding(folder: Path) -> list[Path]:
-    return [folder / "config.json", folder / "tokenizer.json", *sorted(folder.glob("*.safetensors"))]
-
-
-def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256("".join(parts).encode()).hexdigest()
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

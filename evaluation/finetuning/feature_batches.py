@@ -1,7 +1,9 @@
-"""Model inputs with targets, and batches of similar length."""
+"""Model inputs with targets, batches of similar length, and labels."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,3 +72,20 @@ def collate(
         lists = [value for value in values if isinstance(value, list)]
         targets[name] = padded(lists, IGNORED) if lists else torch.tensor(values, device=device)
     return inputs, targets
+
+
+def label_names(found: set[str]) -> list[str]:
+    """Sort labels, integers by value."""
+    if all(re.fullmatch(r"-?\d+", label) for label in found):
+        return sorted(found, key=int)
+    return sorted(found)
+
+
+def label_options(labels: Sequence[str]) -> dict[str, Any]:
+    """Label entries of a model config."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: id for id, label in enumerate(labels)}}
+
+
+def cut_note(cut: int, of: int, what: str, max_length: int) -> list[str]:
+    """Note on the number of truncated examples; empty if there are none."""
+    return [f"{cut:,} of {of:,} {what} are longer than {max_length} tokens, and are cut"] if cut else []

@@ -12,13 +12,16 @@ from torch import Tensor
 
 from data_prep.errors import UserError
 from evaluation.finetuning.feature_batches import Feature, by_length, collate, shuffled
-from evaluation.finetuning.settings import CLIP, WARMUP, WEIGHT_DECAY, FinetuneSettings
+from evaluation.finetuning.settings import FinetuneSettings
 from pretrain.config import ScheduleConfig
 from pretrain.export import load_model
 from pretrain.optim import lr_factor
 from pretrain.philox import derive_key
 
 Read = Callable[[Any], Tensor]
+
+_WARMUP = 0.1  # share of the steps
+_WEIGHT_DECAY = 0.01
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,14 @@ class Learner:
         pad_id: token that pads batches.
         seed: keys the initial weights of the head (of the whole model for init "random"), the order and the dropout.
 
+    Attributes:
+        clip: maximum gradient norm.
+
     Raises:
         UserError: as initial_model, or if a feature has an id outside the model's vocabulary.
     """
+
+    clip = 1.0
 
     def __init__(self, folder: Path, head: Head, settings: FinetuneSettings, pad_id: int, seed: int) -> None:
         self._settings, self._seed, self._pad_id = settings, seed, pad_id
@@ -63,12 +71,12 @@ class Learner:
         self._check_ids(head.features)
         parameters = list(self.model.parameters())
         groups = [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": _WEIGHT_DECAY},
             {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
         ]
         self._optimizer = torch.optim.AdamW(groups, lr=settings.lr, fused=True)
         total = settings.epochs * self.steps
-        schedule = ScheduleConfig(kind="linear", warmup_steps=math.ceil(WARMUP * total))
+        schedule = ScheduleConfig(kind="linear", warmup_steps=math.ceil(_WARMUP * total))
         self._rate = torch.optim.lr_scheduler.LambdaLR(self._optimizer, lambda step: lr_factor(schedule, step, total))
 
     def epoch(self, number: int, on_step: Callable[[], None] = lambda: None) -> float:
@@ -87,7 +95,7 @@ class Learner:
                 loss = self.model(**inputs, **targets).loss
             self._optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
             self._optimizer.step()
             self._rate.step()
             losses += loss.detach()

@@ -62,21 +62,21 @@ class Questions:
         self._questions = spread(read_questions(valid), settings.limit_valid)
         self._may_refuse = any(not question.answers for question in questions)
         windows = _windows(questions, tokenizer, settings.max_length)
-        self._windows = _windows(self._questions, tokenizer, settings.max_length)
+        self.windows = _windows(self._questions, tokenizer, settings.max_length)
         self.heads = [Head("", AutoModelForQuestionAnswering, [window.feature for window in windows])]
         counts = f"{len(questions):,} questions to train on and {len(self._questions):,} held out"
-        self.notes = [f"{counts}, in {len(windows):,} and {len(self._windows):,} windows"]
+        self.notes = [f"{counts}, in {len(windows):,} and {len(self.windows):,} windows"]
         self._gold = [[text for text, _ in question.answers] for question in self._questions]
         self.baseline = question_metrics(self._gold, [""] * len(self._gold))
 
     def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        scores = learners[0].predict([window.feature for window in self._windows], _scores)
+        scores = learners[0].predict([window.feature for window in self.windows], _scores)
         return question_metrics(self._gold, self._answers(scores))
 
     def _answers(self, scores: list[np.ndarray]) -> list[str]:
         best = [(-np.inf, "")] * len(self._questions)
         refusal = [np.inf] * len(self._questions)
-        for window, score in zip(self._windows, scores, strict=True):
+        for window, score in zip(self.windows, scores, strict=True):
             number = window.question
             refusal[number] = min(refusal[number], float(score[0].sum()))
             value, begin, end = best_span(score, window.offsets)

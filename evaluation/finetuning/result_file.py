@@ -1,14 +1,16 @@
-"""Results of a fine-tuning. The file is written after each seed, and a rerun resumes from it."""
+"""Results of a fine-tuning: the file, written after each seed, from which a rerun resumes, and the runs in MLflow."""
 
 import statistics
 import uuid
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UnusableInput, UserError
 from data_prep.files import write_json
 from data_prep.reading import Measurement, UnixTime, read_json, typed
+from pretrain.tracking import Point, Target, TrackedResults, send_results
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class FinetuneResults:
             "key": self.key,
         }
 
-    def take_over(self, path: Path) -> None:
+    def resume_from(self, path: Path) -> None:
         """Load the seeds of an earlier file of the same fine-tuning, if it exists.
 
         Raises:
@@ -102,9 +104,9 @@ class FinetuneResults:
             return
         try:
             values = read_json(path, dict[str, Any], nan=True)
-            names = {field.name for field in fields(_Saved)}
-            saved: _Saved = typed(_Saved, {name: value for name, value in values.items() if name in names})
-            if not all(self._has_scores(result) for result in saved.runs):
+            names = ("identity", "key", "runs")
+            saved: _Saved = typed(_Saved, {name: values[name] for name in names if name in values})
+            if not all(result.epochs and self.metric in result.metrics for result in saved.runs):
                 raise ValueError("it has no scores")
         except (UserError, ValueError) as error:
             raise UnusableInput(
@@ -117,5 +119,33 @@ class FinetuneResults:
                 f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"
             )
 
-    def _has_scores(self, result: SeedResult) -> bool:
-        return bool(result.epochs) and self.metric in result.metrics
+
+def send_report(report: FinetuneResults, target: Target, name: str, params: dict[str, str]) -> None:
+    """Send the results so far. A failure becomes a warning, and the next call sends everything.
+
+    Args:
+        name: of the MLflow run.
+    """
+    if report.results:
+        seeds = [_seed_results(result, report.key, params) for result in report.results]
+        send_results(target, [TrackedResults(name, report.key, params, list(_summary(report)), grows=True), *seeds])
+
+
+def _seed_results(result: SeedResult, key: str, params: dict[str, str]) -> TrackedResults:
+    points = [
+        Point(name, value, epoch.time, number)
+        for number, epoch in enumerate(result.epochs, 1)
+        for values, prefix in ((epoch.train_loss, "train_loss"), (epoch.metrics, "valid"))
+        for name, value in ((f"{prefix}/{name}", value) for name, value in values.items())
+    ]
+    seed = str(result.seed)
+    return TrackedResults(f"seed {seed}", f"{key}s{seed}", params | {"seed": seed}, points, parent=key)
+
+
+def _summary(report: FinetuneResults) -> Iterator[Point]:
+    """Mean and deviation over the seeds so far; the step is the number of seeds."""
+    values = {"mean": report.mean(report.metric), "sd": report.deviation(report.metric)}
+    for name, value in (values | {"baseline": report.baseline[report.metric]}).items():
+        if value is not None:
+            time = report.results[-1].epochs[-1].time
+            yield Point(f"{report.metric}/{name}", value, time, len(report.results))

@@ -3,10 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-WARMUP = 0.1  # share of the steps
-WEIGHT_DECAY = 0.01
-CLIP = 1.0  # maximum gradient norm
-
 
 @dataclass(frozen=True)
 class FinetuneSettings:

@@ -10,8 +10,7 @@ from transformers import AutoModelForTokenClassification
 from data_prep.errors import UserError
 from data_prep.urls import shown
 from evaluation.finetuning.example_files import LabelledSentence, read_columns, spread
-from evaluation.finetuning.feature_batches import IGNORED, Feature, with_targets
-from evaluation.finetuning.label_options import cut_note, label_names, label_options
+from evaluation.finetuning.feature_batches import IGNORED, Feature, cut_note, label_names, label_options, with_targets
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import names_entities, token_metrics
 from evaluation.finetuning.settings import FinetuneSettings

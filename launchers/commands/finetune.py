@@ -121,47 +121,45 @@ def _run(
     target: "Target",
 ) -> None:
     check_inputs([model], files=files.values())
-    from evaluation.finetuning import open_report, prepare, run_seed, save, send_report
+    from evaluation.finetuning import Finetuning, send_report
 
-    folder, settings, task = prepare(model, settings, files)
-    report = open_report(settings, task, folder, files, json_path, out)
-    for note in task.notes:
+    finetuning = Finetuning(model, settings, files)
+    results = finetuning.open_results(json_path, out)
+    for note in finetuning.task.notes:
         typer.echo(note, err=True)
     names = {"model": str(model), **{name: shown(path) for name, path in files.items()}}  # readable names, not digests
-    params = {name: str(value) for name, value in report.identity.items()} | names
+    params = {name: str(value) for name, value in results.identity.items()} | names
     name = f"{settings.task} {model.name}"
-    send_report(report, target, name, params)
-    for seed in range(1, seeds + 1):
-        if seed in (result.seed for result in report.results):
-            continue
+    send_report(results, target, name, params)
+    for seed in sorted({*range(1, seeds + 1)} - {result.seed for result in results.results}):
         try:
             with CommandProgress() as line:
-                result, learners = run_seed(settings, task, folder, seed, line.show)
+                result, learners = finetuning.run_seed(seed, line.show)
         except KeyboardInterrupt:
-            if json_path is not None and report.results:
-                typer.echo(f"{json_path} has {_seeds(report)}. Run the same command to resume.", err=True)
+            if json_path is not None and results.results:
+                typer.echo(f"{json_path} has {_seeds(results)}. Run the same command to resume.", err=True)
             raise
-        score = result.metrics[report.metric]
-        if out is not None and score > max(report.values(report.metric), default=-math.inf):
-            save(out, folder, task, learners, report)
-        report.results.append(result)
+        score = result.metrics[results.metric]
+        if out is not None and score > max(results.values(results.metric), default=-math.inf):
+            finetuning.save(out, learners, results)
+        results.results.append(result)
         if json_path is not None:
-            report.write(json_path)
-        send_report(report, target, name, params)
-        typer.echo(f"seed {seed}: {report.metric} {score:.4f}, {result.seconds:.0f} s", err=True)
-    _print(report, task.without_model)
+            results.write(json_path)
+        send_report(results, target, name, params)
+        typer.echo(f"seed {seed}: {results.metric} {score:.4f}, {result.seconds:.0f} s", err=True)
+    _print(results, finetuning.task.without_model)
 
 
-def _print(report: "FinetuneResults", without_model: str) -> None:
+def _print(results: "FinetuneResults", without_model: str) -> None:
     rows = []
-    for name in sorted(report.baseline, key=lambda name: name != report.metric):
-        values = report.values(name)
-        figures = [report.mean(name), report.deviation(name), min(values), max(values), report.baseline[name]]
+    for name in sorted(results.baseline, key=lambda name: name != results.metric):
+        values = results.values(name)
+        figures = [results.mean(name), results.deviation(name), min(values), max(values), results.baseline[name]]
         rows.append((name, *("" if value is None else f"{value:.4f}" for value in figures)))
     columns = ("metric", "mean", "sd", "lowest", "highest", "baseline")
     tables.output().print(tables.table(columns, rows))
-    typer.echo(f"of {_seeds(report)}; baseline: {without_model}")
+    typer.echo(f"of {_seeds(results)}; baseline: {without_model}")
 
 
-def _seeds(report: "FinetuneResults") -> str:
-    return f"{len(report.results)} seed{'' if len(report.results) == 1 else 's'}"
+def _seeds(results: "FinetuneResults") -> str:
+    return f"{len(results.results)} seed{'' if len(results.results) == 1 else 's'}"

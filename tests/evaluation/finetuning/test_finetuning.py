@@ -21,15 +21,14 @@ from transformers import (
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from evaluation import finetuning
-from evaluation.finetuning import FinetuneResults, FinetuneSettings, experiment
-from evaluation.finetuning import learner as learner_module
+from evaluation.finetuning import FinetuneResults, FinetuneSettings, Finetuning, experiment
 from evaluation.finetuning.feature_batches import IGNORED, Feature, collate, shuffled
 from evaluation.finetuning.learner import Head, Learner, initial_model
 from launchers.app import app
 from pretrain.export import load_model
 from pretrain.model import EncoderShape
 from pretrain.model.families import hugging_face_config
+from pretrain.philox import derive_key
 from tests.support.finetuning import WORDS, tiny_model
 from tests.support.hostile_json import NESTED
 from tests.support.runs import write_config
@@ -96,11 +95,11 @@ def test_weights_are_the_pretrained_ones_but_for_the_head_and_random_ones_are_no
     assert random[name].std() == pytest.approx(0.02, rel=0.1)
 
 
-def test_the_step_is_that_of_a_plain_loop(model, monkeypatch):
+def test_the_step_is_that_of_a_plain_loop(model):
     """AdamW in two groups, a linear schedule with warm-up, clipping: all written out once more."""
-    monkeypatch.setattr(learner_module, "CLIP", 0.1)
     settings = FinetuneSettings("classification", epochs=2, lr=1e-2, batch_size=4)
     learner = Learner(model, head(), settings, 0, seed=3)
+    learner.clip = 0.1
     plain = Learner(model, head(), settings, 0, seed=3)
     for number in range(2):
         learner.epoch(number)
@@ -109,7 +108,8 @@ def test_the_step_is_that_of_a_plain_loop(model, monkeypatch):
     lengths = [len(feature) for feature in head().features]
     step, total, warmup = 0, 6, 1
     for number in range(2):
-        plain._seed_torch("dropout", number)
+        high, low = derive_key(3, f"finetune--dropout-{number}")
+        torch.manual_seed(high << 32 | low)
         plain.model.train()
         for batch in shuffled(lengths, 4, 3, number):
             inputs, targets = collate([head().features[n] for n in batch], 0, torch.device("cpu"))
@@ -274,15 +274,15 @@ def test_seeds_are_trained_recorded_tracked_and_the_best_is_saved(model, files, 
 def test_a_rerun_goes_on_with_the_missing_seeds(model, files, monkeypatch):
     """Ctrl-C in the second seed leaves the first; the same command then gives what an unbroken one does."""
     trained = []
-    run_seed = experiment.run_seed
+    run_seed = Finetuning.run_seed
 
-    def counted(settings, task, folder, seed, on_progress):
+    def counted(self, seed, on_progress):
         trained.append(seed)
         if trained == [1, 2]:
             raise KeyboardInterrupt
-        return run_seed(settings, task, folder, seed, on_progress)
+        return run_seed(self, seed, on_progress)
 
-    monkeypatch.setattr(finetuning, "run_seed", counted)
+    monkeypatch.setattr(Finetuning, "run_seed", counted)
     options = ("--seeds", 2, "--uri", "none", "--epochs", "1")
     assert "has 1 seed. Run the same command to resume." in call(model, files, *options).output
     record = files / "out.json"
@@ -401,7 +401,7 @@ def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, 
     """And its parameters are the names of model and files, without what opens them."""
     options = ("--seeds", 1, "--epochs", "1", "--limit", 8)
     call(model, files, *options, "--uri", "http://127.0.0.1:9")
-    monkeypatch.setattr(finetuning, "run_seed", lambda *_: pytest.fail("all seeds are there"))
+    monkeypatch.setattr(Finetuning, "run_seed", lambda *_: pytest.fail("all seeds are there"))
     write_config(files / "config.yaml", {"track": {"uri": f"sqlite:///{files}/mlflow.db"}})  # for its empty database
     train = f"file://{files}/train.tsv?token=abc"
     (files / "train.tsv?token=abc").write_bytes((files / "train.tsv").read_bytes())
@@ -416,7 +416,7 @@ def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, 
 
 
 def test_results_that_could_not_be_written_are_refused_before_training(model, files, monkeypatch):
-    monkeypatch.setattr(finetuning, "run_seed", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(Finetuning, "run_seed", lambda *_: pytest.fail("trained"))
     options = ("--uri", "none")
     with pytest.raises(UserError, match=r"Cannot write to /proc/out\.json: .*another --json"):
         call(model, files, *options, "--json", "/proc/out.json")

@@ -138,20 +138,18 @@ def test_spaces_other_than_those_between_cells_are_of_words(tmp_path):
     assert [(one.words, one.labels) for one in read_columns(path)] == [(["10\u00a0000"], ["O"]), (["\u00a0"], ["O"])]
 
 
-CONLLU = "# sent_id = 1\n# text = # 1\n1\t#\t#\tSYM\n2\t1\t1\tNUM\n\n#\n#newpar\n1\tsail\tsail\tVERB\n"
+def conllu(*words):
+    """Lines of ten cells, of an id, a word and its part of speech."""
+    return "".join(f"{id}\t{word}\t_\t{label}" + "\t_" * 6 + "\n" for id, word, label in words)
 
 
 def test_comments_are_no_words_and_a_number_sign_is_one(tmp_path):
-    path = write(tmp_path / "a.conllu", CONLLU)
+    text = "# sent_id = 1\n# text = # 1\n" + conllu(("1", "#", "SYM"), ("2", "1", "NUM")) + "\n#\n#newpar\n"
+    path = write(tmp_path / "a.conllu", text + conllu(("1", "sail", "VERB")))
     found = [(one.place, one.words, one.labels) for one in read_columns(path, ("2", "4"))]
     assert found == [(f"{path}, line 3", ["#", "1"], ["SYM", "NUM"]), (f"{path}, line 8", ["sail"], ["VERB"])]
     path = write(tmp_path / "a.conll", "# SYM\n#1 NUM\n")
     assert read_columns(path)[0].words == read_columns(path, ("1", "2"))[0].words == ["#", "#1"]
-
-
-def conllu(*words):
-    """Lines of ten cells, of an id, a word and its part of speech."""
-    return "".join(f"{id}\t{word}\t_\t{label}" + "\t_" * 6 + "\n" for id, word, label in words)
 
 
 def test_ranges_and_empty_nodes_of_conllu_are_no_words(tmp_path):

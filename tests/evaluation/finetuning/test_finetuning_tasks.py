@@ -12,8 +12,7 @@ from data_prep.errors import UserError
 from evaluation.finetuning import FinetuneSettings, open_task
 from evaluation.finetuning.classification import Classification
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
-from evaluation.finetuning.feature_batches import IGNORED
-from evaluation.finetuning.label_options import label_names
+from evaluation.finetuning.feature_batches import IGNORED, label_names
 from evaluation.finetuning.questions import Questions, best_span
 from evaluation.finetuning.token_labels import TokenTask, first_tokens
 from tests.support.finetuning import WORDS, tiny_tokenizer
@@ -39,10 +38,10 @@ class Answers:
     """A learner whose model gives what it is told to."""
 
     def __init__(self, values):
-        self.values, self.features = values, None
+        self.values, self.features, self.read = values, None, None
 
     def predict(self, features, read):
-        self.features = features
+        self.features, self.read = features, read
         return [np.asarray(value) for value in self.values]
 
 
@@ -208,7 +207,7 @@ def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path,
     task = Questions(FinetuneSettings("questions", max_length=32), path, path, tokenizer)
     seen = [set(), set()]
     spans = []
-    for window in task._windows:
+    for window in task.windows:
         seen[window.question] |= {place for place in window.offsets if place}
         begin, end = (window.feature.targets[name] for name in ("start_positions", "end_positions"))
         if begin:
@@ -226,7 +225,7 @@ def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path,
 @pytest.mark.parametrize("answer", [" new york", "new york ", " new york "])
 def test_white_space_around_an_answer_is_not_learnt(tmp_path, tokenizer, answer):
     path = squad(tmp_path / "a.json", "the ship is in new york where is", answer)
-    (window,) = Questions(FinetuneSettings("questions", max_length=32), path, path, tokenizer)._windows
+    (window,) = Questions(FinetuneSettings("questions", max_length=32), path, path, tokenizer).windows
     begin, end = (window.feature.targets[name] for name in ("start_positions", "end_positions"))
     assert ids_of(window)[begin : end + 1] == ["new", "york"]
 
@@ -238,7 +237,7 @@ def ids_of(window):
 def scores_for(task, wanted, none=0.0):
     """Scores by which the question 0 is answered with the words `wanted`, and none with the score `none`."""
     found = []
-    for window in task._windows:
+    for window in task.windows:
         scores = np.full((len(window.feature), 2), -5.0)
         scores[0] = none / 2
         words = ids_of(window)
@@ -255,14 +254,13 @@ def test_the_best_part_of_all_windows_is_the_answer_unless_none_scores_more(tmp_
     task = Questions(FinetuneSettings("questions", max_length=32), with_none, answered, tokenizer)
     scores = scores_for(task, ("new", "york"))
     assert len(scores) > 1
-    assert task._answers(scores) == ["new york"]  # 5 + 5 against 0
-    assert task.evaluate([Answers(scores)]) == {"exact_match": 1.0, "f1": 1.0}
-    assert task._answers(scores_for(task, ("new", "york"), none=11.0)) == [""]
+    assert task.evaluate([Answers(scores)]) == {"exact_match": 1.0, "f1": 1.0}  # 5 + 5 against 0
+    assert task.evaluate([Answers(scores_for(task, ("new", "york"), none=11.0))])["f1"] == 0.0
     certain = Questions(FinetuneSettings("questions", max_length=32), answered, answered, tokenizer)
-    assert certain._answers(scores_for(certain, ("new", "york"), none=11.0)) == ["new york"]
+    assert certain.evaluate([Answers(scores_for(certain, ("new", "york"), none=11.0))])["exact_match"] == 1.0
     one_refuses = scores_for(task, ("new", "york"), none=11.0)
     one_refuses[0][0] = 0.0  # in another window there is little to say for silence
-    assert task._answers(one_refuses) == ["new york"]
+    assert task.evaluate([Answers(one_refuses)])["exact_match"] == 1.0
 
 
 def test_the_best_span_against_all_of_them():
@@ -287,7 +285,7 @@ def test_questions_need_room(tmp_path, tokenizer):
         Questions(FinetuneSettings("questions", columns=("a",)), path, path, tokenizer)
     long = write(tmp_path / "b.json", (tmp_path / "a.json").read_text().replace("where", "where is " * 40))
     task = Questions(FinetuneSettings("questions", max_length=32), long, long, tokenizer)
-    assert all(len(window.feature) <= 32 for window in task._windows)
+    assert all(len(window.feature) <= 32 for window in task.windows)
 
 
 def words(text):
@@ -411,7 +409,7 @@ def test_a_repair_goes_through_both_models(tmp_path, tokenizer):
     assert [len(head.features) for head in task.heads] == [2, 1]
     logits = torch.zeros(1, 1, len(WORDS))
     logits[0, 0, [MASK, SEP, 7, 8]] = torch.tensor([9.0, 8.0, 2.0, 3.0])
-    assert task._ordinary(SimpleNamespace(logits=logits)).tolist() == [[8]]  # no special token
+    assert filler.read(SimpleNamespace(logits=logits)).tolist() == [[8]]  # no special token
 
 
 def test_pairs_that_teach_nothing_are_refused(tmp_path, tokenizer):
