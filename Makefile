@@ -34,7 +34,7 @@ test-all: install
 	$(BIN)/python -m pytest
 
 soak: install
-	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python -m benchmarks.soak
 
 check: install
 	$(BIN)/ruff check .

@@ -1,15 +1,16 @@
-"""The page of books.py, made of the files that maskwright's commands wrote."""
+"""The result page of books.py."""
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import safe_open
 
-from benchmarks.answers import NAIVE_BAYES
+from benchmarks.harness import table
+from benchmarks.sst2_sentences import NAIVE_BAYES
 from data_prep.format import Dataset
 from evaluation.intervals import paired_bootstrap
 from evaluation.study.paired_statistics import differences, mean_of
@@ -17,14 +18,14 @@ from pretrain.config import load_config
 from pretrain.run.journal import Entry, read_journal
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
-PARTS = ("held-out", "fold-1", "fold-2")  # of the whole sentences; by the first, rates were chosen
+PARTS = ("held-out", "fold-1", "fold-2")  # of the whole sentences; rates are chosen on the first
 SIDES = ("pretrained", "random")
 _MODELS = {PRETRAINED: "pretrained", UNTRAINED: "the same model, untrained", "unigram": "unigram model of the text"}
 _COLUMNS = 8
 
 
 def page(work: Path, picture: str) -> str:
-    """Markdown; `picture` is the address of the run's curves."""
+    """Markdown; `picture` is the file of the run's curves."""
     evaluation, pretrained, random = (
         json.loads((work / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("evaluation", "sst2-pretrained", "sst2-random")
@@ -58,19 +59,19 @@ def _training(work: Path, picture: str) -> str:
     )
     return f"""`configs/modernbert-mini.yaml`: {config.model.title}, {_parameters(work / PRETRAINED) / 1e6:.1f} M
 parameters, a vocabulary of {train.manifest.tokenizer.vocab_size:,} learnt from the text, rows of {config.data.seq_len}
-tokens. Trained on {_millions(train)} M tokens of books, of which {len(steps):,} steps saw {seen / 1e6:.1f} M;
+tokens. Trained on {_millions(train)} M tokens of books; {len(steps):,} steps used {seen / 1e6:.1f} M.
 {valid.manifest.totals.documents:,} documents of {_millions(valid)} M tokens are held out. {seconds / 60:.0f} minutes of
 steps, {seen / seconds:,.0f} tokens a second.
 
 {curve}
 
-Under the masks of training, at 15%.
+With the masks of training, at 15%.
 
 ![Losses, learning rate and speed]({picture})"""
 
 
 def _thinned(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The last and those before it at even distances, as many as a line of a table holds."""
+    """At most _COLUMNS entries at even distances, with the last one."""
     return entries[:: -math.ceil(len(entries) / _COLUMNS)][::-1]
 
 
@@ -130,15 +131,16 @@ def _evaluation(found: dict[str, Any]) -> str:
     )
     return f"""## What it knows
 
-{found["settings"]["held_out"]["rows"]:,} held-out rows, 15% of the tokens masked, all as `[MASK]`, which is harder than
-above, where a fifth of them are shown or replaced; and BLiMP ([Warstadt et al., 2020](https://arxiv.org/abs/1912.00582)),
+{found["settings"]["held_out"]["rows"]:,} held-out rows, 15% of the tokens masked, all as `[MASK]`. This is harder than
+above, where a fifth of them is shown or replaced. And BLiMP ([Warstadt et al.,
+2020](https://arxiv.org/abs/1912.00582)),
 {found["settings"]["pairs"]["limit"]} pairs of each of its 67 sets, by pseudo-log-likelihood
 ([Salazar et al., 2020](https://arxiv.org/abs/1910.14659)). In
-brackets Wilson's intervals of 95%, which take pairs for independent.
+brackets Wilson's 95% intervals, which assume independent pairs.
 
 {overall}
 
-On pairs, beside the pretrained model, with 95% intervals of a paired bootstrap: {differences_of_pairs}.
+Pairs, relative to the pretrained model, with 95% intervals of a paired bootstrap: {differences_of_pairs}.
 
 {parts}
 
@@ -157,14 +159,13 @@ def _finetuning(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
 ([Socher et al., 2013](https://aclanthology.org/D13-1170), as in GLUE): {identity["epochs"]} epochs, batches of
 {identity["batch_size"]}, dropout {identity["dropout"]:g}, learning rate {identity["lr"]:g}, of random weights
 {random["identity"]["lr"]:g}; accuracy on its development set after the last epoch. "Random weights" is the same
-architecture trained on the same sentences without pretraining; naive Bayes knows which words a sentence has, and no
-more.
+architecture trained on the same sentences without pretraining; naive Bayes uses only the words of a sentence.
 
 {table(header, *rows)}
 
-Pretrained less random weights: {100 * found.mean:+.1f} points ({_interval(found.interval)} at 95%, paired by seed);
-pretrained less naive Bayes: {_mean(above, sign="+")}. The intervals are about seeds of fine-tuning, for this one
-pretraining and these 872 sentences; other sentences would move all of these figures, by up to three points or so."""
+Pretrained minus random weights: {100 * found.mean:+.1f} points ({_interval(found.interval)} at 95%, paired by seed);
+pretrained minus naive Bayes: {_mean(above, sign="+")}. The intervals cover the seeds of fine-tuning, for one
+pretraining and these 872 sentences. Other sentences would change these figures by up to about three points."""
 
 
 def _parts(work: Path) -> str:
@@ -178,11 +179,11 @@ def _parts(work: Path) -> str:
         interval = paired_bootstrap(differences_of, np.ones(len(differences_of)))
         less = "" if side == "pretrained" else f"{100 * differences_of.mean():+.1f} points ({_points(interval)})"
         rows.append([name, _percent(right[side].mean()), *shares, less])
-    header = ["", "accuracy", *(f"part {number}" for number in range(1, len(PARTS) + 1)), "pretrained less this"]
+    header = ["", "accuracy", *(f"part {number}" for number in range(1, len(PARTS) + 1)), "pretrained minus this"]
     count = len(right["pretrained"])
-    return f"""872 sentences are few. So the {count:,} whole sentences of the training set were held out of it, too,
-with all of their phrases: in {len(PARTS)} parts, one fine-tuning a side and part, with seed 1. The intervals of 95% are
-those of a paired bootstrap over sentences; other seeds would move these figures, too.
+    return f"""872 sentences are few. Therefore the {count:,} whole sentences of the training set are also held out,
+with all of their phrases, in {len(PARTS)} parts: one fine-tuning per side and part, with seed 1. The 95% intervals are
+a paired bootstrap over sentences; other seeds would also change these figures.
 
 {table(header, *rows)}"""
 
@@ -201,7 +202,7 @@ def _rates(work: Path) -> str:
         ]
         for one in sorted(trials, key=lambda one: (one["identity"]["init"], one["identity"]["lr"]))
     )
-    return f"""Of these learning rates each side has the one that served it best on the first of the parts.
+    return f"""Each side uses its best learning rate on the first part.
 
 {table(["", "learning rate", "accuracy"], *shown)}"""
 
@@ -227,13 +228,7 @@ def _interval(interval: Sequence[float] | None) -> str:
     return f"{interval[0]:.1%} to {interval[1]:.1%}" if interval else "one seed"
 
 
-def table(header: Sequence[str], *rows: Iterable[str]) -> str:
-    """Markdown, the first column to the left and the others to the right."""
-    ruler = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (header, ruler, *rows))
-
-
 def held_out_losses(run: Path) -> dict[int, float]:
-    """By the step after which a run measured them, in nats."""
+    """Held-out losses of a run in nats, by step."""
     journal = read_journal(run / "journal.jsonl")
     return {entry.step: entry.metrics["eval/loss"] for entry in journal if "eval/loss" in entry.metrics}

@@ -1,27 +1,20 @@
-"""What each filter of a preparation costs, on one core.
+"""Speed of each filter of a preparation, on one core.
 
-    python benchmarks/cleaning.py --input books-00.jsonl.zst --evaluation blimp.jsonl.zst
+    python -m benchmarks.cleaning --input books-00.jsonl.zst --evaluation blimp.jsonl.zst
 
-Each filter works on all documents of the file, in memory. Resolving is of that many made-up hashes. Prints a table and
-writes it to --out.
+Each filter reads all documents of the file from memory. Duplicates are resolved among random hashes.
 """
 
-import argparse
 import os
 import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
-from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.harness import options, seconds_in_turns, table, warn_if_busy, write_page
 from benchmarks.prep import texts_of
 from data_prep.cleaning import (
     Cleaning,
@@ -33,7 +26,6 @@ from data_prep.cleaning import (
     resolve_repeats,
 )
 from data_prep.cleaning.near_duplicates import bands_and_rows, signatures
-from data_prep.files import atomic_writer
 
 ROUNDS = 3
 SHARE_OF_COPIES = 0.1
@@ -41,13 +33,12 @@ TASKS = 10
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "cleaning")
     parser.add_argument("--input", required=True, type=Path, help="a .jsonl.zst file with a text field")
     parser.add_argument("--evaluation", required=True, type=Path, help="an evaluation file")
-    parser.add_argument("--documents", type=int, default=10_000_000, help="to resolve")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/cleaning.md")
+    parser.add_argument("--documents", type=int, default=10_000_000, help="hashes to resolve")
     args = parser.parse_args()
-    load = warn_if_busy()
+    warn_if_busy()
     encoded = texts_of(args.input)
     texts, size = [text.decode() for text in encoded], sum(map(len, encoded)) / 1e6
     grams, _ = evaluation_grams(evaluation_texts(args.evaluation))
@@ -58,44 +49,25 @@ def main() -> None:
         "hashes for exact duplicates": lambda: document_hashes(texts),
         "MinHash": lambda: signatures(texts),
     }
-    lines = []
-    for name, work in filters.items():
-        lines.append(f"| {name} | {size / seconds(work, ROUNDS):,.0f} |")
-        print(lines[-1], flush=True)
+    times = {name: statistics.median(one) for name, one in seconds_in_turns(filters, ROUNDS).items()}
     dropped = clean_all(texts, Cleaning(repetition=True))[1].count("repetitive")
-    resolved = [
-        f"| exact | {seconds(lambda: resolve(False, args.documents, 2), 1):,.1f} |",
-        f"| near | {seconds(lambda: resolve(True, args.documents, bands_and_rows(0.8)[0]), 1):,.1f} |",
-    ]
-    report = f"""# What filters cost
+    kinds = {
+        "exact": lambda: resolve(False, args.documents, 2),
+        "near": lambda: resolve(True, args.documents, bands_and_rows(0.8)[0]),
+    }
+    resolved = seconds_in_turns(kinds, 1)
+    page = f"""# What filters cost
 
-MB of text a second in one process, medians of {ROUNDS}; {len(texts):,} documents, {size:,.0f} MB. The rules of
-repetition drop {dropped:,} of them.
+MB of text per second in one process, medians of {ROUNDS}; {len(texts):,} documents, {size:,.0f} MB. The repetition
+rules drop {dropped:,} of them.
 
-| filter | MB/s |
-|---|---:|
-{chr(10).join(lines)}
+{table(["filter", "MB/s"], *([name, f"{size / seconds:,.0f}"] for name, seconds in times.items()))}
 
 Seconds to make and resolve {args.documents:,} random hashes in {TASKS} tasks, {SHARE_OF_COPIES:.0%} of them copies:
 
-| duplicates | seconds |
-|---|---:|
-{chr(10).join(resolved)}
-
+{table(["duplicates", "seconds"], *([kind, f"{seconds:,.1f}"] for kind, (seconds,) in resolved.items()))}
 """
-    report += conditions("cleaning.py", ("numpy", "xxhash"), load)
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
-    print(report)
-
-
-def seconds(work: Callable[[], Any], rounds: int) -> float:
-    taken = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken)
+    write_page(args.out, page, ("numpy", "xxhash"))
 
 
 def resolve(any_column: bool, documents: int, columns: int) -> None:

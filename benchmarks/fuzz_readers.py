@@ -1,13 +1,12 @@
-"""Damaged and hostile versions of every file that the programs read: one clear message, or values of the right types.
+"""Damaged and hostile versions of all files that the programs read: an error of one line, or values of the right types.
 
-    python benchmarks/fuzz_readers.py --cases 20000 --seed 0
-    python benchmarks/fuzz_readers.py --cases 1000 --only status --out /tmp/fuzz.md
+    python -m benchmarks.fuzz_readers --cases 20000 --seed 0
+    python -m benchmarks.fuzz_readers --cases 1000 --only status --out /tmp/fuzz.md
 
-Each case replaces one file, which the real writer made, by a mutation of it, and calls the public function that reads
-it. Accepted are values of the right types; refused is with a UserError of one line. Anything else is a failure.
+Each case replaces a file of the real writer by a mutation and calls the public function that reads it. The function
+must return values of the right types (accepted) or raise a UserError of one line (refused). Anything else is a failure.
 """
 
-import argparse
 import json
 import random
 import sys
@@ -18,21 +17,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import xxhash
 
-from benchmarks.machine import conditions, warn_if_busy
-from data_prep.files import atomic_writer, write_json
-from data_prep.format import (
-    Collocations,
-    Dataset,
-)
+from benchmarks.harness import options, warn_if_busy, write_page
+from benchmarks.harness import table as markdown_table
+from data_prep.files import write_json
+from data_prep.format import Collocations, Dataset
 from data_prep.format.collocation_list import read_collocations, write_collocations
 from data_prep.jobs import PreparationSettings, read_plan
 from data_prep.jobs.input_locations import InputLocations, place_path, read_place, write_place
@@ -56,48 +50,36 @@ from pretrain.config import Config, load_config
 from pretrain.data import PLAN_VERSION, MixturePosition, Position
 from pretrain.engine.resharding import load_file
 from pretrain.export.resolve_model import is_causal
-from pretrain.guards import (
-    GuardHistory,
-    state_problem,
-)
+from pretrain.guards import GuardHistory, state_problem
 from pretrain.guards.watchdog import Beat
 from pretrain.model import EncoderShape
 from pretrain.reporting.environment import record_environment
 from pretrain.reporting.prediction_table import predictions_of
-from pretrain.run import (
-    RunFolder,
-    read_environment,
-    read_journal_table,
-)
+from pretrain.run import RunFolder, read_environment, read_journal_table
 from pretrain.run.folder import Status
 from pretrain.run.journal import Entry, Journal, read_journal, read_latest, read_step
 from pretrain.tracking import RunRecord, load_record
 from tests.support.mutations import Reader, attack, verdict
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
-LONG_NAME = "a-long-name" * 20
-"""Of the folder of all files: messages are short although paths are long."""
+LONG_NAME = "a-long-name" * 20  # folder of all files: messages must be short although paths are long
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "fuzz_readers")
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="readers whose name has this")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz_readers.md")
+    parser.add_argument("--only", default="", help="only readers whose name contains this")
     args = parser.parse_args()
-    load = warn_if_busy()
+    warn_if_busy()
     with tempfile.TemporaryDirectory() as folder:
         counts, failures = campaign(Path(folder), args.cases, args.seed, args.only)
-    report = report_of(counts, failures, load)
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
-    print(report)
+    write_page(args.out, page(counts, failures), ("torch", "pyarrow", "orjson", "pydantic"))
     sys.exit(bool(failures))
 
 
 def campaign(folder: Path, cases: int, seed: int, only: str = "") -> tuple[Counter[tuple[str, str]], list[str]]:
-    """Counts by reader and verdict, and a line for each failure; equally many cases for each reader."""
+    """Counts by reader and result, and a line for each failure; each reader has the same number of cases."""
     folder = folder / LONG_NAME
     folder.mkdir()
     table = [reader for reader in readers(folder) if only in reader.name]
@@ -118,35 +100,31 @@ def campaign(folder: Path, cases: int, seed: int, only: str = "") -> tuple[Count
     return counts, failures
 
 
-def report_of(counts: Counter[tuple[str, str]], failures: list[str], load: float) -> str:
+def page(counts: Counter[tuple[str, str]], failures: list[str]) -> str:
     columns = ["accepted", "refused", "traceback", "hang", "wrong type", "message"]
     names = list(dict.fromkeys(name for name, _ in counts))
-    lines = [
+    rows = [
         _row(name, "yes" if counts[name, "types checked"] else "", [counts[name, c] for c in columns]) for name in names
     ]
-    lines.append(_row("**all**", "", [sum(counts[name, column] for name in names) for column in columns]))
+    rows.append(_row("**all**", "", [sum(counts[name, column] for name in names) for column in columns]))
     shown = "".join(f"- {line}\n" for line in failures[:50])
     return f"""# Damaged and hostile files
 
-Each case replaces a file by a mutation of it and calls the function that reads it. "Message" counts errors of more than
-300 characters or more than one line. All files are in a folder whose name has 220 characters.
+Each case replaces a file by a mutation and calls the function that reads it. "Message" counts errors of more than 300
+characters or more than one line. All files are in a folder whose name has 220 characters.
 
-Where "types" is yes, an accepted value is compared with its declared types by code that the readers do not use. It does
-not check ranges. Elsewhere, accepted only means that the reader returned without an error. Mutations are drawn at
-random, so not every value meets every mutation. Not attacked here: the answers and records of studies, Slurm and other
-hosts (`test_study_damage.py`, `test_slurm_damage.py` and `test_answers.py` do that), node metrics, the weights of
-`model.init`, compressed input.
+If "types" is yes, other code compares an accepted value with its declared types, but not its range. Otherwise, accepted
+only means that the reader returned without an error. Mutations are random, so not every value meets every mutation. Not
+attacked here: the answers and records of studies, Slurm and other hosts (`test_study_damage.py`, `test_slurm_damage.py`
+and `test_answers.py` do that), node metrics, the weights of `model.init`, compressed input.
 
-| reader | types | cases | {" | ".join(columns)} |
-|---|---|{"---:|" * (len(columns) + 1)}
-{chr(10).join(lines)}
+{markdown_table(["reader", "types", "cases", *columns], *rows, left=2)}
 
-{shown}
-{conditions("fuzz_readers.py", ["torch", "pyarrow", "orjson", "pydantic"], load)}"""
+{shown}"""
 
 
-def _row(name: str, types: str, counts: list[int]) -> str:
-    return "| " + " | ".join([name, types, f"{sum(counts):,}", *(f"{count:,}" for count in counts)]) + " |"
+def _row(name: str, types: str, counts: list[int]) -> list[str]:
+    return [name, types, f"{sum(counts):,}", *(f"{count:,}" for count in counts)]
 
 
 def readers(folder: Path) -> list[Reader]:
@@ -180,7 +158,7 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
         batch = {"position": {"dealt": 1}, "rows": 2, "seq_len": 8}
         journal.append(step, {"train/loss": 1.5, "lr": float("nan")}, batch)
     journal.close()
-    # What a start does with no journal is for its caller: it gets an OSError, as any other from the disk.
+    # A missing journal is an OSError; the caller handles it.
     guarded = lambda read: lambda: _or_os_error(read)  # noqa: E731
     entries = guarded(lambda: read_journal(run.journal, batches=True))
     yield Reader("journal.jsonl", run.journal, entries, "lines", list[Entry] | None)

@@ -1,25 +1,18 @@
-"""How long a GPU takes for what lies between the matrix products of a layer: plain torch, torch.compile, the kernels.
+"""Time of the operations between the matrix products of a layer on a GPU: plain torch, torch.compile, our kernels.
 
-    python benchmarks/kernels_gpu.py
+    python -m benchmarks.kernels_gpu
 
-At the sizes of BERT-base and ModernBERT-base, in bf16, forward and backward. Needs a GPU. Prints a table and writes it
-to --out.
+At the sizes of BERT-base and ModernBERT-base, in bf16, forward and backward. Needs a GPU.
 """
 
-import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
-from benchmarks.machine import conditions, warn_if_busy
-from benchmarks.masking_gpu import CALLS, ROUNDS, rounds, spread
-from data_prep.files import atomic_writer
+from benchmarks.harness import options, run, table, write_page
+from benchmarks.masking_gpu import CALLS, ROUNDS, microseconds, require_gpu
+from data_prep.errors import UserError
 from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.kernels.plain import rotation
 
@@ -30,42 +23,34 @@ Case = Callable[[Operations], Call]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/kernels_gpu.md")
+    parser = options(__doc__, "kernels_gpu")
     args = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("error: this benchmark needs a GPU, and torch finds none")
-    load = warn_if_busy()
-    report = f"""# Kernels on a GPU
+    require_gpu()
+    page = f"""# Kernels on a GPU
 
 Forward and backward over {TOKENS:,} tokens of hidden size {HIDDEN} in bf16, the loss over {PREDICTIONS:,} predictions;
-microseconds a call, medians of {ROUNDS} rounds of {CALLS} calls between two CUDA events, with the fastest and the
-slowest round. Results and gradients of each kernel were compared with those of plain torch first. The linear layer
+microseconds per call, medians of {ROUNDS} rounds of {CALLS} calls between two CUDA events, with the fastest and the
+slowest round. Results and gradients of each kernel were first compared with plain torch. The linear layer
 before the GELU is part of its time in all three columns.
 
 On one {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}.
 
-{table()}
-
+{times()}
 """
-    report += conditions("kernels_gpu.py", ("torch", "triton"), load)
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
-    print(report)
+    write_page(args.out, page, ("torch", "triton"))
 
 
-def table() -> str:
-    """Times of all cases, as a Markdown table."""
+def times() -> str:
+    """A table of all cases."""
     fused = operations(True)
     compiled = Operations(*(torch.compile(function, fullgraph=True, dynamic=False) for function in PLAIN))
-    lines = ["| operation | model | plain torch | torch.compile | kernel |", "|---|---|---:|---:|---:|"]
+    rows = []
     for operation, model, case in cases():
         check(f"{operation} of {model}", case(fused)(), case(PLAIN)())
-        times = [spread(rounds(case(using))) for using in (PLAIN, compiled, fused)]
-        lines.append(f"| {operation} | {model} | {' | '.join(times)} |")
-        print(lines[-1], flush=True)
+        rows.append([operation, model, *(microseconds(case(using)) for using in (PLAIN, compiled, fused))])
+        print(rows[-1], flush=True)
         torch.cuda.empty_cache()
-    return "\n".join(lines)
+    return table(["operation", "model", "plain torch", "torch.compile", "kernel"], *rows, left=2)
 
 
 def cases() -> list[tuple[str, str, Case]]:
@@ -115,7 +100,7 @@ def gelu(using: Operations, width: int) -> Call:
 
 
 def geglu(using: Operations, width: int) -> Call:
-    """The kernel writes over its input, so later rounds see other numbers, which take the same time."""
+    """The kernel overwrites its input, so later rounds have other numbers. They take the same time."""
     leaves = [numbers(TOKENS, 2 * width)]
     return both_ways(lambda: [using.geglu(*leaves)], leaves)
 
@@ -128,14 +113,14 @@ def rotary(using: Operations) -> Call:
 
 
 def loss(using: Operations, n_ids: int) -> Call:
-    """As for geglu: logits become their gradient in the one pass there is."""
+    """As for geglu: the only pass replaces logits by their gradient."""
     logits = numbers(PREDICTIONS, -(-n_ids // 64) * 64).detach()
     labels = torch.arange(PREDICTIONS, device="cuda") % n_ids
     return lambda: [using.cross_entropy(logits, labels, n_ids, 0.0, 0.0, True), logits]
 
 
 def both_ways(forward: Callable[[], list[Tensor]], leaves: list[Tensor]) -> Call:
-    gradients: list[Tensor] = []  # of the results, made when these are there
+    gradients: list[Tensor] = []  # of the results, made in the first call
 
     def call() -> list[Tensor]:
         results = forward()
@@ -152,12 +137,12 @@ def numbers(*shape: int) -> Tensor:
     return torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16).requires_grad_()
 
 
-def check(name: str, found: list[Tensor], wanted: list[Tensor]) -> None:
-    for mine, theirs in zip(found, wanted, strict=True):
-        difference = (mine.float() - theirs.float()).abs().max().item()
-        if not difference <= CLOSE * theirs.float().abs().max().item():
-            sys.exit(f"error: the kernel for {name} differs from plain torch by {difference:g}")
+def check(name: str, results: list[Tensor], expected: list[Tensor]) -> None:
+    for result, plain in zip(results, expected, strict=True):
+        difference = (result.float() - plain.float()).abs().max().item()
+        if not difference <= CLOSE * plain.float().abs().max().item():
+            raise UserError(f"the kernel for {name} differs from plain torch by {difference:g}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

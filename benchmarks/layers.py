@@ -1,31 +1,24 @@
-"""What happens between the layers of a masked and of a causal model of one text, which differ in the objective alone.
+"""Layers of a masked and a causal model of the same text, which differ only in the objective.
 
-    python benchmarks/layers.py --input 'books/*.jsonl.zst'
+    python -m benchmarks.layers --input 'books/*.jsonl.zst'
 
-By maskwright's own commands: a tokenizer, a data set, two trainings, their exports, and `analyze layers` in natural
-text and in text whose words are shuffled. Each goes on where it was stopped. With the --work of books.py that text is
-used, and its model can be looked at besides: --also models/pretrained.
+It runs maskwright's commands: a tokenizer, a data set, two trainings, their exports, and `analyze layers` with natural
+and with shuffled text. Run the same command again to resume. With the --work of books.py it uses that text, and can
+also analyze its model: --also models/pretrained.
 """
 
 import argparse
 import json
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
 from benchmarks.books import maskwright, prepare
-from benchmarks.books_page import held_out_losses, table
-from benchmarks.machine import conditions
-from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from benchmarks.books_page import held_out_losses
+from benchmarks.harness import options, run, table, write_page
 
 SEQ_LEN = 128
 CONFIG: dict[str, Any] = {
@@ -50,17 +43,16 @@ def main() -> None:
     models = [f"models/{name}" for name in OBJECTIVES] + args.also
     text = ["--data", "data/valid", "--seq-len", str(SEQ_LEN), "--shuffled-ngrams", "1"]
     maskwright(args, "analyze", "layers", *models, *text, "--out", "layers", "--json", "layers.json")
-    write_report(args)
+    report(args)
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "layers")
     parser.add_argument("--input", required=True, type=Path, help="a file of text, or a quoted glob")
     parser.add_argument("--vocab-size", type=int, default=8192)
     parser.add_argument("--also", nargs="*", default=[], help="models of the same tokenizer, as paths in --work")
-    parser.add_argument("--procs", type=int, default=1, help="processes of a thread each")
-    parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder for what was made")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/layers.md")
+    parser.add_argument("--procs", type=int, default=1, help="processes of one thread")
+    parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder of data, runs and models")
     args = parser.parse_args()
     args.input, args.work = args.input.absolute(), args.work.absolute()  # commands run in --work
     return args
@@ -75,7 +67,7 @@ def train(args: argparse.Namespace, name: str, own: dict[str, Any]) -> None:
     maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
 
 
-def write_report(args: argparse.Namespace) -> None:
+def report(args: argparse.Namespace) -> None:
     found = json.loads((args.work / "layers.json").read_text(encoding="utf-8"))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for kind in ("similarity", "information"):
@@ -86,20 +78,20 @@ def write_report(args: argparse.Namespace) -> None:
         *([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in losses.items()),
     )
     size, steps = CONFIG["model"]["size"], CONFIG["train"]["steps"]
-    report = f"""# Layers of a masked and of a causal model
+    page = f"""# Layers of a masked and of a causal model
 
 ModernBERTs of {size["layers"]} layers x {size["hidden"]}, trained on books for {steps} steps of \
 {CONFIG["train"]["global_batch_size"]} rows of {SEQ_LEN} tokens, from one seed, with the masked
-and with the causal objective; all else is the same. The losses are of two tasks, and do not compare with each other.
-One training run each: what is said holds for these models, and for no objective.
+and with the causal objective; all else is equal. The two losses measure different tasks and cannot be compared. There
+is one training run each, so the results describe these models, not the objectives.
 
 {curves}
 
 ![Similarity of consecutive layers]({args.out.stem}_similarity.png)
 
-![What layers tell of tokens]({args.out.stem}_information.png)
+![Information of layers about tokens]({args.out.stem}_information.png)
 
-[docs/analysis.md](../../docs/analysis.md) says what is measured, what the intervals are of, and what it shows.
+[docs/analysis.md](../../docs/analysis.md) explains the measures, the intervals and the results.
 
 ## Consecutive layers
 
@@ -107,16 +99,15 @@ One training run each: what is said holds for these models, and for no objective
 
 {similarities(found["models"])}
 
-## Share of the token's entropy that clusters of states tell
+## Share of the token's entropy in clusters of states
 
-Of the {found["settings"]["tokens"]} most frequent tokens, by {found["settings"]["clusters"]} clusters; layer 0 is the \
+For the {found["settings"]["tokens"]} most frequent tokens, by {found["settings"]["clusters"]} clusters; layer 0 is the
+\
 embeddings.
 
 {information(found["models"])}
-
-{conditions("layers.py", ("torch", "deepspeed", "transformers"), os.getloadavg()[0])}"""
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
+"""
+    write_page(args.out, page, ("torch", "deepspeed", "transformers"))
 
 
 def similarities(models: dict[str, Any]) -> str:
@@ -154,7 +145,4 @@ def padded(estimates: list[dict[str, float]], width: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run(main)

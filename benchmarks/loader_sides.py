@@ -1,10 +1,10 @@
-"""The loaders that benchmarks/loader.py compares, and what one of them does in a process of its own.
+"""The loaders that benchmarks/loader.py compares. As a command, it measures one of them.
 
-    python benchmarks/loader_sides.py --write SIDE DATA WRITTEN SEQ_LEN
-    python benchmarks/loader_sides.py SIDE DATA WRITTEN SEQ_LEN
+    python -m benchmarks.loader_sides --write SIDE DATA WRITTEN SEQ_LEN
+    python -m benchmarks.loader_sides SIDE DATA WRITTEN SEQ_LEN
 
-The first writes the side's own copy of the data set in the folder DATA. The second reads one epoch of it on one
-core, twice: once against the clock, once to count and check what came. It prints JSON.
+The first writes the side's copy of the data set DATA. The second reads one epoch of it twice on one core, once to
+measure the time and once to count and check the tokens, and prints JSON.
 """
 
 import itertools
@@ -19,11 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
 import numpy as np
 
+from benchmarks.harness import run
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from data_prep.format.shard_format import xxh3
@@ -48,8 +46,8 @@ from pretrain.masking import (
 SEED = 7
 SLOTS = 65_536  # of a batch
 WINDOW_BLOCKS = DataConfig.model_fields["window_blocks"].default
-BUFFER = 10_000  # documents of a rival's shuffle buffer, where it has one, and packed together
-SHARD_BYTES = 8 << 20  # of a rival's shards, so that it has some to shuffle
+BUFFER = 10_000  # documents of a shuffle buffer, and packed at once
+SHARD_BYTES = 8 << 20  # of the other loaders' shards, so that there are several to shuffle
 MASK_RATE = 0.15
 
 
@@ -64,17 +62,17 @@ class Batch(NamedTuple):
     cu_seqlens: np.ndarray | None
 
 
-Watch = Callable[[np.ndarray], None]  # is shown each document that a rival gives, before packing
+Watch = Callable[[np.ndarray], None]  # called with each document of another loader, before packing
 
 
 @dataclass(frozen=True)
 class Side:
     """A loader.
 
-    write(data, written, seq_len): makes its own copy of the data set.
-    batches(data, written, seq_len, watch): one epoch; with a watch, it is being checked and its speed does not count.
-    complete: whether it promises to deliver every document of an epoch.
-    per_length: whether its copy is made for one sequence length.
+    write(data, written, seq_len): makes its copy of the data set.
+    batches(data, written, seq_len, watch): one epoch; with a watch, it is checked and not timed.
+    complete: whether an epoch has every document.
+    per_length: whether its copy is for one sequence length.
     """
 
     title: str
@@ -85,11 +83,11 @@ class Side:
     per_length: bool = False
 
 
-# Maskwright. All that knows its interface is here.
+# Maskwright
 
 
 class NoMasking:
-    """Stands in for masking to time the stream alone."""
+    """Replaces masking to time the stream alone."""
 
     flags = 0
 
@@ -138,7 +136,7 @@ def rows_left(stream: RowStream, step: LoaderStep, seq_len: int) -> int | None:
     return sum(stream.window(Position(0, window), seq_len).end_row for window in windows) - before.row
 
 
-# What rivals share: packing of what comes out of their shuffle, with Maskwright's own packing.
+# Packing of the other loaders' documents, with Maskwright's packing
 
 
 def packed(documents: Iterator[np.ndarray], data: Path, seq_len: int, watch: Watch | None) -> Iterator[Batch]:
@@ -187,7 +185,7 @@ def documents_of(data: Path) -> Iterator[np.ndarray]:
 
 
 def rows_of(data: Path, seq_len: int) -> Iterator[np.ndarray]:
-    """The data set as rows cut across documents; what does not fill the last row is left out."""
+    """The data set as rows cut across documents, without an incomplete last row."""
     rest = np.zeros(0, dtype=Dataset(data).dtype)
     for document in documents_of(data):
         rest = np.concatenate([rest, document])
@@ -197,13 +195,13 @@ def rows_of(data: Path, seq_len: int) -> Iterator[np.ndarray]:
 
 
 def stacked(rows: Iterator[Any]) -> Iterator[Batch]:
-    """Batches of rows as a torch DataLoader gave them."""
+    """Batches of rows from a torch DataLoader."""
     for batch in rows:
         tokens = batch["tokens"] if isinstance(batch, dict) else batch
         yield Batch(tokens.numpy(), None, None)
 
 
-# webdataset: one document a sample, shards and then samples shuffled through a buffer.
+# webdataset: one document per sample; shards, then samples are shuffled in a buffer
 
 
 def write_webdataset(data: Path, written: Path, seq_len: int) -> None:
@@ -234,7 +232,7 @@ def webdataset(data: Path, written: Path, seq_len: int, watch: Watch | None) -> 
     return packed((np.frombuffer(sample["tokens"], dtype) for sample in samples), data, seq_len, watch)
 
 
-# mosaicml-streaming: MDS shards, its default shuffle.
+# mosaicml-streaming: MDS shards, its default shuffle
 
 MDS_BATCH = 256  # documents
 
@@ -252,7 +250,7 @@ def write_mds(by_rows: bool, data: Path, written: Path, seq_len: int) -> None:
 def mds_documents(data: Path, written: Path, seq_len: int, watch: Watch | None) -> Iterator[Batch]:
     from streaming import StreamingDataset
 
-    # Its read-ahead is eight batches: less would stall it.
+    # It reads eight batches ahead.
     samples = StreamingDataset(local=str(written), shuffle=True, shuffle_seed=SEED, batch_size=MDS_BATCH)
     return packed((sample["tokens"] for sample in samples), data, seq_len, watch)
 
@@ -266,7 +264,7 @@ def mds_rows(data: Path, written: Path, seq_len: int, watch: Watch | None) -> It
     return stacked(iter(DataLoader(samples, batch_size=rows)))
 
 
-# litdata: its chunks, shuffled; TokensLoader is what its documentation has for pretraining on tokens.
+# litdata: its chunks, shuffled; its documentation recommends TokensLoader for pretraining
 
 
 def write_litdata(by_rows: bool, data: Path, written: Path, seq_len: int) -> None:
@@ -279,7 +277,7 @@ def write_litdata(by_rows: bool, data: Path, written: Path, seq_len: int) -> Non
         num_workers=1,
         reorder_files=False,
         verbose=False,
-        # Of rows, the size of a chunk is in tokens, and should be a multiple of the row's.
+        # For rows, the size of a chunk is in tokens, a multiple of the row length.
         chunk_size=SHARD_BYTES // 2 // seq_len * seq_len if by_rows else None,
         chunk_bytes=None if by_rows else SHARD_BYTES,
         item_loader=TokensLoader(block_size=seq_len) if by_rows else None,
@@ -290,7 +288,7 @@ def litdata_documents(data: Path, written: Path, seq_len: int, watch: Watch | No
     from litdata import StreamingDataset
 
     samples = StreamingDataset(str(written), shuffle=True, seed=SEED)
-    # Its own iterator begins again when it is asked beyond its end.
+    # Its iterator starts again after its end.
     return packed((sample for sample in samples), data, seq_len, watch)
 
 
@@ -315,11 +313,11 @@ SIDES = {
 
 
 def measure(side: Side, data: Path, written: Path, seq_len: int) -> dict[str, Any]:
-    """Seconds of one epoch after opening, by the clock and of the processor, and what it delivered: tokens, specials,
-    slots, the share of all tokens.
+    """Seconds of one epoch after opening, by the clock and of the processor; its tokens, specials, slots, and share of
+    all tokens.
 
     Raises:
-        UserError: if a side that promises a complete epoch delivered other tokens or documents than the data set's.
+        UserError: if a complete epoch has other tokens or documents than the data set.
     """
     batches = side.batches(data, written, seq_len, None)
     begin, cpu_begin = time.perf_counter(), time.process_time()
@@ -340,9 +338,9 @@ def measure(side: Side, data: Path, written: Path, seq_len: int) -> dict[str, An
     tokens, all_tokens = int(histogram.sum()), int(expected.sum())
     if side.complete and not (np.array_equal(histogram, expected) and (not seen or seen == documents)):
         raise UserError(f"{side.title} delivered {tokens} tokens that are not the data set's {all_tokens}")
-    # Not equal: some shuffle, and so pack, otherwise each time; and an endless stream's last batch goes on.
+    # Not equal: some shuffles differ each time, and the last batch of an endless stream continues.
     if abs(timed_slots - slots) > SLOTS + 0.01 * slots:
-        raise UserError(f"{side.title} gave {timed_slots} slots against the clock, {slots} when it was checked")
+        raise UserError(f"{side.title} gave {timed_slots} slots when timed, {slots} when checked")
     return {
         "seconds": seconds * slots / timed_slots,
         "cpu": cpu * slots / timed_slots,
@@ -354,7 +352,7 @@ def measure(side: Side, data: Path, written: Path, seq_len: int) -> dict[str, An
 
 
 def expectation(data: Path) -> tuple[np.ndarray, Counter[int]]:
-    """How often each token id, and each document (its hash), occurs in the data set."""
+    """Occurrences of each token id and of each document (by hash) in the data set."""
     vocabulary = vocabulary_of(data)
     histogram, documents = np.zeros(vocabulary.size, dtype=np.int64), Counter[int]()
     for document in documents_of(data):
@@ -378,7 +376,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run(main)

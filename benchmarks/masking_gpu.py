@@ -1,25 +1,18 @@
-"""How long a GPU takes to mask a stream, beside what a launch of any kernel takes.
+"""Time to mask a stream on a GPU, against the time to launch a kernel that does nothing.
 
-    python benchmarks/masking_gpu.py
+    python -m benchmarks.masking_gpu
 
 Masks 64k tokens in rows of several lengths by tokens, whole words and spans, launched one by one and from a CUDA graph.
-The floor is a Triton kernel that does nothing, with the same grid. Needs a GPU. Prints a table and writes it to --out.
+The floor is an empty Triton kernel with the same grid. Needs a GPU.
 """
 
-import argparse
-import statistics
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
-from benchmarks.machine import conditions, warn_if_busy
-from data_prep.files import atomic_writer
+from benchmarks.harness import options, run, spread, table, warn_if_busy, write_page
+from data_prep.errors import UserError
 from pretrain.masking import (
     WORD_START,
     Masked,
@@ -45,52 +38,47 @@ WARM_UP, ROUNDS, CALLS = 10, 15, 200
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/masking_gpu.md")
+    parser = options(__doc__, "masking_gpu")
     args = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("error: this benchmark needs a GPU, and torch finds none")
-    load = warn_if_busy()
-    report = f"""# Masking on a GPU
+    require_gpu()
+    page = f"""# Masking on a GPU
 
-{TOKENS:,} tokens at a rate of {RATE}; microseconds a call, medians of {ROUNDS} rounds of {CALLS} calls between two
+{TOKENS:,} tokens at a rate of {RATE}; microseconds per call, medians of {ROUNDS} rounds of {CALLS} calls between two
 CUDA events, with the fastest and the slowest round. Each case was compared with the oracle on the CPU first.
 
-- launched: calls of `DeviceMasking` one after the other; where the GPU is faster than the host's part of a call, that
-  is what is measured.
-- graph: the same calls in one CUDA graph: the GPU's own time, and what it takes from one kernel to the next.
+- launched: calls of `DeviceMasking` in sequence. If the host's part of a call is slower than the GPU, it is measured.
+- graph: the same calls in one CUDA graph: the GPU's time, including the gap between kernels.
 - floor: a Triton kernel that does nothing, launched and in a graph in the same way.
 
 On one {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}.
 
-{table()}
-
+{times()}
 """
-    report += conditions("masking_gpu.py", ("torch", "triton", "numpy"), load)
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
-    print(report)
+    write_page(args.out, page, ("torch", "triton", "numpy"))
 
 
-def table() -> str:
-    """Times of all strategies and lengths of rows, as a Markdown table."""
-    lines = [
-        "| seq_len | rows | units | launched | graph | floor, launched | floor, graph |",
-        "|---:|---:|---|---:|---:|---:|---:|",
-    ]
+def require_gpu() -> None:
+    if not torch.cuda.is_available():
+        raise UserError("this benchmark needs a GPU, but torch finds none")
+    warn_if_busy()
+
+
+def times() -> str:
+    """A table of all strategies and row lengths."""
+    lines = []
     for seq_len in SEQ_LENS:
         floor = nothing(TOKENS // seq_len)
-        cells = [spread(rounds(floor)), spread(rounds(in_graph(floor), CALLS))]
+        cells = [microseconds(floor), microseconds(in_graph(floor), CALLS)]
         for name, strategy in STRATEGIES.items():
             mask = masking_of(strategy, seq_len)
-            mine = [spread(rounds(mask)), spread(rounds(in_graph(mask), CALLS))]
-            lines.append(f"| {seq_len:,} | {TOKENS // seq_len} | {name} | {' | '.join([*mine, *cells])} |")
+            lines.append([f"{seq_len:,}", f"{TOKENS // seq_len}", name, microseconds(mask)])
+            lines[-1] += [microseconds(in_graph(mask), CALLS), *cells]
             print(lines[-1], flush=True)
-    return "\n".join(lines)
+    return table(["seq_len", "rows", "units", "launched", "graph", "floor, launched", "floor, graph"], *lines)
 
 
 def masking_of(strategy: Strategy, seq_len: int) -> Callable[[], object]:
-    """A call that masks the stream; its result has been compared with the oracle's."""
+    """A call that masks the stream. Its result is compared with the CPU's first."""
     from pretrain.masking.gpu_masking import DeviceMasking
 
     objective = MaskedTokens(VOCABULARY, [(strategy, 1.0)], RATE, Replacement(), seed=0, purpose="benchmark")
@@ -102,17 +90,14 @@ def masking_of(strategy: Strategy, seq_len: int) -> Callable[[], object]:
     mask = DeviceMasking(objective, torch.device("cuda"))
     out = mask.empty(*rows.tokens.shape)
     mask(tokens, bits, places, rate, out)
-    check(Masked(*(tensor.cpu().numpy() for tensor in out)), objective(rows, RATE))
+    masked, expected = Masked(*(tensor.cpu().numpy() for tensor in out)), objective(rows, RATE)
+    for name in ("tokens", "positions", "labels"):
+        np.testing.assert_array_equal(getattr(masked, name), getattr(expected, name), err_msg=name)
     return lambda: mask(tokens, bits, places, rate, out)
 
 
-def check(found: Masked, wanted: Masked) -> None:
-    for name in ("tokens", "positions", "labels"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
-
-
 def stream(seq_len: int) -> Rows:
-    """Rows full of documents, every one of DOCUMENT tokens but for what the rows' ends cut."""
+    """Full rows of documents of DOCUMENT tokens; the last one of a row is cut."""
     rng = np.random.default_rng(0)
     n_rows = TOKENS // seq_len
     tokens = rng.choice(VOCABULARY.ordinary_ids, size=(n_rows, seq_len))
@@ -125,7 +110,7 @@ def stream(seq_len: int) -> Rows:
 
 
 def nothing(programs: int) -> Callable[[], object]:
-    """A call that launches so many programs, which do nothing."""
+    """A call that launches this many programs, which do nothing."""
     import triton
 
     @triton.jit
@@ -145,25 +130,21 @@ def in_graph(call: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def rounds(call: Callable[[], object], calls_in_one: int = 1) -> list[float]:
-    """Microseconds a call in each round; `calls_in_one` calls are made by each of `call`."""
+def microseconds(call: Callable[[], object], repeats: int = 1) -> str:
+    """Microseconds per call: median, fastest and slowest round; `call` makes `repeats` calls."""
     times = []
     for number in range(WARM_UP + ROUNDS):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         begin.record()
-        for _ in range(CALLS // calls_in_one):
+        for _ in range(CALLS // repeats):
             call()
         end.record()
         end.synchronize()
         if number >= WARM_UP:
             times.append(begin.elapsed_time(end) * 1000 / CALLS)
-    return times
-
-
-def spread(times: list[float]) -> str:
-    return f"{statistics.median(times):.1f} ({min(times):.1f} to {max(times):.1f})"
+    return spread(times, ".1f")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

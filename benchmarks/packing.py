@@ -1,14 +1,12 @@
-"""How tightly and how fast windows of data sets are packed into rows, on one core.
+"""Packing of windows of data sets into rows: share of slots used, and speed on one core.
 
-    python benchmarks/packing.py data/books data/sentences
+    python -m benchmarks.packing data/books data/sentences
 
-Packs every window of one epoch of each data set, in each mode and for several lengths of rows; a data set smaller than
-a window is repeated to fill one. Prints tables and writes them to --out.
+Packs every window of one epoch of each data set, in each mode and for several row lengths. A data set smaller than a
+window is repeated to fill one.
 """
 
-import argparse
 import statistics
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +15,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
-from benchmarks.machine import conditions, warn_if_busy
-from data_prep.files import atomic_writer
+from benchmarks.harness import options, table, warn_if_busy, write_page
 from data_prep.format import Dataset
 from pretrain.config import DataConfig
 from pretrain.data import SPECIALS_PER_PIECE
@@ -39,7 +33,7 @@ COLUMNS = (
 
 @dataclass
 class Sums:
-    """Of all windows."""
+    """Sums over all windows."""
 
     rows: int = 0
     fewest_rows: int = 0
@@ -53,31 +47,27 @@ class Sums:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "packing")
     parser.add_argument("datasets", nargs="+", type=Path, help="data set folders")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/packing.md")
     args = parser.parse_args()
-    load = warn_if_busy()
+    warn_if_busy()
     report = f"""# Packing
 
 Windows of {WINDOW_BLOCKS} blocks, all of one epoch; a data set with fewer blocks is repeated to fill one window.
 
-- slots used: share of the rows' slots with a token, a [CLS] or a [SEP]; tokens: with a token.
-- bound: what no packing can exceed that cuts documents longer than a row into full rows and one rest, and no others
-  (Martello and Toth's L2 bound on the number of rows). `best_fit` passes it by filling holes with parts of full rows,
-  `concat` by cutting anywhere.
-- cut: share of documents in more than one piece; cut needlessly: of all documents, those cut that fit in a row.
-- squares: sum of squared pieces' lengths, specials included, over that of unbroken rows: the work of attention.
-- packing: millions of tokens a second of processor time (one thread, medians of {ROUNDS}); with draws: the drawing
-  of the random numbers counted in.
+- slots used: share of the slots with a token, a [CLS] or a [SEP]; tokens: with a token.
+- bound: the most that a packing can reach if it cuts only documents longer than a row, into full rows and one rest
+  (Martello and Toth's L2 bound on the number of rows). `best_fit` exceeds it because it fills holes with parts of full
+  rows, `concat` because it cuts anywhere.
+- cut: share of documents in more than one piece; cut needlessly: share of documents that are cut but fit in a row.
+- squares: sum of the pieces' squared lengths, with special tokens, relative to unbroken rows: the work of attention.
+- packing: million tokens per second of processor time (one thread, medians of {ROUNDS}); with draws: including the
+  random numbers.
 
 """
     for path in args.datasets:
         report += section(path) + "\n"
-    report += conditions("packing.py", ("numpy",), load)
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
-    print(report)
+    write_page(args.out, report, ("numpy",))
 
 
 def section(path: Path) -> str:
@@ -89,9 +79,8 @@ def section(path: Path) -> str:
         f"## {path.name}\n",
         f"{documents:,} documents, {tokens:,} tokens, windows: {len(windows)}.\n",
         f"Percentiles 1, 10, 50, 90 and 99 of the documents' lengths: {', '.join(f'{p:,}' for p in percentiles)}.\n",
-        f"| {' | '.join(COLUMNS)} |",
-        "|---:|---|" + "---:|" * (len(COLUMNS) - 2),
     ]
+    rows = []
     for seq_len in SEQ_LENS:
         for mode in get_args(Mode):
             sums = measure(windows, seq_len, mode)
@@ -108,9 +97,8 @@ def section(path: Path) -> str:
                 f"{tokens / sums.pack_seconds / 1e6:,.0f}",
                 f"{tokens / (sums.pack_seconds + sums.draw_seconds) / 1e6:,.0f}",
             ]
-            lines.append(f"| {seq_len:,} | {mode} | {' | '.join(cells)} |")
-            print(lines[-1], flush=True)
-    return "\n".join(lines) + "\n"
+            rows.append([f"{seq_len:,}", mode, *cells])
+    return "\n".join([*lines, table(COLUMNS, *rows, left=2)]) + "\n"
 
 
 def windows_of(dataset: Dataset) -> list[NDArray[np.int64]]:
@@ -156,10 +144,10 @@ def pieces_by_document(rows: PackedLayout, starts: NDArray[np.int64]) -> NDArray
 def fewest_rows(sizes: NDArray[np.int64], capacity: int) -> int:
     """The lower bound L2 on the number of rows that hold pieces of these sizes.
 
-    For each k of 1..capacity / 2: pieces above capacity - k have a row of their own, as far as pieces of k and more are
-    concerned; each other one above capacity / 2 has its own, too, and what room these have left is the room for pieces
-    of k..capacity / 2. Source: Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem",
-    Discrete Applied Mathematics 28, 1990.
+    For each k of 1..capacity / 2: a piece above capacity - k shares no row with a piece of k or more. Every other piece
+    above capacity / 2 also has its own row; what it leaves free is the room for pieces of k..capacity / 2. Source:
+    Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem", Discrete Applied Mathematics
+    28, 1990.
     """
     counts = np.bincount(sizes, minlength=capacity + 2)
     pieces_from = np.cumsum(counts[::-1])[::-1]  # [s] of size s and more

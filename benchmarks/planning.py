@@ -1,39 +1,29 @@
 """The first batch of data sets of up to a trillion tokens, at the first step and in the middle: time and memory.
 
-    python benchmarks/planning.py
+    python -m benchmarks.planning
 
-The data sets are real folders, each listing as many shards as its size takes. All shards are one, of 256 MB, under
-other names (hard links), so that they need no more room than it. Every measurement has a process of its own: it opens
-the data set and builds a batch as training does. Prints a table and writes it to --out.
+Each data set is a real folder that lists all shards of its size. All shards are hard links to one of 256 MB, so they
+need no more disk space. Every measurement runs in a new process: it opens the data set and builds a batch as training
+does.
 """
 
-import argparse
 import hashlib
 import itertools
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
 import numpy as np
 
-from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, write_page
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, write_json
-from data_prep.format import (
-    Dataset,
-    Manifest,
-    ShardInfo,
-    TokenizerInfo,
-)
+from data_prep.files import write_json
+from data_prep.format import Dataset, Manifest, ShardInfo, TokenizerInfo
 from data_prep.format.shard_format import (
     FORMAT,
     FORMAT_VERSION,
@@ -45,22 +35,11 @@ from data_prep.format.shard_format import (
 )
 from data_prep.format.shard_writer import ShardWriter
 from pretrain.config import DataConfig
-from pretrain.data import (
-    BatchPhase,
-    BatchShape,
-    Loader,
-    MixturePosition,
-    Position,
-)
+from pretrain.data import BatchPhase, BatchShape, Loader, MixturePosition, Position
 from pretrain.data.mixture import Mixture
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking import (
-    MaskedTokens,
-    Replacement,
-    TokenUnits,
-    Vocabulary,
-)
+from pretrain.masking import MaskedTokens, Replacement, TokenUnits, Vocabulary
 
 SIZES = (10**9, 10**10, 10**11, 10**12)  # tokens
 MEAN_DOCUMENT = 500  # tokens
@@ -72,13 +51,12 @@ PLACES = {"step 1": 0.0, "the middle": 0.5}  # as a share of the epoch
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "planning")
     parser.add_argument("--sizes", type=float, nargs="+", default=SIZES, help="tokens")
     parser.add_argument("--rounds", type=int, default=5, help="the best counts")
-    parser.add_argument("--folder", type=Path, help="where the data sets are made (on disk; removed in the end)")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/planning.md")
+    parser.add_argument("--folder", type=Path, help="where the data sets are made and removed again")
     args = parser.parse_args()
-    load = warn_if_busy()
+    warn_if_busy()
     lines = []
     with tempfile.TemporaryDirectory(prefix="planning-", dir=args.folder) as folder:
         shard = write_shard(Path(folder) / "one")
@@ -87,19 +65,16 @@ def main() -> None:
             manifest = write_data_set(Path(folder) / "one", shard, int(size), data)
             for place, share in PLACES.items():
                 lines.append(row_of(manifest, place, [measured(data, share) for _ in range(args.rounds)]))
-                print(lines[-1], flush=True)
             shutil.rmtree(data)
-    report = report_of(lines, args.rounds) + conditions("planning.py", ("numpy",), load)
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
+    write_page(args.out, page(lines, args.rounds), ("numpy",))
 
 
 def write_shard(folder: Path) -> ShardInfo:
-    """A full shard of random tokens in documents of MEAN_DOCUMENT on average; what comes after it is removed."""
+    """A full shard of random tokens, in documents of MEAN_DOCUMENT on average."""
     folder.mkdir()
     rng = np.random.default_rng(SEED)
     with ShardWriter(folder, 0, np.dtype("<u2")) as writer:
-        while not writer.shards:  # it closes when the next is begun
+        while not writer.shards:  # the first is closed when the next begins
             lengths = 1 + rng.geometric(1 / MEAN_DOCUMENT, 1000)
             writer.add(rng.integers(1000, VOCABULARY, int(lengths.sum()), dtype=np.uint16), lengths)
     for extra in writer.shards[1:]:
@@ -134,16 +109,13 @@ def write_data_set(one: Path, shard: ShardInfo, tokens: int, folder: Path) -> Ma
 def measured(data: Path, share: float) -> dict[str, float]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     code = f"from benchmarks.planning import first_batch; first_batch({str(data)!r}, {share})"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"the first batch of {data.name} failed:\n{done.stderr[-4000:]}")
-    return json.loads(done.stdout)
+    return json.loads(call([sys.executable, "-c", code], env=environment))
 
 
 def first_batch(data: str, share: float) -> None:
-    """Print seconds of opening and of the first batch, and how far resident memory grew in them, in MB."""
+    """Print the seconds of opening and of the first batch, and the growth of resident memory in MB."""
     resident = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     begin = time.perf_counter()
     dataset = Dataset(data)
     opened = time.perf_counter()
@@ -153,14 +125,14 @@ def first_batch(data: str, share: float) -> None:
 
 
 def batches(dataset: Dataset, share: float) -> None:
-    """Build the batch at a share of the first epoch. All that knows the stream's interface is here."""
+    """Build the batch at a share of the first epoch."""
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     stream = RowStream(BlockReader(dataset), SEED, WINDOW_BLOCKS, "best_fit")
     masking = MaskedTokens(vocabulary, [(TokenUnits(), 1)], 0.15, Replacement(), SEED, "train")
     stages = [BatchPhase(0, SEQ_LEN, BatchShape(1, 1, ROWS))]
     loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: 0.15, 0)
     window = int(share * stream.n_windows)
-    row = 10_000 if window else 0  # of the 32,768 that a window has at least: within it, too
+    row = 10_000 if window else 0  # a window has at least 32,768
     (batch,) = loader.step(0, MixturePosition(0, (Position(0, window, row),))).batches
     if batch.n_tokens < 0.9 * ROWS * SEQ_LEN:
         raise UserError(f"the batch holds {batch.n_tokens} tokens, too few")
@@ -168,38 +140,32 @@ def batches(dataset: Dataset, share: float) -> None:
 
 
 def status(name: str) -> float:
-    """A figure of this process's memory, in MB."""
+    """A value of /proc/self/status, in MB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024 / 1e6
     raise KeyError(name)
 
 
-def row_of(manifest: Manifest, place: str, found: list[dict[str, float]]) -> str:
+def row_of(manifest: Manifest, place: str, found: list[dict[str, float]]) -> list[str]:
     best = min(found, key=lambda one: one["open"] + one["batch"])
     cells = [f"{manifest.totals.tokens:.1e}", f"{len(manifest.shards):,}", f"{manifest.totals.blocks:,}", place]
     cells += [f"{best['open']:.3f}", f"{best['batch']:.3f}", f"{best['open'] + best['batch']:.3f}"]
-    return f"| {' | '.join(cells)} | {max(one['peak'] for one in found):,.0f} |"
+    return [*cells, f"{max(one['peak'] for one in found):,.0f}"]
 
 
-def report_of(lines: list[str], rounds: int) -> str:
-    table = "\n".join(lines)
+def page(lines: list[list[str]], rounds: int) -> str:
+    header = ["tokens", "shards", "blocks", "at", "opening", "first batch", "together", "memory, MB"]
     return f"""# The first batch of large data sets
 
-Seconds from opening a data set to its first batch ({ROWS} rows of {SEQ_LEN}, masked), and by how much resident
-memory grew to its peak in that time. Imports are done before. Best time and largest growth of {rounds}, each in a
-process of its own, files in page cache. Windows of {WINDOW_BLOCKS} blocks; documents of {MEAN_DOCUMENT} tokens on
-average. The shards are links to one, in folders that list them all.
+Seconds from opening a data set to its first batch ({ROWS} rows of {SEQ_LEN}, masked), without imports, and the growth
+of resident memory to its peak in that time. Best time and largest growth of {rounds}, each in a new process, files in
+page cache. Windows of {WINDOW_BLOCKS} blocks; documents of {MEAN_DOCUMENT} tokens on average. The shards are links to
+one.
 
-| tokens | shards | blocks | at | opening | first batch | together | memory, MB |
-|---:|---:|---:|---|---:|---:|---:|---:|
-{table}
-
+{table(header, *lines, left=0)}
 """
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run(main)

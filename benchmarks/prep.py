@@ -1,20 +1,16 @@
-"""From text to shards: `maskwright prep run` against `datasets.map` + `ShardWriter`, and each stage by itself.
+"""From text to shards: `maskwright prep run` against `datasets.map` + `ShardWriter`, and each stage alone.
 
-    python benchmarks/prep.py --input 'books/*.jsonl.zst' --tokenizer tokenizers/bert --rounds 3
+    python -m benchmarks.prep --input 'books/*.jsonl.zst' --tokenizer tokenizers/bert --rounds 3
 
-Both sides read the same files on the same number of cores, from process start to process end, taking turns; their
-token ids are compared. The stages are timed in one process on the first file, each on what the one before gave.
-Prints a table and writes it to --out.
+Both sides read the same files on the same number of cores, from process start to process end, in turns. Their token ids
+are compared. The stages are timed in one process on the first file; each gets the output of the one before.
 """
 
-import argparse
 import compileall
 import hashlib
 import os
-import shlex
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,46 +24,37 @@ import orjson
 import webdataset as wds
 import zstandard
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
-from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, write_page
 from data_prep.cache import Cache
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from data_prep.format.shard_format import token_dtype
 from data_prep.format.shard_writer import ShardWriter
 from data_prep.sources import Options, RowReader, SourceInput, find_inputs
 from data_prep.sources.input_types import Counts
 from data_prep.sources.text_lines import text_chunks
-from data_prep.tokenizer import (
-    Encoders,
-    describe,
-    load,
-)
+from data_prep.tokenizer import Encoders, describe, load
 
-OURS_A_ROUND = 3  # it takes seconds, so that other work on the machine shows: the median of three counts
+OURS_A_ROUND = 3  # it takes only seconds, so other work on the machine matters: the median counts
 PACKAGES = ("tokenizers", "nanotoken", "gigatoken", "datasets", "webdataset", "orjson", "zstandard")
 
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds of each side; of ours, the median of several runs."""
+    """Seconds of each side; for ours, the median of several runs."""
 
     usual: float
     ours: float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "prep")
     parser.add_argument("--input", required=True, nargs="+", help=".jsonl.zst files with a text field")
     parser.add_argument("--tokenizer", required=True, type=Path, help="a folder with a fast tokenizer")
     parser.add_argument("--rounds", type=int, default=3, help="each round measures both sides once")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="of each side")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/prep.md")
     args = parser.parse_args()
-    load_before = warn_if_busy()
+    warn_if_busy()
     files = [Path(found.location) for found in find_inputs(args.input)]
     text_bytes = sum(len(text) for file in files for text in texts_of(file))
     first_bytes = sum(len(text) for text in texts_of(files[0]))
@@ -97,12 +84,7 @@ def main() -> None:
         raise UserError("the two sides gave different ids")
     work = f"{len(files)} files, {text_bytes / 1e6:,.0f} MB of text, {totals.documents:,} documents, "
     work += f"{totals.tokens:,} tokens; ids equal; encoder {encoder}"
-    report = report_of(rounds, text_bytes, work, stages, first_bytes, args.processes)
-    report += conditions("prep.py", PACKAGES, load_before)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
-    print(report)
+    write_page(args.out, page(rounds, text_bytes, work, stages, first_bytes, args.processes), PACKAGES)
 
 
 def texts_of(file: Path) -> list[bytes]:
@@ -112,16 +94,11 @@ def texts_of(file: Path) -> list[bytes]:
 
 
 def timed(command: list[Any]) -> float:
-    """Seconds from start to end of a Python command; what it wrote before is on disk by then."""
+    """Seconds from start to end of a Python command; earlier output is flushed to disk first."""
     os.sync()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    begin = time.perf_counter()
-    done = subprocess.run([sys.executable, *map(str, command)], env=environment, capture_output=True, text=True)
-    seconds = time.perf_counter() - begin
-    if done.returncode:
-        raise UserError(f"{shlex.join(map(str, command))} failed:\n{done.stderr[-4000:]}")
-    return seconds
+    return took(lambda: call([sys.executable, *command], env=environment))[0]
 
 
 def ids_of_usual(folder: Path) -> str:
@@ -141,7 +118,7 @@ def ids_of_ours(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """Seconds of a stage, and of the least that it could do."""
+    """Seconds of a stage, and of the least work that it needs."""
 
     name: str
     seconds: float
@@ -150,7 +127,7 @@ class Stage:
 
 
 def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
-    """The stages of one process over the whole file, each on what the one before gave."""
+    """Time of each stage over the whole file in one process."""
     info, loaded = describe(tokenizer), load(tokenizer)
     data = file.read_bytes()
 
@@ -200,46 +177,37 @@ def took(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - begin, result
 
 
-def report_of(
-    rounds: list[Round], text_bytes: int, work: str, stages: list[Stage], first_bytes: int, processes: int
-) -> str:
+def page(rounds: list[Round], text_bytes: int, work: str, stages: list[Stage], first_bytes: int, processes: int) -> str:
     def rate(seconds: float) -> float:
         return text_bytes / 1e6 / seconds
 
-    lines = ["| | datasets.map + ShardWriter | maskwright prep run | ratio |", "|---|---:|---:|---:|"]
-    for number, one in enumerate(rounds, 1):
-        lines.append(f"| round {number} | {rate(one.usual):.2f} | {rate(one.ours):.1f} | {one.usual / one.ours:.1f} |")
+    rows = [
+        [f"round {number}", f"{rate(one.usual):.2f}", f"{rate(one.ours):.1f}", f"{one.usual / one.ours:.1f}"]
+        for number, one in enumerate(rounds, 1)
+    ]
     usual, ours = (statistics.median(getattr(one, side) for one in rounds) for side in ("usual", "ours"))
-    ratios = [one.usual / one.ours for one in rounds]
-    spread = f"{usual / ours:.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
-    lines.append(f"| median | {rate(usual):.2f} | {rate(ours):.1f} | {spread} |")
-    table = "\n".join(lines)
+    times = [one.usual / one.ours for one in rounds]
+    faster = f"{usual / ours:.1f} ({min(times):.1f} to {max(times):.1f})"
+    rows.append(["median", f"{rate(usual):.2f}", f"{rate(ours):.1f}", faster])
     megabytes = first_bytes / 1e6
-    parts = "\n".join(
-        f"| {one.name} | {megabytes / one.seconds:,.0f} | {megabytes / one.limit_seconds:,.0f} | {one.limit_name} |"
+    parts = [
+        [one.name, f"{megabytes / one.seconds:,.0f}", f"{megabytes / one.limit_seconds:,.0f}", one.limit_name]
         for one in stages
-    )
+    ]
     sums = [sum(one.seconds for one in stages), sum(one.limit_seconds for one in stages)]
     return f"""# Preparing text: speed against the usual pipeline
 
-MB of text a second, from the start of the command to its end, on {processes} cores; of
-maskwright the median of {OURS_A_ROUND} runs a round. {work}.
+MB of text per second, from the start of the command to its end, on {processes} cores; for maskwright the median of
+{OURS_A_ROUND} runs in each round. {work}.
 
-{table}
+{table(["", "datasets.map + ShardWriter", "maskwright prep run", "ratio"], *rows)}
 
-Stages of one process alone on the first file ({megabytes:,.0f} MB), in MB of text a second, beside the least work that
-the stage could be:
+Stages of one process on the first file ({megabytes:,.0f} MB), in MB of text per second, and the speed of the least work
+that the stage needs:
 
-| stage | speed | limit | what the limit is |
-|---|---:|---:|---|
-{parts}
-| all, one after the other | {megabytes / sums[0]:,.0f} | {megabytes / sums[1]:,.0f} | |
-
+{table(["stage", "speed", "limit", "the limit is"], *parts, ["all", *(f"{megabytes / one:,.0f}" for one in sums), ""])}
 """
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -1,12 +1,11 @@
-"""Peak memory of `maskwright prep run`, a process, for a corpus and for eight times as much of it.
+"""Peak memory of the processes of `maskwright prep run`, for a corpus and for eight times as much text.
 
-    python benchmarks/prep_memory.py --input 'books/*.jsonl.zst' --tokenizer tokenizers/bert
+    python -m benchmarks.prep_memory --input 'books/*.jsonl.zst' --tokenizer tokenizers/bert
 
-The larger corpus is eight copies of the files, in which every document is made different, so that no cache of words or
-documents has an easier time. Prints a table and writes it to --out.
+The larger corpus has eight copies of the files. Every document is changed, so that caches of words or
+documents do not help.
 """
 
-import argparse
 import os
 import shlex
 import subprocess
@@ -19,12 +18,8 @@ import orjson
 import psutil
 import zstandard
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
-from benchmarks.machine import conditions
+from benchmarks.harness import ROOT, options, run, table, write_page
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
 from data_prep.sources import find_inputs
 
 SIZES = (1, 8)
@@ -32,10 +27,9 @@ WAYS = {"plain": [], "without near duplicates": ["--deduplicate", "near"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "prep_memory")
     parser.add_argument("--input", required=True, nargs="+", help=".jsonl.zst files with a text field")
     parser.add_argument("--tokenizer", required=True, type=Path, help="a folder with a fast tokenizer")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/prep_memory.md")
     args = parser.parse_args()
     files = [Path(found.location) for found in find_inputs(args.input)]
     lines = []
@@ -47,31 +41,24 @@ def main() -> None:
             for number in range(written, copies):
                 size += sum(write_copy(file, text / f"{number}-{file.name}", number) for file in files)
             written = copies
-            for way, options in WAYS.items():
-                out = Path(folder) / f"out-{copies}-{len(options)}"
-                command = ["prep", "run", "--input", text, "--tokenizer", args.tokenizer, "--out", out, *options]
+            for way, words in WAYS.items():
+                out = Path(folder) / f"out-{copies}-{len(words)}"
+                command = ["prep", "run", "--input", text, "--tokenizer", args.tokenizer, "--out", out, *words]
                 parent, worker, seconds = peaks([sys.executable, "-m", "launchers.cli", *map(str, command)])
-                lines.append(
-                    f"| {way} | {copies} x | {size / 1e6:,.0f} | {worker:,.0f} | {parent:,.0f} | {seconds:,.0f} |"
-                )
+                figures = (size / 1e6, worker, parent, seconds)
+                lines.append([way, f"{copies} x", *(f"{figure:,.0f}" for figure in figures)])
                 print(lines[-1], flush=True)
-    table = "\n".join(lines)
-    report = f"""# Memory of preparing text
+    page = f"""# Memory of preparing text
 
 Peak resident memory (VmHWM) in MB of the largest worker and of the parent, {os.cpu_count()} workers.
 
-| | corpus | MB of text | a worker | parent | seconds |
-|---|---|---:|---:|---:|---:|
-{table}
-
+{table(["", "corpus", "MB of text", "a worker", "parent", "seconds"], *lines, left=2)}
 """
-    report += conditions("prep_memory.py", ("tokenizers", "nanotoken", "gigatoken", "numpy"), os.getloadavg()[0])
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
+    write_page(args.out, page, ("tokenizers", "nanotoken", "gigatoken", "numpy"))
 
 
 def write_copy(file: Path, target: Path, number: int) -> int:
-    """A copy of a file with the number before each document and joined to some of its words; bytes of its text."""
+    """Write a copy of a file with `number` before each document and in some words; bytes of its text."""
     compressor = zstandard.ZstdCompressor(level=1)
     size = 0
     with zstandard.open(file, "rb") as lines, open(target, "wb") as out, compressor.stream_writer(out) as stream:
@@ -83,7 +70,7 @@ def write_copy(file: Path, target: Path, number: int) -> int:
 
 
 def peaks(command: list[str]) -> tuple[float, float, float]:
-    """MB of the parent and of the largest other process, and seconds."""
+    """Peak MB of the parent and of the largest other process, and seconds."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     begin = time.monotonic()
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -109,7 +96,4 @@ def high_water_mark(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run(main)

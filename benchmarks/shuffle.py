@@ -1,19 +1,15 @@
-"""How well the order of rows is mixed: Maskwright's windows against webdataset's buffer and a full permutation.
+"""How well rows are shuffled: Maskwright's windows against webdataset's buffer and a full permutation.
 
     maskwright prep run --input 'books/*.jsonl.zst' --tokenizer tokenizers/bert --id-field id --out data/books
-    python benchmarks/shuffle.py --data data/books --short data/sentences
+    python -m benchmarks.shuffle --data data/books --short data/sentences
 
-Simulated on document lengths alone, with the code that orders and packs in training and the code that shuffles in
-webdataset. The source of a document is what stands before the last "-" of its id, which names a book. A corpus of
---blocks blocks is made by arithmetic: books drawn from the real ones, and sources that are runs of it, as crawls are.
-Prints tables and writes them to --out.
+Simulated on document lengths, with the code that orders and packs in training and the code that shuffles in webdataset.
+The source of a document is the book: its id up to the last "-". A larger corpus of --blocks blocks is made of books
+drawn from the real ones; its sources are consecutive blocks, as in web crawls.
 """
 
-import argparse
 import itertools
-import os
 import random
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -21,15 +17,11 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
 import numpy as np
 from webdataset.filters import _shuffle
 
-from benchmarks.machine import conditions
+from benchmarks.harness import options, run, table, write_page
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from data_prep.format.shard_format import BLOCK_TOKENS
 from pretrain.data import Position
@@ -40,7 +32,7 @@ from pretrain.data.window import BlockReader
 SEED = 7
 WINDOWS = (16, 64, 256, 1024)  # blocks
 BUFFERS = (1_000, 10_000)  # samples of webdataset's buffer; the first is what its documentation has
-STREAMS = (1, 32)  # ranks times workers, each with shards of its own
+STREAMS = (1, 32)  # ranks times workers, each with its own shards
 SHARDS_AHEAD = 100  # webdataset's buffer of shards
 BATCHES = (256, 4_096)  # rows
 BLOCKS_A_SOURCE = 100  # of the made corpus, on average
@@ -49,10 +41,10 @@ REAL_SHARDS = 8
 
 
 class Corpus:
-    """Documents in the order in which they lie in blocks; to the stream, a data set.
+    """Documents in the order of their blocks; has the interface of a data set.
 
     lengths int64 [documents]: tokens. source int64 [documents], from 0. first_document int64 [blocks + 1].
-    asked: the blocks whose lengths the stream has asked for, and so planned with.
+    asked: the blocks whose lengths the stream has read.
     """
 
     dtype = np.dtype("<u2")
@@ -73,7 +65,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Order:
-    """Every piece of an epoch: its row in the stream, document, tokens, and the place of the first in the corpus."""
+    """Every piece of an epoch: its row in the stream, document, tokens, and the first token's place in the corpus."""
 
     row: np.ndarray
     document: np.ndarray
@@ -103,12 +95,11 @@ def stream_of(corpus: Corpus, window_blocks: int) -> RowStream:
 
 
 def buffered(corpus: Corpus, buffer: int, streams: int, shard: int, seq_len: int) -> list[list[tuple]]:
-    """Of each stream, documents and packed rows of each packing buffer, after webdataset's two shuffles."""
+    """For each stream: documents and rows of each packing buffer, after webdataset's two shuffles."""
     rng = random.Random(SEED)
     shards = list(range(0, len(corpus.lengths), shard))
-    dealt = [shards[number::streams] for number in range(streams)]
     result = []
-    for mine in dealt:
+    for mine in (shards[number::streams] for number in range(streams)):
         ordered = _shuffle(iter(mine), SHARDS_AHEAD, rng=rng)
         samples = (number for first in ordered for number in range(first, min(first + shard, len(corpus.lengths))))
         shuffled = _shuffle(samples, buffer, rng=rng)
@@ -147,7 +138,7 @@ def one_after_the_other(corpus: Corpus, parts: Iterator[tuple[np.ndarray, Packed
 
 
 def in_turns(corpus: Corpus, streams: list[list[tuple]]) -> Order:
-    """Streams side by side: a row of each in turn; the last rows of longer ones follow."""
+    """Interleave streams, a row of each in turn; the last rows of longer ones follow."""
     orders = [one_after_the_other(corpus, iter(parts)) for parts in streams]
     order = joined([one.moved(one.row * len(orders) + number) for number, one in enumerate(orders)])
     return order.moved(np.unique(order.row, return_inverse=True)[1])
@@ -162,7 +153,7 @@ def joined(orders: list[Order]) -> Order:
 
 @dataclass(frozen=True)
 class Quality:
-    """distance: mean rows between neighbours of the corpus. variance and together: by rows of a batch."""
+    """distance: mean rows between neighbours of the corpus. variance, together: by rows of a batch."""
 
     distance: float
     variance: dict[int, float]
@@ -191,7 +182,7 @@ def source_variance(batch: np.ndarray, source: np.ndarray, length: np.ndarray) -
 
 
 def share_together(row: np.ndarray, rows: int, document: np.ndarray) -> float:
-    """Share of the rows that hold a piece of a document of which another row of the same batch holds one too."""
+    """Share of the rows that share a document with another row of the same batch."""
     n_documents = int(document.max()) + 1
     held = np.unique(row * n_documents + document)  # pieces of one document that share a row count once
     row_of, document_of = np.divmod(held, n_documents)
@@ -206,7 +197,7 @@ def share_together(row: np.ndarray, rows: int, document: np.ndarray) -> float:
 
 
 def corpus_of(path: Path) -> Corpus:
-    """A data set with the books, by their ids, as sources."""
+    """A data set whose sources are the books that its ids name."""
     data = Dataset(path)
     lengths = [data.document_lengths(block).astype(np.int64) for block in range(data.n_blocks)]
     names = [names_of(data, block) for block in range(data.n_blocks)]
@@ -222,7 +213,7 @@ def names_of(data: Dataset, block: int) -> list[str]:
 
 
 def made_corpus(real: Corpus, n_blocks: int) -> Corpus:
-    """Books drawn with replacement until there are `n_blocks` blocks; its sources are runs of blocks."""
+    """`n_blocks` blocks of books drawn with replacement; sources are consecutive blocks."""
     rng = np.random.default_rng(SEED)
     starts = np.flatnonzero(np.diff(real.source, prepend=-1))
     sizes = np.diff(starts, append=len(real.source))
@@ -248,7 +239,7 @@ def blocks_of(lengths: np.ndarray, n_blocks: int) -> np.ndarray:
 
 
 def repeated(data: Dataset, n_blocks: int) -> Corpus:
-    """The blocks of a data set again and again, for the cost of planning."""
+    """The blocks of a data set, repeated."""
     blocks = [data.document_lengths(block % data.n_blocks).astype(np.int64) for block in range(n_blocks)]
     lengths = np.concatenate(blocks)
     return Corpus(lengths, np.zeros(len(lengths), dtype=np.int64), np.cumsum([0, *map(len, blocks)]))
@@ -258,7 +249,7 @@ def repeated(data: Dataset, n_blocks: int) -> Corpus:
 
 
 def planning(corpus: Corpus, window_blocks: int, seq_len: int) -> tuple[float, float]:
-    """Seconds to plan a window, the best of three, and the most MiB allocated in it, its tokens included."""
+    """Seconds to plan a window (best of three), and the peak MiB allocated, tokens included."""
     seconds = []
     for _ in range(3):
         stream, begin = stream_of(corpus, window_blocks), time.perf_counter()
@@ -278,29 +269,26 @@ def planning(corpus: Corpus, window_blocks: int, seq_len: int) -> tuple[float, f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "shuffle")
     parser.add_argument("--data", required=True, type=Path, help="a data set with ids that name books")
     parser.add_argument("--short", required=True, type=Path, help="a data set of sentences, for the cost of planning")
     parser.add_argument("--seq-len", type=int, default=512)
     parser.add_argument("--blocks", type=int, default=20_000, help="of the made corpus")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/shuffle.md")
     args = parser.parse_args()
     real = corpus_of(args.data)
     made = made_corpus(real, args.blocks)
     names = (args.data.name, f"made, {args.blocks:,} blocks")
     shards = (-(-len(real.lengths) // REAL_SHARDS), DOCUMENTS_A_SHARD)
     tables = [
-        table(name, corpus, shard, args.seq_len)
+        section(name, corpus, shard, args.seq_len)
         for name, corpus, shard in zip(names, (real, made), shards, strict=True)
     ]
     report = report_of(tables, costs(made, repeated(Dataset(args.short), max(WINDOWS)), args.seq_len), args.seq_len)
-    report += conditions("shuffle.py", ("numpy", "webdataset"), os.getloadavg()[0])
-    with atomic_writer(args.out) as file:
-        file.write(report.encode())
+    write_page(args.out, report, ("numpy", "webdataset"))
 
 
 def orders(corpus: Corpus, shard: int, seq_len: int) -> Iterator[tuple[str, Callable[[], Order]]]:
-    """What is compared, the full permutation first."""
+    """The orders to compare, the full permutation first."""
 
     def windowed(blocks: int) -> Order:
         return one_after_the_other(corpus, windows(corpus, blocks, seq_len))
@@ -317,73 +305,61 @@ def orders(corpus: Corpus, shard: int, seq_len: int) -> Iterator[tuple[str, Call
             yield f"webdataset, buffer of {buffer:,}, streams: {streams}", partial(streamed, buffer, streams)
 
 
-def table(name: str, corpus: Corpus, shard: int, seq_len: int) -> str:
-    lines = [
-        f"## {name}",
-        "",
-        f"{corpus.n_blocks:,} blocks, {len(corpus.lengths):,} documents, {corpus.lengths.sum():,} tokens, "
-        f"{len(np.unique(corpus.source)):,} sources; webdataset's shards of {shard:,} documents.",
-        "",
-        f"| | distance | {' | '.join(f'variance, {rows:,} rows' for rows in BATCHES)} | "
-        f"{' | '.join(f'together, {rows:,} rows' for rows in BATCHES)} |",
-        f"|---{'|---:' * (1 + 2 * len(BATCHES))}|",
-    ]
-    full = None
-    for title, order in orders(corpus, shard, seq_len):
+def section(name: str, corpus: Corpus, shard: int, seq_len: int) -> str:
+    title = (
+        f"## {name}\n\n{corpus.n_blocks:,} blocks, {len(corpus.lengths):,} documents, {corpus.lengths.sum():,} tokens, "
+        f"{len(np.unique(corpus.source)):,} sources; webdataset's shards have {shard:,} documents."
+    )
+    header = ["", "distance", *(f"{name}, {rows:,} rows" for name in ("variance", "together") for rows in BATCHES)]
+    full, lines = None, []
+    for name, order in orders(corpus, shard, seq_len):
         found = quality(corpus, order())
         full = full or found
         variance = [f"{found.variance[rows] / full.variance[rows]:.2f}" for rows in BATCHES]
         together = [f"{found.together[rows]:.2%}" for rows in BATCHES]
-        lines.append(f"| {title} | {found.distance / full.distance:.2%} | {' | '.join(variance + together)} |")
+        lines.append([name, f"{found.distance / full.distance:.2%}", *variance, *together])
         print(lines[-1], flush=True)
-    return "\n".join(lines) + "\n"
+    return f"{title}\n\n{table(header, *lines)}\n"
 
 
 def costs(books: Corpus, sentences: Corpus, seq_len: int) -> str:
-    lines = [
-        f"| window | tokens, MiB | planning books at {seq_len}, s | MiB | planning sentences at 128, s | MiB |",
-        "|---:|---:|---:|---:|---:|---:|",
-    ]
+    header = ["window", "tokens, MiB", f"planning books at {seq_len}, s", "MiB", "planning sentences at 128, s", "MiB"]
+    lines = []
     for blocks in WINDOWS:
         cells = [f"{blocks}", f"{blocks * BLOCK_TOKENS * 2 / 2**20:,.0f}"]
         for corpus, length in ((books, seq_len), (sentences, 128)):
             seconds, peak = planning(corpus, blocks, length)
             cells += [f"{seconds:.2f}", f"{peak:,.0f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
-    return "\n".join(lines) + "\n"
+        lines.append(cells)
+    return table(header, *lines, left=0)
 
 
 def report_of(tables: list[str], cost: str, seq_len: int) -> str:
     qualities = "\n".join(tables)
-    return f"""# How well the order of rows is mixed
+    return f"""# How well rows are shuffled
 
 One epoch in rows of {seq_len}. Blocks have {BLOCK_TOKENS:,} tokens.
 
 - distance: mean number of rows between pieces that are neighbours in the corpus, as a share of a full permutation's.
-- variance: of the share of each source in batches, summed over sources, relative to a full permutation (1 is as good).
-- together: rows of a batch of which another row of the same batch holds a piece of the same document.
+- variance: of each source's share of a batch, summed over sources, relative to a full permutation (1 is as good).
+- together: rows that share a document with another row of the same batch.
 
-webdataset shuffles shards, then samples (one a document) in a buffer; {max(BUFFERS):,} samples at a time are packed as
-Maskwright packs a window. With several streams (ranks times workers), each has shards of its own, and batches take a
-row of each in turn.
+webdataset shuffles shards, then samples (one per document) in a buffer. {max(BUFFERS):,} samples at a time are packed
+as Maskwright packs a window. Each of several streams (ranks times workers) has its own shards; batches take a row of
+each in turn.
 
 {qualities}
-By chance alone a source's share varies as 1 / rows of the batch. A window of W blocks from W places of the corpus adds
-about 1 / W: a window of as many blocks as a batch has rows doubles the variance, and more blocks gain little. A rank
-holds the tokens of its window (below) and, at the start of one, plans it and reads nearly all of it.
+By chance a source's share varies with 1 / rows of the batch. A window of W blocks adds about 1 / W: a window of as many
+blocks as a batch has rows doubles the variance, and more blocks gain little. A rank holds the tokens of its window
+(below). At the start of a window it plans it and reads nearly all of it.
 
 ## Costs of a window
 
-Its tokens at two bytes each; the time of planning one, on one core, and the most memory that is allocated in it, the
-tokens included.
+Its tokens at two bytes each, the time to plan it on one core, and the peak memory of planning, tokens included.
 
 {cost}
 """
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -1,4 +1,4 @@
-"""Held-out losses over tokens and seconds: when a target is reached, how long a run should be, tables and a picture."""
+"""Held-out losses by tokens and seconds: when a run reaches a target, lengths to try, a table row and a picture."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pretrain.reporting.png_charts import new_figure, save_png
 
-STEP = 1.25  # between lengths of runs that are tried
+STEP = 1.25  # ratio of consecutive lengths
 
 
 @dataclass(frozen=True)
 class Point:
-    """After so many slots and seconds of training, evaluation left out: the held-out loss in nats."""
+    """Held-out loss in nats after a number of slots and seconds of training."""
 
     tokens: float
     seconds: float
@@ -20,7 +20,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """A run: its points in order."""
+    """A run and its points in order."""
 
     name: str
     points: tuple[Point, ...]
@@ -30,7 +30,7 @@ class Curve:
         return self.points[-1]
 
     def reaches(self, target: float) -> Point | None:
-        """Where the loss first is `target` or less, on straight lines between the points; None if nowhere."""
+        """The first point with a loss of at most `target`, by linear interpolation, or None."""
         for before, point in zip((None, *self.points), self.points, strict=False):
             if point.loss > target:
                 continue
@@ -43,11 +43,11 @@ class Curve:
 
 
 def next_rung(reached: Mapping[int, bool], tries: int) -> int | None:
-    """Which length, as a power of STEP, to try next, so that the shortest that reaches the target is found.
+    """The next length to try, as a power of STEP, to find the shortest that reaches the target; None at the end.
 
     Args:
-        reached: whether those tried did; none at first.
-        tries: how many may be tried in all.
+        reached: for each length tried, whether it reached the target.
+        tries: the largest number of trials.
     """
     if not reached:
         return 0
@@ -64,7 +64,7 @@ def best(curves: Sequence[Curve], target: float) -> Curve | None:
 
 
 def row(curve: Curve, target: float, usual: Point) -> list[str]:
-    """A line of the table: what a run took to reach the target, and how many times less than the usual one."""
+    """A row of the table: tokens and time to the target, and the speed relative to the usual recipe."""
     end = f"{curve.end.loss:.3f} after {curve.end.tokens / 1e6:.2f} M, {curve.end.seconds:,.0f} s"
     if (point := curve.reaches(target)) is None:
         return [curve.name, "not reached", "not reached", "", end]

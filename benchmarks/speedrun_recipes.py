@@ -1,4 +1,4 @@
-"""The recipes that speedrun.py compares: the usual one, and ideas that are laid over it one by one."""
+"""The recipes that speedrun.py compares: the usual one, and ideas that change it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ IDEAS = (*OURS, "late decay", "scaled init", "short rows first", "ModernBERT's f
 
 @dataclass(frozen=True)
 class Size:
-    """What both sides train: a BERT; the usual recipe's batch in rows; and our rate and batch."""
+    """The model of both sides, the batch of the usual recipe in rows, and our learning rate and batch."""
 
     layers: int
     hidden: int
@@ -25,12 +25,12 @@ class Size:
 
 
 SMALL = Size(layers=4, hidden=256, heads=4, batch_size=32, micro_batch_size=32, our_lr=3e-3, our_batch_size=16)
-# Ours are guesses: nobody has tried them.
+# Our values are guesses.
 BASE = Size(layers=12, hidden=768, heads=12, batch_size=256, micro_batch_size=256, our_lr=1e-3, our_batch_size=128)
 
 
 def values_of_ideas(size: Size) -> dict[str, dict[str, Any]]:
-    """Values of a config by `section.key` that each idea lays over the usual recipe."""
+    """Config values, by `section.key`, that each idea sets."""
     found: tuple[dict[str, Any], ...] = (
         {"masking.rate": {"schedule": "linear", "start": 0.4, "end": 0.15}},
         {"optim.name": "muon"},
@@ -45,7 +45,7 @@ def values_of_ideas(size: Size) -> dict[str, dict[str, Any]]:
 
 
 def values_of(ideas: Iterable[str], size: Size, lr: float, tokens: int) -> dict[str, Any]:
-    """A run of about so many slots, by `section.key`: the usual recipe at a rate of `lr`, with ideas laid over it."""
+    """Config values, by `section.key`, of a run of about `tokens` slots: the usual recipe with ideas."""
     values: dict[str, Any] = {
         "data.seq_len": SEQ_LEN,
         "masking.rate": 0.15,
@@ -71,7 +71,7 @@ def values_of(ideas: Iterable[str], size: Size, lr: float, tokens: int) -> dict[
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`section.key` values as a config has them."""
+    """`section.key` values as a nested config."""
     config: dict[str, Any] = {}
     for name, value in values.items():
         section, _, key = name.partition(".")

@@ -1,7 +1,7 @@
-"""Where the time of a step of Maskwright's goes, and how fast this device multiplies the matrices of the model.
+"""Time of the parts of a step, and the speed of the model's matrix products on this device.
 
-The parts are ranges that torch.profiler sees: hooks of the encoder's modules open and close them in the forward pass;
-an operation of the backward pass belongs to the part in which its forward operation was, which autograd numbers alike.
+The parts are ranges in torch.profiler. Hooks of the encoder's modules open and close them in the forward pass. An
+operation of the backward pass has the sequence number of its forward operation, and so its part.
 """
 
 import statistics
@@ -24,7 +24,7 @@ _PREFIX, _BACKWARD = "part: ", "autograd::engine::evaluate_function: "
 
 
 def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, float]:
-    """Shares of PARTS in a step, and seconds a step of "data", of which "masking", in the loader's thread."""
+    """Shares of PARTS in a step; seconds per step of "data" and, of these, "masking" in the loader's thread."""
     handles = list(_marked(side.model))
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if side.work.device == "cuda" else [])]
     taken = [next(batches) for _ in range(steps + 1)]
@@ -42,7 +42,7 @@ def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, floa
 
 
 def _marked(model: nn.Module) -> Iterator[Any]:
-    """Hooks that open and close the parts of an encoder; "embedding" has its norm, "attention" its projections."""
+    """Hooks that open and close the parts; "embedding" includes its norm, "attention" its projections."""
     opened: list[record_function] = []
 
     def open_(part: str) -> Callable[..., None]:
@@ -73,7 +73,7 @@ def _marked(model: nn.Module) -> Iterator[Any]:
 
 
 def _times(events: list[FunctionEvent], device: str) -> Counter[str]:
-    """Microseconds of each part: of the device's kernels, or of the host where that is the device."""
+    """Microseconds of each part, on the device."""
 
     def spent(event: FunctionEvent) -> float:
         return float(event.device_time_total if device == "cuda" else event.cpu_time_total)
@@ -107,7 +107,7 @@ def _part(event: FunctionEvent) -> str | None:
 
 
 def _data(work: Work, steps: int) -> dict[str, float]:
-    """Seconds a step that the loader takes in its thread, beside the step."""
+    """Seconds per step in the loader's thread."""
     config = work.config
     loader = training_loader(config, open_sources(config.data), stages_of(config, 1), 0)
     masking, mask = [0.0], loader.objective
@@ -132,7 +132,7 @@ def _data(work: Work, steps: int) -> dict[str, float]:
 
 
 def gemm_tflops(shape: EncoderShape, tokens: int, predictions: int, device: str) -> dict[str, float]:
-    """The best rate of each matrix product of a step, forward and backward, on random numbers: 10**12 a second."""
+    """The best TFLOP/s of each matrix product of a step, forward and backward."""
     wide = shape.intermediate * (2 if shape.arch == "modernbert" else 1)
     products = {
         "query, key, value": (tokens, shape.hidden, 3 * shape.hidden),

@@ -1,7 +1,7 @@
-"""The sides that benchmarks/step.py compares, and what one of them does in a process of its own.
+"""The sides that benchmarks/step.py compares; each runs in its own process.
 
-Both train the same form of model from the same weights on documents of the same data set, with torch's fused AdamW
-and clipped gradients: Maskwright from its loader, transformers from its collator, a document a row, padded.
+Both train the same model from the same weights on the same data set, with torch's fused AdamW and gradient clipping:
+Maskwright with its loader, transformers with its collator and one padded document per row.
 """
 
 import gc
@@ -43,12 +43,12 @@ from pretrain.model.families import hugging_face_model
 from pretrain.optim import described, parameter_groups
 
 MEGABATCH = 50  # batches that transformers sorts together by length
-COLLATING = 4  # processes that collate for transformers where the device is a GPU
-_PEAK = Path("/proc/self/clear_refs")  # "5" written there begins anew with the process's peak of memory
+COLLATING = 4  # processes of transformers' collator with a GPU
+_PEAK = Path("/proc/self/clear_refs")  # "5" resets the process's peak memory
 
 
 class Maskwright:
-    """The loader, ahead in a thread as in a run, and the native encoder; a plain step without DeepSpeed."""
+    """The loader in a thread as in a run, the native encoder, and a plain step without DeepSpeed."""
 
     def __init__(self, work: Work):
         self.work, self.device = work, torch.device(work.device)
@@ -64,7 +64,7 @@ class Maskwright:
         self.weights = Weights(parameter_groups(described(self.model), work.config.optim), work.config)
 
     def batches(self) -> Iterator[Batch]:
-        """From the loader of a run, as the loop takes them."""
+        """From the loader of a run."""
         config, sources = self.work.config, open_sources(self.work.config.data)
         loader = training_loader(config, sources, stages_of(config, 1), 0)
         feed = DeviceFeed(self.device)
@@ -98,7 +98,7 @@ class Maskwright:
 
 
 class Engined(Maskwright):
-    """The same through Maskwright's engine, which is DeepSpeed, in a process group of one."""
+    """The same with Maskwright's engine (DeepSpeed), in a process group of one."""
 
     def _prepare(self) -> None:
         from pretrain.engine import Engine, init_distributed
@@ -117,11 +117,11 @@ class Engined(Maskwright):
 
 
 class Transformers:
-    """Its model and collator. Dropout is off, as with Maskwright; ModernBERT's head sees predicted tokens alone."""
+    """Its model and collator, without dropout; ModernBERT's head computes only predicted tokens."""
 
     def __init__(self, work: Work):
         self.work, self.device = work, torch.device(work.device)
-        # A vocabulary of a multiple of 64, which is faster: transformers' models need not have it, but may.
+        # A vocabulary of a multiple of 64 is faster.
         shape = replace(work.shape, vocab_size=work.shape.padded_vocab_size)
         encoder = Encoder(shape)
         encoder.initialize(SEED)
@@ -139,7 +139,7 @@ class Transformers:
         self.weights = Weights([*groups, {"params": others, "weight_decay": 0.0}], work.config)
 
     def batches(self) -> Iterator[Batch]:
-        """As many real tokens a step as the slots of Maskwright, on average over all documents."""
+        """On average as many real tokens per step as Maskwright has slots."""
         work, data = self.work, Dataset(self.work.data)
         documents = documents_of(data, work.case.seq_len)
         lengths = np.array([len(document) for document in documents])
@@ -205,7 +205,7 @@ class Collator:
 
 
 def documents_of(data: Dataset, seq_len: int) -> list[NDArray[np.int64]]:
-    """All documents with [CLS] and [SEP]; long ones are cut into full rows and a rest, as Maskwright cuts them."""
+    """All documents with [CLS] and [SEP]; long ones are cut into full rows and a rest, as in Maskwright."""
     vocabulary, capacity, found = Vocabulary.of(data.manifest.tokenizer), seq_len - SPECIALS_PER_PIECE, []
     for block in range(data.n_blocks):
         ends = np.cumsum(data.document_lengths(block).astype(np.int64))
@@ -216,7 +216,7 @@ def documents_of(data: Dataset, seq_len: int) -> list[NDArray[np.int64]]:
 
 
 def in_any_order(lengths: NDArray[np.int64], a_step: int) -> Iterator[list[int]]:
-    """Batches of documents, by number, over and over."""
+    """Endless batches of document numbers."""
     rng = np.random.default_rng(SEED)
     while True:
         order = rng.permutation(len(lengths))
@@ -225,8 +225,8 @@ def in_any_order(lengths: NDArray[np.int64], a_step: int) -> Iterator[list[int]]
 
 
 def by_length(lengths: NDArray[np.int64], a_step: int, round_steps: int) -> Iterator[list[int]]:
-    """Batches as transformers sorts them, 50 together. Each round takes some evenly from the longest to the shortest,
-    so that a round of few steps has documents of every length."""
+    """Batches as transformers sorts them, MEGABATCH at a time. A round takes batches evenly from the longest to the
+    shortest, so that it has documents of every length."""
     generator = torch.Generator().manual_seed(SEED)
     together = min(MEGABATCH, len(lengths) // a_step)
     number = 0
@@ -243,7 +243,7 @@ SIDES = {"maskwright": Maskwright, "deepspeed": Engined, "transformers": Transfo
 
 
 def serve(pipe: Connection, work: Work) -> None:
-    """Do what is asked for until None is: a number of steps to measure, or -number to take apart."""
+    """Answer requests until None: measure a number of steps, or the parts of -number steps."""
     try:
         torch.set_num_threads(work.threads)
         side: Side = SIDES[work.setting.side](work)
@@ -259,7 +259,7 @@ def serve(pipe: Connection, work: Work) -> None:
 
 
 def measured(side: Side, batches: Iterator[Batch], steps: int) -> Round:
-    """So many steps against the clock, from taking a batch to the end of the optimizer's step."""
+    """Time of a number of steps, from taking a batch to the end of the optimizer step."""
     work, done, losses, lengths, predictions = side.work, Round(steps), [], [], []
     cuda = work.device == "cuda"
     gc.collect()
@@ -283,6 +283,6 @@ def measured(side: Side, batches: Iterator[Batch], steps: int) -> Round:
 
 
 def peak_of_process() -> int:
-    """The most memory that this process has had, in bytes."""
+    """Peak memory of this process in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

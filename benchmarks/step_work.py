@@ -1,4 +1,4 @@
-"""What benchmarks/step.py measures: cases, settings, batches and rounds, and the optimizer that all sides share."""
+"""Cases, settings, batches and rounds of benchmarks/step.py, and the optimizer of all sides."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ GRAD_CLIP = 1.0
 
 @dataclass(frozen=True)
 class Case:
-    """A model, and rows of `seq_len` slots of which `rate` is predicted; `rows` a step by kind of device."""
+    """A model, and rows of `seq_len` slots with the share `rate` predicted; `rows` per step, by kind of device."""
 
     name: str
     arch: str
@@ -41,7 +41,7 @@ def _case(name: str, form: tuple[str, float, int], cpu: int, cuda: int) -> Case:
     return Case(name, arch, size, int(seq_len), rate, vocab_size, {"cpu": cpu, "cuda": cuda})
 
 
-# 65,536 slots a step on a GPU; on a CPU 4,096, or fewer where they would take long.
+# 65,536 slots per step on a GPU; on a CPU 4,096, or fewer for large models.
 CASES = {
     case.name: case
     for case in (
@@ -60,12 +60,10 @@ class Setting:
     """One way of doing a step.
 
     side: maskwright, deepspeed (Maskwright's engine) or transformers.
-    micro: micro-batches of a step.
-    compiled: by torch.compile.
+    micro: micro-batches per step.
     fused: with Maskwright's Triton kernels.
-    attention, padding ("longest" of the batch or "row": all of seq_len), by_length: of transformers.
-    autocast: of transformers on a GPU, fp32 weights under bf16 autocast; otherwise bf16 weights, with fp32 ones in the
-        optimizer.
+    attention, padding (to the "longest" of a batch, or "row": to seq_len), by_length: only for transformers.
+    autocast: transformers on a GPU with fp32 weights and bf16 autocast; otherwise bf16 weights and fp32 copies.
     """
 
     side: str
@@ -79,7 +77,6 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """In a few words."""
         words = [self.side]
         if self.side == "transformers":
             to = "the longest of a batch" if self.padding == "longest" else "whole rows"
@@ -92,7 +89,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Work:
-    """What a side is to do, and where: `data` is the data set's folder, `round_steps` the steps of a round."""
+    """The task of a side; `data` is the data set's folder, `round_steps` the steps per round."""
 
     case: Case
     setting: Setting
@@ -103,7 +100,6 @@ class Work:
 
     @cached_property
     def config(self) -> Config:
-        """The run that this would be."""
         case, rows = self.case, self.case.rows[self.device]
         return Config.model_validate(
             {
@@ -118,7 +114,7 @@ class Work:
                     "micro_batch_size": rows // self.setting.micro,
                     "precision": "bf16" if self.half else "fp32",
                 },
-                "zero": {"stage": 1 if self.half else 0},  # one process has nobody to share with
+                "zero": {"stage": 1 if self.half else 0},
             }
         )
 
@@ -129,14 +125,14 @@ class Work:
 
     @cached_property
     def shape(self) -> EncoderShape:
-        """The model, with the case's vocabulary, of which the data set may use a part alone."""
+        """The model, with the vocabulary of the case or, if larger, of the data set."""
         info = Dataset(self.data).manifest.tokenizer
         return replace(encoder_shape(self.config, info), vocab_size=max(self.case.vocab_size, info.vocab_size))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A step's micro-batches, as a side's model takes them; predictions; lengths of documents [D]; slots."""
+    """Micro-batches of a step for the side's model; predictions; lengths of documents [D]; slots."""
 
     inputs: list[Any]
     predictions: int
@@ -146,13 +142,13 @@ class Batch:
 
 @dataclass
 class Round:
-    """What a side did in one round.
+    """Results of a side in one round.
 
-    slots, tokens: of its batches, and those of them that hold a token.
+    slots, tokens: all slots of its batches, and slots with a token.
     pairs: sum of the documents' squared lengths.
     flops: operations that the model needs (pretrain.model.model_costs).
     losses: mean cross-entropy of each step.
-    peak_bytes: the most memory, of the device or of the process.
+    peak_bytes: peak memory of the device or of the process.
     """
 
     steps: int = 0
@@ -166,12 +162,12 @@ class Round:
 
     @property
     def rate(self) -> float:
-        """Real tokens a second."""
+        """Real tokens per second."""
         return self.tokens / self.seconds
 
 
 class Side(Protocol):
-    """Batches without end, and a step over one of them, which gives the summed cross-entropy."""
+    """Endless batches, and a step with one of them that returns the summed cross-entropy."""
 
     work: Work
     model: nn.Module
@@ -182,31 +178,31 @@ class Side(Protocol):
 
 
 class Weights:
-    """AdamW over a model's weights; over fp32 copies of them where they are in another precision."""
+    """AdamW on a model's weights, or on fp32 copies of bf16 weights."""
 
     def __init__(self, groups: list[dict[str, Any]], config: Config):
-        self._live = [weight for group in groups for weight in group["params"]]
-        self._half = self._live[0].dtype != torch.float32
+        self._weights = [weight for group in groups for weight in group["params"]]
+        self._half = self._weights[0].dtype != torch.float32
         if self._half:
             groups = [group | {"params": [p.detach().float() for p in group["params"]]} for group in groups]
-        self._kept = [weight for group in groups for weight in group["params"]]
+        self._copies = [weight for group in groups for weight in group["params"]]
         optim = config.optim
         self._adam = torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True)
 
     @torch.no_grad()
     def step(self, lr: float) -> Tensor:
-        """Clip, step, and forget the gradients; their norm."""
+        """Clip, step, and clear the gradients; return their norm."""
         for group in self._adam.param_groups:
             group["lr"] = lr
         with record_function("part: clipping"):
             if self._half:
-                for kept, live in zip(self._kept, self._live, strict=True):
-                    kept.grad = None if live.grad is None else live.grad.float()
-            norm = torch.nn.utils.clip_grad_norm_(self._kept, GRAD_CLIP)
+                for copy, weight in zip(self._copies, self._weights, strict=True):
+                    copy.grad = None if weight.grad is None else weight.grad.float()
+            norm = torch.nn.utils.clip_grad_norm_(self._copies, GRAD_CLIP)
         with record_function("part: optimizer"):
             self._adam.step()
             if self._half:
-                torch._foreach_copy_(self._live, self._kept)
-            for weight in (*self._kept, *self._live):
+                torch._foreach_copy_(self._weights, self._copies)
+            for weight in (*self._copies, *self._weights):
                 weight.grad = None
         return norm

@@ -1,21 +1,18 @@
-"""What tracking costs a training step: with it and without, in turns, in one process, on the same batches.
+"""Cost of tracking for a training step: with and without it, in turns, in one process, on the same batches.
 
-    python benchmarks/tracking.py
-    python benchmarks/tracking.py --rounds 9 --steps 30 --threads 1
+    python -m benchmarks.tracking
+    python -m benchmarks.tracking --rounds 9 --steps 30 --threads 1
 
-"With" is what the loop does: a journal line a step, and the thread that sends it to MLflow, which is a SQLite file, a
-server, or one that is away: refusing, frozen, answering 500. Without, nothing is reported. Besides the ratio of the
-times, which other work on the machine disturbs, it counts what tracking itself uses: the time of the loop's calls, and
-the processor time of the thread. Prints a table and writes it to --out.
+Tracking is what the loop does: a journal line per step, and a thread that sends it to MLflow. MLflow is a SQLite file,
+a server, or an unreachable server: refusing, frozen, answering 500. Other work on the machine disturbs the ratio of the
+times, so it also measures tracking itself: the time of the loop's calls and the processor time of the thread.
 """
 
-import argparse
 import contextlib
 import itertools
 import logging
 import socket
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,17 +20,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
 import torch
 
-from benchmarks.machine import conditions, warn_if_busy
-from data_prep.files import atomic_writer
-from pretrain.model import (
-    Encoder,
-    EncoderShape,
-)
+from benchmarks.harness import options, ratios, spread, table, warn_if_busy, write_page
+from pretrain.model import Encoder, EncoderShape
 from pretrain.run.journal import Journal
 from pretrain.tracking import RunRecord, Tracker, load_record
 from pretrain.tracking.tracking_target import connect
@@ -47,24 +37,18 @@ METRICS = (
     *("train/loss", "train/masked_accuracy", "train/learning_rate", "train/mask_rate", "train/grad_norm"),
     *("data/epoch", "data/seq_len", "speed/tokens_per_second", "speed/data_wait", "speed/step_seconds", "speed/tflops"),
 )
-PREDICTION = """A journal line of 11 metrics and the batch is about 600 bytes. It costs the loop 12 us where
-Python is in the processor's caches, and 130 us after a training step, which has put it out of them. The thread
-reads it (20 us) and makes 11 points of it. MLflow's client takes 1 ms a step for them with a server and 2 ms with
-SQLite, as its database code makes five objects for each point. During an outage nothing is read or sent, and there are
-some attempts a minute (0.1 ms). At 200 ms a step: 0.6% with a server, 1.1% with SQLite, 0.1% in an outage, 0.07% for
-the journal alone."""
 CONNECTED = ("SQLite", "server")
 HEADER = (
-    *("MLflow is", "ms a step without", "median step with it, to without: median of rounds (least, most)"),
-    *("us a step, loop's calls", "us a step, thread's processor time", "both, share of the step"),
-    "journal, bytes a step",
+    *("MLflow is", "ms per step without", "median step with it, relative to without (least to most)"),
+    *("us per step, loop's calls", "us per step, thread's processor time", "both, share of the step"),
+    "journal, bytes per step",
 )
 
 
 @dataclass
 class Cost:
-    """Of each round: the median step's seconds, with tracking and without. Of all steps: seconds of the loop's calls,
-    and the thread's processor time."""
+    """Seconds of each round's median step with and without tracking; of all steps, seconds of the loop's calls and
+    processor time of the thread."""
 
     name: str
     with_it: list[float]
@@ -105,17 +89,16 @@ class Training:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7, help="of each, with and without in turns (%(default)s)")
-    parser.add_argument("--steps", type=int, default=30, help="a round and side (%(default)s)")
+    parser = options(__doc__, "tracking")
+    parser.add_argument("--rounds", type=int, default=7, help="of each side (%(default)s)")
+    parser.add_argument("--steps", type=int, default=30, help="per round and side (%(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="of the training step (%(default)s)")
-    parser.add_argument("--only", nargs="+", choices=PLACES, default=PLACES, help="these alone")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/tracking.md")
+    parser.add_argument("--only", nargs="+", choices=PLACES, default=PLACES, help="only these")
     arguments = parser.parse_args()
-    load = warn_if_busy()
+    warn_if_busy()
     torch.set_num_threads(arguments.threads)
     logging.disable(logging.WARNING)
-    with contextlib.suppress(Exception):  # nobody is there; what MLflow imports takes seconds once a process
+    with contextlib.suppress(Exception):  # no server; imports MLflow, which takes seconds
         connect((f"http://127.0.0.1:{free_port()}", "nowhere"))
     training = Training()
     for number in range(5):
@@ -125,8 +108,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, place(name, Path(folder)) as uri:
             costs.append(measure(name, uri, Path(folder), training, arguments.rounds, arguments.steps))
         print(row(costs[-1]), flush=True)
-    with atomic_writer(arguments.out) as file:
-        file.write(report(costs, arguments.threads, load).encode())
+    write_page(arguments.out, page(costs, arguments.threads), ("torch", "mlflow"))
 
 
 PLACES = ("journal alone", "SQLite", "server", "refusing", "frozen", "answering 500")
@@ -147,7 +129,7 @@ def place(name: str, folder: Path) -> Iterator[str]:
             proxy.mode = "500"
             stack.callback(proxy.close)
             yield proxy.uri
-        elif name == "frozen":  # takes connections, as the kernel does for a frozen process, and never answers
+        elif name == "frozen":  # the kernel accepts connections for a frozen process, which never answers
             listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         else:
@@ -155,7 +137,7 @@ def place(name: str, folder: Path) -> Iterator[str]:
 
 
 def measure(name: str, uri: str, folder: Path, training: Training, rounds: int, steps: int) -> Cost:
-    """Rounds in turns. Each one with tracking takes the run up again, and has its tracker closed before the next."""
+    """Rounds in turns. Each round with tracking resumes the run and closes its tracker."""
     cost = Cost(name, [], [])
     (folder / "run").mkdir()
     for turn in range(rounds):
@@ -171,7 +153,7 @@ def _track(cost: Cost, uri: str, run: Path, training: Training, steps: int) -> N
     tracker = Tracker(run, RunRecord(uri, "benchmark", "run", {}, {}))
     journal = Journal(run / "journal.jsonl")
     tracker.start()
-    time.sleep(3)  # imports, a database's tables, the first attempts: once a start of a run
+    time.sleep(3)  # imports, tables of a new database, first connection: once per start
     while cost.name in CONNECTED and not ((record := load_record(run)) and record.run_id):
         time.sleep(0.1)
     used = _thread_seconds(tracker)
@@ -196,7 +178,7 @@ def _track(cost: Cost, uri: str, run: Path, training: Training, steps: int) -> N
 
 
 def _median_seconds(step: Callable[[int], object], steps: int) -> float:
-    """Of the median step: what else the machine does for a moment does not count."""
+    """Seconds of the median step, so that short interruptions do not count."""
     ends = [time.perf_counter()]
     for number in range(steps):
         step(number)
@@ -205,49 +187,46 @@ def _median_seconds(step: Callable[[int], object], steps: int) -> float:
 
 
 def _thread_seconds(tracker: Tracker) -> float:
-    """Processor time that the tracker's thread has used."""
+    """Processor time of the tracker's thread."""
     ident = tracker._thread.ident
     return time.clock_gettime(time.pthread_getcpuclockid(ident)) if ident else 0.0
 
 
-def row(cost: Cost) -> str:
-    """A line of the table."""
-    ratios = [having / lacking - 1 for having, lacking in zip(cost.with_it, cost.without, strict=True)]
+def row(cost: Cost) -> list[str]:
+    more = [ratio - 1 for ratio in ratios(cost.with_it, cost.without)]
     step = statistics.median(cost.without)
     calls, thread = cost.calls / cost.steps, cost.thread / cost.steps
-    return (
-        f"| {cost.name} | {step * 1e3:,.0f} "
-        f"| {statistics.median(ratios):+.2%} ({min(ratios):+.1%}, {max(ratios):+.1%}) "
-        f"| {calls * 1e6:,.0f} | {thread * 1e6:,.0f} | **{(calls + thread) / step:.2%}** "
-        f"| {cost.journal_bytes / cost.steps:,.0f} |"
-    )
+    share = f"**{(calls + thread) / step:.2%}**"
+    cells = [
+        cost.name,
+        f"{step * 1e3:,.0f}",
+        spread(more, "+.1%"),
+        f"{calls * 1e6:,.0f}",
+        f"{thread * 1e6:,.0f}",
+        share,
+    ]
+    return [*cells, f"{cost.journal_bytes / cost.steps:,.0f}"]
 
 
-def report(costs: list[Cost], threads: int, load: float) -> str:
-    """The result file."""
-    table, rounds = "\n".join(row(cost) for cost in costs), len(costs[0].with_it)
+def page(costs: list[Cost], threads: int) -> str:
+    rounds = len(costs[0].with_it)
     return f"""# Tracking
 
-What a step pays for being tracked, with MLflow in each of these states. An encoder of {SHAPE.layers} layers of width
-{SHAPE.hidden} is trained on {ROWS} rows of {SEQ_LEN} tokens, {threads} threads, {len(METRICS)} metrics a step.
+Cost of tracking per step, with MLflow in each of these states. An encoder of {SHAPE.layers} layers of width
+{SHAPE.hidden} is trained on {ROWS} rows of {SEQ_LEN} tokens, {threads} threads, {len(METRICS)} metrics per step.
 
-| {" | ".join(HEADER)} |
-|---{"|---:" * (len(HEADER) - 1)}|
-{table}
+{table(HEADER, *map(row, costs))}
 
-- The two sides take turns in one process, on the same batches: {rounds} rounds of {costs[0].steps // rounds} steps
-  a side, of each of which the median step counts. Their ratio shows what else ran on the machine as well: where the
-  least and the most are far apart, it says nothing about less than a per cent. What the thread does in a few steps
-  only, such as sending, is in "both" alone.
-- "Both" counts as if training stood still while the thread works; with a core to spare, or a GPU that computes, it does
-  not. It is a fixed time a step, so its share is smaller where steps are longer.
-- "Refusing": no process at that address. "Frozen": connections are taken and nothing is answered. A tracker that has
-  just begun tries again after 10, 20, 40 seconds; one in a long outage, once a minute.
-- Starting is left out: importing MLflow, and the tables of a new SQLite file, take seconds once a start.
-
-Predicted before measuring: {PREDICTION}
-
-{conditions("tracking.py", ("torch", "mlflow"), load)}"""
+- The two sides take turns in one process, on the same batches: {rounds} rounds of {costs[0].steps // rounds} steps per
+  side, of which the median counts. Other work on the machine changes their ratio: where least and most are far apart,
+  it does not show differences below a per cent. Work that the thread does in few steps, such as sending, is only in
+  "both".
+- "Both" assumes that training waits while the thread works. With a free core, or a GPU that computes, it does not. The
+  time per step is fixed, so its share is smaller for longer steps.
+- "Refusing": no process at the address. "Frozen": the server accepts connections but does not answer. A new tracker
+  tries again after 10, 20, 40 seconds; in a long outage, once a minute.
+- Without the start: importing MLflow and creating the tables of a new SQLite file take seconds once per start.
+"""
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
-"""Training speed of `maskwright train` and of `transformers.Trainer`, in real tokens a second, on this machine.
+"""Training speed of `maskwright train` and of `transformers.Trainer`, in real tokens per second.
 
-    python benchmarks/train_vs_hf.py --input books.jsonl.zst --tokenizer tokenizers/bert --rounds 3
+    python -m benchmarks.train_vs_hf --input books.jsonl.zst --tokenizer tokenizers/bert --rounds 3
 
 Both train the same BERT (4 layers x 256, no dropout) on the same documents with the same optimizer and schedule, in
-fp32 on CPU, each in a process of its own with the same number of threads, taking turns. Prints a table and writes it
-to benchmarks/results/train_vs_hf.md.
+fp32 on a CPU. Each runs in its own process with the same number of threads; they take turns.
 """
 
 import argparse
 import json
 import os
-import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -22,16 +19,10 @@ from typing import Any
 
 import numpy as np
 import yaml
-from rich.console import Console
-from rich.table import Table
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the packages of this checkout, installed or not
-
-from benchmarks.machine import conditions, warn_if_busy
+from benchmarks.harness import ROOT, call, maskwright, options, ratios, run, spread, table, warn_if_busy, write_page
 from data_prep.cache import CACHE, CACHE_BYTES, Cache
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from data_prep.sources import Options, find_inputs
 from data_prep.tokenizer import CorpusSample
@@ -47,11 +38,11 @@ LAYERS, HIDDEN, HEADS, INTERMEDIATE = 4, 256, 4, 1024
 
 @dataclass(frozen=True)
 class Measured:
-    """One side of one round, warm-up left out: seconds, tokens by two counts, and the mean loss of its last steps."""
+    """One side of one round without warm-up: seconds, tokens by two counts, and the mean loss of its last steps."""
 
     seconds: float
-    tokens: int  # every slot that is not padding
-    text_tokens: int  # those that are not [CLS] or [SEP] either
+    tokens: int  # all slots without padding
+    text_tokens: int  # without padding, [CLS] and [SEP]
     loss: float
 
     @property
@@ -64,7 +55,7 @@ class Measured:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "train_vs_hf")
     parser.add_argument("--input", required=True, nargs="+", help="text as for `maskwright prep run`")
     parser.add_argument("--tokenizer", required=True, type=Path, help="a folder with a fast tokenizer")
     parser.add_argument("--documents", type=int, default=1000, help="of the input, the first so many")
@@ -72,17 +63,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="optimizer steps of a round")
     parser.add_argument("--skip", type=int, default=10, help="first steps that are not measured")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/train_vs_hf.md")
     args = parser.parse_args()
     if not LR_WARMUP <= args.skip < args.steps:
         raise UserError(f"--skip ({args.skip}) must be at least {LR_WARMUP} and less than --steps ({args.steps})")
-    load = warn_if_busy()
+    warn_if_busy()
     if find_spec("accelerate") is None:
         raise UserError("transformers.Trainer needs accelerate: pip install 'maskwright[benchmark]'")
     with tempfile.TemporaryDirectory(prefix="train_vs_hf-") as folder:
         work = Path(folder)
         text = write_text(args.input, args.documents, work / "text.jsonl")
-        run(prep_command(text, args.tokenizer.absolute(), work / "data"), work, args.threads)
+        prepare(text, args.tokenizer.absolute(), work / "data", args.threads)
         rounds = []
         for number in range(1, args.rounds + 1):
             here = work / f"round-{number}"
@@ -92,12 +82,12 @@ def main() -> None:
             rounds.append((hugging_face, maskwright))
             print(f"round {number}: {speed(hugging_face)} and {speed(maskwright)} tokens/s", flush=True)
         totals = Dataset(work / "data").manifest.totals
-    Console().print(table_of(rounds))
-    write_report(args.out, rounds, args, f"{totals.documents:,} documents, {totals.tokens:,} tokens", load)
+    text_size = f"{totals.documents:,} documents, {totals.tokens:,} tokens"
+    write_page(args.out, page(rounds, args, text_size), ("torch", "transformers", "deepspeed", "datasets"))
 
 
 def write_text(inputs: list[str], documents: int, out: Path) -> Path:
-    """The first documents of the inputs as one .jsonl that both sides read."""
+    """The first documents of the inputs as one .jsonl, which both sides read."""
     written = 0
     with open(out, "w", encoding="utf-8") as file:
         for text in CorpusSample(find_inputs(inputs), Options(), 10**12, Cache(CACHE, CACHE_BYTES)):
@@ -110,43 +100,62 @@ def write_text(inputs: list[str], documents: int, out: Path) -> Path:
     return out
 
 
-def prep_command(text: Path, tokenizer: Path, out: Path) -> list[str]:
-    command = [sys.executable, "-m", "launchers.cli", "prep", "run", "--input", str(text)]
-    return [*command, "--tokenizer", str(tokenizer), "--out", str(out)]
+def prepare(text: Path, tokenizer: Path, out: Path, threads: int) -> None:
+    """Make a data set of a text file."""
+    words = ("prep", "run", "--input", text, "--tokenizer", tokenizer, "--out", out)
+    maskwright(*words, cwd=out.parent, env=side_environment(out.parent, threads))
+
+
+def trainer_settings(
+    text: Path, tokenizer: Path, sizes: dict[str, int], steps: int, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Settings of hf_trainer.py: a BERT without dropout, AdamW and a linear schedule."""
+    defaults = {
+        "max_steps": steps,
+        "optim": "adamw_torch_fused",
+        "adam_beta1": BETAS[0],
+        "adam_beta2": BETAS[1],
+        "adam_epsilon": EPS,
+        "weight_decay": WEIGHT_DECAY,
+        "max_grad_norm": GRAD_CLIP,
+        "lr_scheduler_type": "linear",
+    }
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return {
+        "text": str(text),
+        "tokenizer": str(tokenizer),
+        "held_out": None,
+        "bf16": False,
+        "seq_len": SEQ_LEN,
+        "rate": RATE,
+        "seed": SEED,
+        "model": {**sizes, "max_position_embeddings": SEQ_LEN, **dropout},
+        "arguments": defaults | arguments,
+    }
+
+
+def run_trainer(settings: dict[str, Any], folder: Path, threads: int) -> dict[str, Any]:
+    """Run hf_trainer.py in `folder`, which holds result.json afterwards."""
+    settings["arguments"]["output_dir"] = str(folder / "trainer")
+    (folder / "settings.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "benchmarks.hf_trainer", folder / "settings.json", folder / "new.json"]
+    call(command, cwd=folder, env=side_environment(folder, threads))
+    (folder / "new.json").rename(folder / "result.json")
+    result = json.loads((folder / "result.json").read_text())
+    if result["threads"] != threads:
+        raise UserError(f"transformers.Trainer ran on {result['threads']} threads, not {threads}")
+    return result
 
 
 def measure_hugging_face(here: Path, text: Path, args: argparse.Namespace) -> Measured:
-    settings = {
-        "text": str(text),
-        "tokenizer": str(args.tokenizer.absolute()),
-        "output_dir": str(here / "hugging-face"),
-        "seq_len": SEQ_LEN,
-        "batch_size": BATCH_SIZE,
-        "rate": RATE,
-        "steps": args.steps,
-        "seed": SEED,
-        "lr": LR,
-        "betas": BETAS,
-        "eps": EPS,
-        "weight_decay": WEIGHT_DECAY,
-        "grad_clip": GRAD_CLIP,
-        "warmup_steps": LR_WARMUP,
-        "model": {
-            "hidden_size": HIDDEN,
-            "num_hidden_layers": LAYERS,
-            "num_attention_heads": HEADS,
-            "intermediate_size": INTERMEDIATE,
-            "max_position_embeddings": SEQ_LEN,
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-        },
-    }
-    (here / "settings.json").write_text(json.dumps(settings))
-    script = [sys.executable, str(ROOT / "benchmarks/hf_mlm.py"), str(here / "settings.json"), str(here / "hf.json")]
-    run(script, here, args.threads)
-    result = json.loads((here / "hf.json").read_text())
-    if result["threads"] != args.threads or len(result["step_ends"]) != args.steps:
-        raise UserError(f"transformers.Trainer did {len(result['step_ends'])} steps on {result['threads']} threads")
+    sizes = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+    sizes["intermediate_size"] = INTERMEDIATE
+    arguments = {"per_device_train_batch_size": BATCH_SIZE, "learning_rate": LR, "warmup_steps": LR_WARMUP}
+    arguments["logging_steps"] = 1
+    settings = trainer_settings(text, args.tokenizer.absolute(), sizes, args.steps, arguments)
+    result = run_trainer(settings, here, args.threads)
+    if len(result["step_ends"]) != args.steps:
+        raise UserError(f"transformers.Trainer did {len(result['step_ends'])} steps, not {args.steps}")
     rows = (args.steps - args.skip) * BATCH_SIZE
     return Measured(
         seconds=result["step_ends"][-1] - result["step_ends"][args.skip - 1],
@@ -157,7 +166,7 @@ def measure_hugging_face(here: Path, text: Path, args: argparse.Namespace) -> Me
 
 
 def measure_maskwright(here: Path, data: Path, args: argparse.Namespace) -> Measured:
-    """Time runs from the end of the last skipped step to the end of the last step: what lies between steps counts."""
+    """Time from the end of the last skipped step to the end of the last step, with the work between steps."""
     never = 10**9
     config = {
         "run": {"dir": str(here / "maskwright"), "seed": SEED},
@@ -174,14 +183,14 @@ def measure_maskwright(here: Path, data: Path, args: argparse.Namespace) -> Meas
         },
         "schedule": {"kind": "linear", "warmup_steps": LR_WARMUP},
         "train": {"steps": args.steps, "global_batch_size": BATCH_SIZE, "precision": "fp32"},
-        "zero": {"stage": 0},  # one process has nobody to share with
+        "zero": {"stage": 0},
         "checkpoint": {"every_steps": never},
         "eval": {"every_steps": never},
         "track": {"uri": f"sqlite:///{here}/mlflow.db"},
     }
     (here / "config.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "launchers.cli", "train", str(here / "config.yaml"), "--procs", "1"]
-    run(command, here, args.threads)
+    environment = side_environment(here, args.threads)
+    maskwright("train", here / "config.yaml", "--procs", 1, cwd=here, env=environment)
     entries = [e for e in read_journal(here / "maskwright" / "journal.jsonl") if "train/loss" in e.metrics]
     if [entry.step for entry in entries] != [*range(1, args.steps + 1)]:
         raise UserError(f"maskwright's journal has {len(entries)} steps, not {args.steps}")
@@ -203,18 +212,8 @@ def tokens_of_steps(data: Path, config: dict[str, Any], first: int, last: int) -
     return int(lengths.sum()) + 2 * len(lengths), int(lengths.sum())
 
 
-def run(command: list[str], folder: Path, threads: int) -> None:
-    """Run one side alone; its output is shown where it fails."""
-    environment = side_environment(folder, threads)
-    done = subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    if done.returncode:
-        raise UserError(f"{shlex.join(command)} failed:\n{done.stdout[-4000:]}")
-
-
 def side_environment(folder: Path, threads: int) -> dict[str, str]:
-    """Of a process on so many threads, with the packages of this checkout, that hears of no MLflow and no hub."""
+    """Environment of a process with `threads` threads and this checkout, without MLflow settings and the hub."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
@@ -225,66 +224,39 @@ def speed(measured: Measured) -> str:
     return f"{measured.tokens_per_second:,.0f}"
 
 
-def summary(values: list[float]) -> str:
-    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-
-
-def table_of(rounds: list[tuple[Measured, Measured]]) -> Table:
-    table = Table("", "transformers.Trainer", "maskwright train", "ratio", title="Real tokens a second, no padding")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for line in lines_of(rounds):
-        table.add_row(*(cell.replace(" (", "\n(") for cell in line), end_section=line[0] == f"round {len(rounds)}")
-    return table
-
-
-def lines_of(rounds: list[tuple[Measured, Measured]]) -> list[list[str]]:
-    lines = []
+def rows_of(rounds: list[tuple[Measured, Measured]]) -> list[list[str]]:
+    rows = []
     for number, (theirs, ours) in enumerate(rounds, 1):
         ratio = ours.tokens_per_second / theirs.tokens_per_second
-        lines.append([f"round {number}", speed(theirs), speed(ours), f"{ratio:.2f}"])
-    for name, attribute in (
-        ("median (spread)", "tokens_per_second"),
-        ("without [CLS], [SEP]", "text_tokens_per_second"),
-    ):
-        theirs_all = [getattr(theirs, attribute) for theirs, _ in rounds]
-        ours_all = [getattr(ours, attribute) for _, ours in rounds]
-        ratios = [ours / theirs for theirs, ours in zip(theirs_all, ours_all, strict=True)]
-        ratio = statistics.median(ours_all) / statistics.median(theirs_all)
-        spread = f"{ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        lines.append([name, summary(theirs_all), summary(ours_all), spread])
+        rows.append([f"round {number}", speed(theirs), speed(ours), f"{ratio:.2f}"])
+    counts = {"median (spread)": "tokens_per_second", "without [CLS], [SEP]": "text_tokens_per_second"}
+    for name, attribute in counts.items():
+        sides = [[getattr(pair[side], attribute) for pair in rounds] for side in (0, 1)]
+        ratio = statistics.median(sides[1]) / statistics.median(sides[0])
+        each = ratios(sides[1], sides[0])
+        faster = f"{ratio:.2f} ({min(each):.2f} to {max(each):.2f})"
+        rows.append([name, *(spread(side, ",.0f") for side in sides), faster])
     losses = [statistics.fmean(pair[side].loss for pair in rounds) for side in (0, 1)]
-    return [*lines, ["mean loss of the last 5 steps", *(f"{loss:.3f}" for loss in losses), ""]]
+    return [*rows, ["mean loss of the last 5 steps", *(f"{loss:.3f}" for loss in losses), ""]]
 
 
-def write_report(
-    out: Path, rounds: list[tuple[Measured, Measured]], args: argparse.Namespace, text: str, load: float
-) -> None:
-    rows = [["", "transformers.Trainer", "maskwright train", "ratio"], ["---", "---:", "---:", "---:"]]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in [*rows, *lines_of(rounds)])
-    report = f"""# Training speed against transformers.Trainer
+def page(rounds: list[tuple[Measured, Measured]], args: argparse.Namespace, text: str) -> str:
+    return f"""# Training speed against transformers.Trainer
 
-Real tokens a second; padding does not count. Medians over {len(rounds)} rounds, in which the two sides took turns.
+Real tokens per second, without padding. Medians of {len(rounds)} rounds; the two sides take turns.
 
-{table}
+{table(["", "transformers.Trainer", "maskwright train", "ratio"], *rows_of(rounds))}
 
 - Model: BERT, {LAYERS} layers x {HIDDEN}, {HEADS} heads, intermediate {INTERMEDIATE}, {SEQ_LEN} positions, no dropout
-  on either side; fp32 on CPU, one process, {args.threads} threads.
-- Work: rows of {SEQ_LEN} tokens, {BATCH_SIZE} a step, {RATE:.0%} masked; AdamW (fused), linear schedule, gradients
-  clipped to {GRAD_CLIP:g}; {args.steps} steps a round, the first {args.skip} not measured. Text: {text}.
-- transformers.Trainer: the text is tokenized, concatenated and cut beforehand as in run_mlm.py, so no row has padding;
-  documents share rows and see each other. DataCollatorForLanguageModeling masks.
+  on either side; fp32 on a CPU, one process, {args.threads} threads.
+- Work: rows of {SEQ_LEN} tokens, {BATCH_SIZE} per step, {RATE:.0%} masked; AdamW (fused), linear schedule, gradients
+  clipped to {GRAD_CLIP:g}; {args.steps} steps per round, the first {args.skip} not measured. Text: {text}.
+- transformers.Trainer: the text is tokenized, concatenated and cut before, as in run_mlm.py, so no row has padding.
+  Documents share rows and see each other. DataCollatorForLanguageModeling masks.
 - maskwright train: documents are packed whole or split, each piece with its own [CLS] and [SEP], and do not see each
-  other; rows are masked as they are read. The time includes all that happens between steps: journal, MLflow, progress.
-
-{conditions("train_vs_hf.py", ("torch", "transformers", "deepspeed", "datasets"), load)}"""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(out) as file:
-        file.write(report.encode())
+  other; rows are masked as they are read. The time includes the work between steps: journal, MLflow, progress.
+"""
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -1,6 +1,6 @@
 """The usual way from text to tokenized shards: `datasets.map` with a fast tokenizer, then webdataset's ShardWriter.
 
-    python benchmarks/usual_prep.py OUT TOKENIZER PROCESSES FILE...
+    python -m benchmarks.usual_prep OUT TOKENIZER PROCESSES FILE...
 
 Writes a sample for each document, with its ids as `tokens.npy`. benchmarks/prep.py measures it.
 """

@@ -1,6 +1,6 @@
 """What the benchmarks hold out of a training file."""
 
-from benchmarks.held_out_sentences import split
+from benchmarks.sst2_sentences import split
 
 ROWS = [
     ("a fine old ship ", "1"),

@@ -1,0 +1,133 @@
+"""Shared by the benchmarks: options, rounds in turns, Markdown tables and result pages."""
+
+import argparse
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+
+ROOT = Path(__file__).parents[1]
+BOOKS = ROOT / "configs/demo/books.jsonl.zst"  # the bundled text
+LOAD = os.getloadavg()[0]  # before the benchmark starts
+
+
+def options(description: str | None, page: str) -> argparse.ArgumentParser:
+    """A parser with the option --out, by default benchmarks/results/`page`.md."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = ROOT / f"benchmarks/results/{page}.md"
+    parser.add_argument("--out", type=Path, default=default, help=f"result page (default benchmarks/results/{page}.md)")
+    return parser
+
+
+def run(main: Callable[[], None]) -> None:
+    """Call `main`; a UserError ends the process with one line."""
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def warn_if_busy() -> None:
+    if LOAD > 0.5:
+        print(f"warning: the load average is {LOAD:.1f}; other work on this machine falsifies the times")
+
+
+def call(command: Sequence[Any], **options: Any) -> str:
+    """Run a command and return what it printed; if it fails, raise UserError with its errors."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, **options)
+    if done.returncode:
+        raise UserError(f"{shlex.join(words)} failed:\n{(done.stderr or done.stdout)[-4000:]}")
+    return done.stdout
+
+
+def maskwright(*words: Any, **options: Any) -> str:
+    """`call` the command line of this checkout."""
+    environment = options.pop("env", os.environ) | {"PYTHONPATH": str(ROOT)}
+    return call([sys.executable, "-m", "launchers.cli", *words], env=environment, **options)
+
+
+def prepare_text(folder: Path, text: Path, vocab_size: int) -> Path:
+    """A data set of a file of text in `folder`, with a tokenizer trained on it."""
+    tokenizer, data = folder / "tokenizer", folder / "data"
+    maskwright(
+        *("tokenizer", "train", "--input", text, "--kind", "wordpiece"),
+        *("--vocab-size", vocab_size, "--out", tokenizer),
+    )
+    maskwright("prep", "run", "--input", text, "--tokenizer", tokenizer, "--valid-fraction", 0, "--out", data)
+    return data
+
+
+def seconds_in_turns(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each side in each round; each round calls every side once."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            begin = time.perf_counter()
+            side()
+            seconds[name].append(time.perf_counter() - begin)
+    return seconds
+
+
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
+    """Ratio of each pair."""
+    return [one / other for one, other in zip(numerators, denominators, strict=True)]
+
+
+def spread(values: Sequence[float], form: str = ",.2f") -> str:
+    """Median, smallest and largest value, each formatted as `form`."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def table(header: Sequence[str], *rows: Iterable[str], left: int = 1) -> str:
+    """A Markdown table; the first `left` columns are aligned to the left, the others to the right."""
+    ruler = ["---"] * left + ["---:"] * (len(header) - left)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ruler, *rows))
+
+
+def write_page(out: Path, text: str, packages: Iterable[str]) -> None:
+    """Print the page and write it to `out`, with a table of machine, versions, commit and command at its end."""
+    page = f"{text.strip()}\n\n{_conditions(packages)}\n"
+    print(page)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_writer(out) as file:
+        file.write(page.encode())
+
+
+def _conditions(packages: Iterable[str]) -> str:
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    # Absolute paths are shortened: the figures do not depend on where the files are.
+    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    return table(
+        ["", ""],
+        ["date", time.strftime("%Y-%m-%d")],
+        ["processor", f"{_processor()}, {os.cpu_count()} cores; load average before the start {LOAD:.2f}"],
+        ["versions", f"Python {platform.python_version()}, {versions}"],
+        ["commit", _commit()],
+        ["command", f"`{shlex.join(['python', '-m', f'benchmarks.{Path(sys.argv[0]).stem}', *words])}`"],
+        left=2,
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True).stdout.strip()
+
+    return git("rev-parse", "--short", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
