@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from launchers.commands.cluster_options import with_cluster_options
-from launchers.slurm import max_array_size, render, submit
-from launchers.slurm.submission import Seeds, Submission, prepare
+from launchers.slurm import Submission, prepare
 
 
 @with_cluster_options
@@ -33,7 +33,7 @@ def launch_slurm(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the script and the job files, and submit nothing")
+        bool, typer.Option("--dry-run", help="print the script and the configs of the job, and submit nothing")
     ] = False,
     options: dict[str, Any],
 ) -> None:
@@ -55,17 +55,18 @@ def launch_slurm(
     """
     from pretrain.config import load_config
     from pretrain.planning import check_start
+    from pretrain.run import RunFolder
 
     settings = load_config(config, overrides, profile, options)
     check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node)
-    submission = prepare(settings, Seeds.parse(seeds, max_array_size()) if seeds else None)
-    script = render(submission)
+    submission = prepare(settings, seeds)
     if dry_run:
-        print(script, end="")
-        for job in submission.jobs:
-            print(f"\n# {job.path}\n{job.model_dump_json(indent=1)}")
+        print(submission.render(), end="")
+        for run in submission.runs:
+            text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+            print(f"\n# {RunFolder(run.run.dir).job_config}\n{text}", end="")
         return
-    _report(submission, submit(submission.write(script)))
+    _report(submission, submission.submit())
 
 
 def _report(submission: Submission, job_id: str) -> None:

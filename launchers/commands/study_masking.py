@@ -100,7 +100,7 @@ def study_masking(
         return
     study.save(folder, settings)
     if slurm:
-        from launchers.slurm.study_array import submit_study
+        from launchers.slurm import submit_study
 
         print(submit_study(folder, study, settings))
         return

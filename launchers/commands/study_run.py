@@ -64,7 +64,7 @@ def study_commands(folder: Path) -> Iterator[Callable[..., int]]:
     """
     from evaluation.study import Stopped, child_commands
     from launchers.local import on_stop_signals
-    from launchers.slurm.study_array import queue_again
+    from launchers.slurm import queue_again
 
     try:
         with child_commands(on_stop_signals) as maskwright:

@@ -5,4 +5,5 @@ from .local_launch import rank_environment as rank_environment
 from .local_launch import supervise as supervise
 from .local_launch import train_locally as train_locally
 from .start_ranks import command_of as command_of
+from .start_ranks import rank_variables as rank_variables
 from .stop_signals import on_stop_signals as on_stop_signals

@@ -1,7 +1,8 @@
-"""The only room that calls Slurm's programs.
+"""Everything about Slurm. Only `client` calls its programs.
 
-`client` calls sbatch, squeue, sacct, scontrol and srun. `batch_script` renders a script. `supervisor` runs in a job.
-`requeue_decision` decides whether a job restarts, requeues or ends.
+`submission` prepares a run: `batch_script` renders its script, which starts `supervisor` in the job. The supervisor
+asks the nodes (`node_health`), starts the ranks (`launch_attempt`, `node_entry`), and carries out what
+`requeue_decision` decides. `prep_array` and `study_array` submit chains of jobs (`job_chain`).
 """
 
 import lazy_loader

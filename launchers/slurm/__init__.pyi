@@ -1,8 +1,12 @@
-from .batch_script import render as render
 from .client import QueuedJob as QueuedJob
 from .client import cancel_waiting as cancel_waiting
-from .client import check_available as check_available
 from .client import jobs_of as jobs_of
-from .client import max_array_size as max_array_size
 from .client import own_jobs as own_jobs
-from .client import submit as submit
+from .prep_array import PrepArray as PrepArray
+from .prep_array import launch_array as launch_array
+from .requeue_decision import Saving as Saving
+from .study_array import queue_again as queue_again
+from .study_array import submit_study as submit_study
+from .submission import Submission as Submission
+from .submission import prepare as prepare
+from .supervisor_record import read_saving as read_saving

@@ -1,4 +1,4 @@
-"""The Slurm client: every call of sbatch, squeue, srun, salloc, scontrol, sinfo and scancel."""
+"""The Slurm client: every call of sbatch, squeue, srun, salloc, scontrol and scancel."""
 
 import os
 import re
@@ -12,26 +12,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.errors import UserError
-from data_prep.files import open_plain
 from data_prep.processes import die_with_parent
-from pretrain.run import RunFolder
 
-PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "sinfo", "squeue", "scancel")
+PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "squeue", "scancel")
 
 MAX_ARRAY_SIZE = 1001
 """Slurm's default. The largest index of a job array is one less."""
 COMMENT = "maskwright:"
-"""Start of a job's comment; the run folder follows."""
+"""Start of the comment of Maskwright's jobs; the run folder follows, if the job trains a run."""
 
 _SECONDS = 15.0  # time limit of a call; the controller may be busy
 _SUPERVISOR_SECONDS = 60.0  # the same, inside a job
 _KILL_WAIT = 30.0  # seconds, Slurm's default
 _EXCLUDE_TRIES = 20  # a tenth of a second apart, within Slurm's KillWait
 _STEP_END_SECONDS = 20.0  # for srun to end its tasks after SIGTERM
-_WRITTEN = "written by `maskwright launch"
-_FIELDS = {"id": "%i", "array": "%F", "task": "%K", "state": "%T", "reason": "%r", "used": "%M", "limit": "%l"}
-_FIELDS |= {"start": "%S", "nodes": "%D", "name": "%j", "comment": "%k", "script": "%o"}
-_SEPARATOR = "\x1f"  # names and paths may contain any printable character
+FIELDS = {"id": "%i", "state": "%T", "reason": "%r", "used": "%M", "limit": "%l", "start": "%S", "nodes": "%D"}
+FIELDS |= {"name": "%j", "task": "%K", "comment": "%k"}
+SEPARATOR = "\x1f"  # names and paths may contain any printable character
 _BLANK = " \n"  # str.strip would also remove separators
 
 
@@ -131,11 +128,6 @@ def host_names(node_list: str) -> list[str]:
     """The host names of a list such as `n[1-3]`, in Slurm's order; empty if scontrol does not answer."""
     answer = scontrol("show", "hostnames", node_list, seconds=_SUPERVISOR_SECONDS)
     return answer.text.split() if answer.works else []
-
-
-def sinfo(columns: str) -> ProgramAnswer:
-    """Call sinfo with a format and without a header."""
-    return _ask("sinfo", "--noheader", f"--format={columns}")
 
 
 def srun(
@@ -261,7 +253,7 @@ def still_queued(job_ids: Sequence[str]) -> list[str]:
 
 def own_jobs(seconds: float = _SECONDS) -> tuple[list[QueuedJob], str | None]:
     """This user's jobs of Maskwright, oldest first, and the reason if Slurm does not answer."""
-    columns = _SEPARATOR.join(_FIELDS.values())
+    columns = SEPARATOR.join(FIELDS.values())
     answer = _ask("squeue", "--me", "--array", "--noheader", f"--format={columns}", seconds=seconds)
     if not answer.works:
         return [], answer.text.splitlines()[-1]
@@ -271,31 +263,15 @@ def own_jobs(seconds: float = _SECONDS) -> tuple[list[QueuedJob], str | None]:
 
 def parse_job(line: str) -> QueuedJob | None:
     """Parse a line of squeue; None if it is not a job of Maskwright."""
-    parts = line.split(_SEPARATOR)
-    if len(parts) != len(_FIELDS):
+    parts = line.split(SEPARATOR)
+    if len(parts) != len(FIELDS):
         return None
-    job = dict(zip(_FIELDS, (part.strip() for part in parts), strict=True))
-    run = _run_of(job["comment"], job["script"], job["task"])
-    if run is None and not _is_our_script(job["script"]):
+    job = dict(zip(FIELDS, (part.strip() for part in parts), strict=True))
+    task, comment = job.pop("task"), job.pop("comment")
+    if not comment.startswith(COMMENT):
         return None
-    keys = ("id", "state", "reason", "used", "limit", "start", "nodes", "name")
-    return QueuedJob(**{key: job[key] for key in keys}, run=run)
-
-
-def _run_of(comment: str, script: str, task: str) -> Path | None:
-    """The run folder in a job's comment, or of its script (RUN/slurm/job.sh)."""
-    if comment.startswith(COMMENT):
-        return Path(comment.removeprefix(COMMENT).replace("%a", task))
-    run = Path(script).parent.parent
-    return run if Path(script) == RunFolder(run).job_script else None
-
-
-def _is_our_script(script: str) -> bool:
-    try:
-        with open_plain(script) as file:
-            return _WRITTEN in file.read(500).decode(errors="replace")
-    except (OSError, ValueError):
-        return False
+    folder = comment.removeprefix(COMMENT).replace("%a", task)
+    return QueuedJob(**job, run=Path(folder) if folder else None)
 
 
 def jobs_of(run: Path, jobs: list[QueuedJob]) -> list[QueuedJob]:

@@ -1,22 +1,16 @@
-"""Entry point of a rank on Slurm: `srun python -m launchers.slurm.node_entry JOB_JSON` becomes `pretrain.train`."""
+"""Entry point of a rank on Slurm: `srun python -m launchers.slurm.node_entry CONFIG` becomes `pretrain.train`."""
 
 import os
 import sys
 from pathlib import Path
 
 from data_prep.errors import UserError
-from launchers.local.start_ranks import rank_variables
-from launchers.slurm.job_file import JobFile, read_job
-from launchers.slurm.srun_step import HOSTS_VARIABLE, PORT_VARIABLE
+from launchers.local import rank_variables
+from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE
+from launchers.slurm.submission import submitted_config
 from pretrain.distributed import interface_to
 from pretrain.distributed.rendezvous import LOOPBACK
 from pretrain.run.folder import refuse
-
-
-def interface_of(job: JobFile, hosts: list[str], node: int) -> str:
-    """The interface of the config, or of the route to the other nodes; loopback for a single node."""
-    other = hosts[0] if node else hosts[-1]
-    return job.interface or interface_to(other if len(hosts) > 1 else LOOPBACK)
 
 
 def main(arguments: list[str]) -> int:
@@ -24,22 +18,24 @@ def main(arguments: list[str]) -> int:
     host, local_rank = os.environ["SLURMD_NODENAME"], int(os.environ["SLURM_LOCALID"])
     hosts = os.environ[HOSTS_VARIABLE].split()
     node = hosts.index(host)
+    path = Path(arguments[0])
+    other = (hosts[0] if node else hosts[-1]) if len(hosts) > 1 else LOOPBACK
     try:
-        job = read_job(Path(arguments[0]))
-        interface = interface_of(job, hosts, node)
+        cluster = submitted_config(path).cluster
+        interface = cluster.interface or interface_to(other)
     except UserError as error:
         refuse(str(error), retry=False)
         print(f"error: {error}", file=sys.stderr)
         return 1
     os.environ |= rank_variables(
-        local_rank, job.processes_per_node, node, len(hosts), hosts[0], os.environ[PORT_VARIABLE]
+        local_rank, cluster.gpus_per_node, node, len(hosts), hosts[0], os.environ[PORT_VARIABLE]
     )
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        if job.interface or name not in os.environ:  # keeps a value that the user has set
+        if cluster.interface or name not in os.environ:  # keeps a value that the user has set
             os.environ[name] = interface
     if local_rank == 0:
         print(f"node {node}: {host}, interface {os.environ['GLOO_SOCKET_IFNAME']}", flush=True)
-    os.execv(sys.executable, [sys.executable, "-u", "-m", "pretrain.train", "--config", str(job.config)])
+    os.execv(sys.executable, [sys.executable, "-u", "-m", "pretrain.train", "--config", str(path)])
 
 
 if __name__ == "__main__":

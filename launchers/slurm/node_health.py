@@ -1,4 +1,4 @@
-"""Node checks before a start. `python -m launchers.slurm.node_health JOB_JSON` checks one node; `ask` checks all."""
+"""Node checks before a start. `python -m launchers.slurm.node_health CONFIG` checks one node; `ask` checks all."""
 
 import sys
 from collections.abc import Sequence
@@ -7,45 +7,50 @@ from pathlib import Path
 
 from data_prep.errors import UserError, one_line
 from launchers.slurm import client
-from launchers.slurm.job_file import JobFile, read_job
-from launchers.slurm.srun_step import python_command
+from launchers.slurm.launch_attempt import python_command
+from launchers.slurm.submission import submitted_config
+from pretrain.config import Config
 from pretrain.planning import check_node
+from pretrain.run import RunFolder
 
 _AT_ONCE = 32
 _LONGEST_PROBLEM = 200
-_MARK = "maskwright node:"  # before the problems, on one line; nothing follows it if there are none
+_MARK = "maskwright node:"  # before the problems, on one line; a healthy node prints nothing after it
 
 
-def ask(job: JobFile, hosts: Sequence[str]) -> dict[str, str]:
+def ask(config: Config, hosts: Sequence[str]) -> dict[str, str]:
     """The problems by unhealthy host. Each host has a separate job step, so that it cannot delay the others."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = list(pool.map(lambda host: _ask_one(job, host), hosts))
+        answers = list(pool.map(lambda host: _ask_one(config, host), hosts))
     return {host: answer for host, answer in zip(hosts, answers, strict=True) if answer}
 
 
-def _ask_one(job: JobFile, host: str) -> str | None:
-    bare = job.model_copy(update={"container": None})
+def _ask_one(config: Config, host: str) -> str | None:
+    bare = config.model_copy(update={"cluster": config.cluster.model_copy(update={"container": None})})
+    seconds = config.cluster.health_seconds
     step = client.srun(python_command(bare, "launchers.slurm.node_health", Path.cwd()), [host])
-    code, said, errors = client.step_output(step, job.health_seconds)
+    code, output, errors = client.step_output(step, seconds)
     if code is None:
-        return f"gave no answer within {job.health_seconds:g} s"
-    answers = [line.removeprefix(_MARK).strip() for line in said.splitlines() if line.startswith(_MARK)]
+        return f"gave no answer within {seconds} s"
+    answers = [line.removeprefix(_MARK).strip() for line in output.splitlines() if line.startswith(_MARK)]
     if not answers:
-        last = (errors.strip().splitlines() or ["no words"])[-1]
+        last = (errors.strip().splitlines() or ["no error message"])[-1]
         return f"could not be asked ({one_line(last, _LONGEST_PROBLEM)})"
     return one_line(answers[-1], _LONGEST_PROBLEM) or None
 
 
-def problem_here(job: JobFile) -> str | None:
+def problem_here(config: Config) -> str | None:
     """The problem of this node in a few words; None if a run can start on it."""
-    findings = check_node(job.folder, 0 if job.cpu else job.processes_per_node, job.health_seconds / 2)
+    cluster = config.cluster
+    gpus = 0 if cluster.cpu else cluster.gpus_per_node
+    findings = check_node(RunFolder(config.run.dir).slurm, gpus, cluster.health_seconds / 2)
     return ", ".join(finding.value for finding in findings if finding.status == "fail") or None
 
 
 def main(arguments: list[str]) -> int:
     """Print the problems of this node, for `ask`."""
     try:
-        problem = problem_here(read_job(Path(arguments[0])))
+        problem = problem_here(submitted_config(Path(arguments[0])))
     except UserError:
         problem = f"cannot read {arguments[0]}"
     print(_MARK, one_line(problem or ""), flush=True)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from launchers.slurm.job_chain import ChainedJob, refuse_while_queued
-from launchers.slurm.script_template import Template, directives, log_pattern
+from launchers.slurm import client
+from launchers.slurm.batch_script import batch_script, log_pattern
+from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
+from pretrain.config import ClusterConfig
 
 MOST_ELEMENTS = 1000
 CORE_BYTES = 2_000_000_000
@@ -35,16 +37,36 @@ class PrepArray:
     working_dir: Path
     python: Path
     cpus: int
-    job_name: str
-    partition: str | None = None
-    account: str | None = None
-    time: str | None = None
-    mem: str | None = None
+    cluster: ClusterConfig
 
     @property
     def folder(self) -> Path:
         """Folder of the logs, with a subfolder for each submission."""
         return self.out / "prep" / "slurm"
+
+
+def launch_array(array: PrepArray, per_element: int | None, dry_run: bool) -> None:
+    """Submit the incomplete stages of a plan and print the jobs, or print only what would be submitted.
+
+    Args:
+        per_element: tasks of an array element; None for a few minutes of work.
+
+    Raises:
+        UserError: if OUT has no plan, Slurm is missing or refuses a job, or jobs of this plan are queued.
+    """
+    stages = _incomplete_stages(array, per_element)
+    if not stages:
+        print(f"{array.out} is complete: nothing was submitted.")
+        return
+    planned = jobs(stages, client.max_array_size())
+    folder = next_folder(array)
+    if dry_run:
+        _print_all(stages, planned, array, folder)
+        return
+    client.check_available()
+    refuse_while_prepared(array)
+    write_scripts(stages, array, folder)
+    _report(stages, submit_chain(planned, folder), array)
 
 
 def tasks_per_element(count: int, total_bytes: int, cpus: int) -> int:
@@ -88,23 +110,31 @@ def render(stage: ArrayStage, array: PrepArray, folder: Path) -> str:
     Raises:
         UserError: if a value is invalid in an `#SBATCH` line.
     """
-    options = {
-        "job-name": f"{array.job_name}-{stage.name}",
-        "output": log_pattern(array.folder, "%A_%a.log" if stage.elements else "%j.log"),
-        "partition": array.partition,
-        "account": array.account,
-        "time": array.time,
-        "mem": array.mem,
-    }
-    return Template.load("prep_array.sh" if stage.elements else "prep_step.sh").substitute(
-        directives=directives(options),
-        cpus=array.cpus,
-        command=stage.name,
-        out=shlex.quote(str(array.out)),
-        python=shlex.quote(str(array.python)),
-        working_dir=shlex.quote(str(array.working_dir)),
-        list=shlex.quote(str(folder / f"{stage.name}.txt")),
-        workers='--workers "$SLURM_CPUS_PER_TASK"' if stage.name != "resolve" else "",
+    out, python, names = (shlex.quote(str(path)) for path in (array.out, array.python, folder / f"{stage.name}.txt"))
+    workers = "" if stage.name == "resolve" else f" --workers {array.cpus}"
+    start = f'echo "job $SLURM_JOB_ID (start $((${{SLURM_RESTART_COUNT:-0}} + 1))) on $(hostname): prep {stage.name}'
+    command = f'{start}"\nexec {python} -m launchers.cli prep {stage.name} {out}{workers}'
+    if stage.elements:  # the tasks of an element are on its line of the list
+        command = f'''list={names}
+line=$((${{1:-0}} + SLURM_ARRAY_TASK_ID))
+read -ra tasks < <(sed -n "${{line}}p" "$list") || {{ echo "error: $list has no line $line" >&2; exit 1; }}
+{start} ${{tasks[*]}}"
+exec {python} -m launchers.cli prep {stage.name} {out} "${{tasks[@]}}"{workers}'''
+    return batch_script(
+        array.cluster,
+        purpose=f"`maskwright prep {stage.name}`, written by `maskwright launch prep`. Finished tasks are kept.",
+        options={
+            "job-name": f"{array.cluster.job_name or array.out.name}-{stage.name}",
+            "comment": client.COMMENT,
+            "output": log_pattern(array.folder, "%A_%a.log" if stage.elements else "%j.log"),
+            "nodes": "1",
+            "ntasks": "1",
+            "cpus-per-task": str(array.cpus),
+        },
+        python=array.python,
+        working_dir=array.working_dir,
+        command=command,
+        warns=False,
     )
 
 
@@ -148,3 +178,59 @@ def write_scripts(stages: Sequence[ArrayStage], array: PrepArray, folder: Path) 
 def list_text(stage: ArrayStage) -> str:
     """The list of an array: one line of task numbers per element."""
     return "".join(" ".join(map(str, tasks)) + "\n" for tasks in stage.elements)
+
+
+def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[ArrayStage]:
+    """The stages to run, in order; empty if the data set is complete.
+
+    Raises:
+        UserError: if OUT has no plan, or a damaged one.
+    """
+    from data_prep.jobs import read_plan, resolved
+    from data_prep.jobs.prepare import finished, incomplete
+
+    plan = read_plan(array.out)
+
+    def stage(name: str, tasks: list[int]) -> ArrayStage:
+        total = sum(plan.tasks[task].bytes for task in tasks)
+        return ArrayStage(name, elements(tasks, per_element or tasks_per_element(len(tasks), total, array.cpus)))
+
+    stages = []
+    if plan.settings.deduplicate != "none":
+        if scans := incomplete(array.out, "scan"):
+            stages.append(stage("scan", scans))
+        if scans or not resolved(plan, array.out):
+            stages.append(ArrayStage("resolve", []))
+    if tasks := incomplete(array.out, "task"):
+        stages.append(stage("task", tasks))
+    if stages or finished(plan, array.out) is None:
+        stages.append(ArrayStage("merge", []))
+    return stages
+
+
+def _print_all(stages: list[ArrayStage], planned: list[ChainedJob], array: PrepArray, folder: Path) -> None:
+    """Print the files to write, and the shell commands with job ids in variables."""
+    for stage in stages:
+        if stage.elements:
+            lines = list_text(stage).splitlines()
+            print(f"# {folder / stage.name}.txt: {len(lines):,} lines of task numbers, the first {lines[0]}")
+        print(f"# {folder / stage.name}.sh:\n{render(stage, array, folder)}")
+    ids: dict[str, list[str]] = {}
+    for number, job in enumerate(planned, 1):
+        script = shlex.quote(str(folder / f"{job.stage}.sh"))
+        words = ["sbatch --parsable", *job.options(ids), script, *job.arguments]
+        print(f"job{number}=$({' '.join(words)})")
+        ids.setdefault(job.stage, []).append(f"$job{number}")
+
+
+def _report(stages: list[ArrayStage], ids: dict[str, list[str]], array: PrepArray) -> None:
+    for stage in stages:
+        tasks = sum(map(len, stage.elements))
+        work = f": {tasks:,} tasks in {len(stage.elements):,} array elements" if tasks else ""
+        print(f"Submitted {stage.name} as job {' '.join(ids[stage.name])}{work}.")
+    everything = [job_id for stage in stages for job_id in ids[stage.name]]
+    logs = shlex.quote(str(array.folder))
+    print(f"  state   squeue --jobs {','.join(everything)}")
+    print(f"  result  {logs}/{ids['merge'][0]}.log")
+    print(f"  logs    {logs}/JOB_ELEMENT.log")
+    print(f"  cancel  scancel {' '.join(everything)}")

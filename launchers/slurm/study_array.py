@@ -10,11 +10,9 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from evaluation.study import Study, needs_timing, unfinished
 from launchers.slurm import client
-from launchers.slurm.batch_script import batch_script
+from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
 from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
 from launchers.slurm.requeue_decision import ending_of
-from launchers.slurm.script_template import log_pattern
-from launchers.slurm.submission import cores_of
 from pretrain.config import Config
 
 PARTS = ("time", "run", "report")
@@ -60,16 +58,16 @@ def render(folder: Path, study: Study, config: Config, part: str) -> str:
         purpose="A part of a masking study, written by `maskwright study masking --slurm`. Finished runs are skipped.",
         options={
             "job-name": f"{cluster.job_name or here.name}-{part}",
+            "comment": client.COMMENT,
             "output": log_pattern(here / "slurm", "%A_%a.log" if part == "run" else "%j.log"),
             "nodes": "1",
             "ntasks": "1",
             "cpus-per-task": str(study.processes * cores_of(cluster)),
             "gres": None if cluster.cpu or part == "report" else f"gpu:{study.processes}",
         },
-        flags=[],
         python=python,
         working_dir=Path.cwd(),
-        command=f"{shlex.quote(str(python))} -m launchers.cli study {part} {shlex.quote(str(here))}{only}",
+        command=f"exec {shlex.quote(str(python))} -m launchers.cli study {part} {shlex.quote(str(here))}{only}",
     )
 
 

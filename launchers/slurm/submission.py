@@ -1,20 +1,18 @@
-"""Submission of a run, or of one run per seed: script, configs and job.json files in the run folder."""
+"""Submission of a run, or of one run per seed: the script, and the config of each run in RUN/slurm/config.yaml."""
 
 import os
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from launchers.slurm.job_file import JobFile
-from launchers.slurm.script_template import log_pattern
-from pretrain.config import ClusterConfig, Config, ContainerConfig, save_config
+from launchers.slurm import client
+from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
+from pretrain.config import Config, ContainerConfig, load_config, save_config
 from pretrain.run import RunFolder
-
-GPU_JOB_CORES = 4
-"""Default cores per process with a GPU: for the training loop, its prefetch thread, NCCL and the tracker."""
 
 
 @dataclass(frozen=True)
@@ -56,35 +54,15 @@ class Submission:
     seeds: Seeds | None = None
 
     @property
-    def cluster(self) -> ClusterConfig:
-        """Config section `cluster`."""
-        return self.config.cluster
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the job script."""
-        return RunFolder(self.config.run.dir).slurm
-
-    @property
-    def script(self) -> Path:
-        """Path of the job script."""
-        return RunFolder(self.config.run.dir).job_script
-
-    @property
     def log(self) -> str:
         """The log's path in sbatch's notation: %j is the job id, %a the seed, %% a percent sign."""
         name = "seed-%a/slurm/%j.log" if self.seeds else "slurm/%j.log"
-        return self.cluster.output or log_pattern(self.config.run.dir, name)
+        return self.config.cluster.output or log_pattern(self.config.run.dir, name)
 
     @property
     def runs(self) -> list[Config]:
         """The config of each run."""
         return [self.config] if self.seeds is None else [self._run(seed) for seed in self.seeds.values]
-
-    @property
-    def jobs(self) -> list[JobFile]:
-        """The description (job.json) of each run's job."""
-        return [self._job(run) for run in self.runs]
 
     def _run(self, seed: int) -> Config:
         run = self.config.run.model_copy(update={"dir": self.config.run.dir / f"seed-{seed}", "seed": seed})
@@ -92,53 +70,88 @@ class Submission:
         track = self.config.track.model_copy(update={"parent": parent})
         return self.config.model_copy(update={"run": run, "track": track})
 
-    def _job(self, run: Config) -> JobFile:
-        cluster = self.cluster
-        shared = {name: value for name, value in cluster if name in JobFile.model_fields}
-        return JobFile(
-            **shared
-            | {
-                "config": RunFolder(run.run.dir).job_config,
-                "run_dir": run.run.dir,
-                "python": self.python,
-                "processes_per_node": cluster.gpus_per_node,
-                "cpus_per_process": cores_of(cluster),
-            }
-        )
-
-    def write(self, script: str) -> Path:
-        """Write the script, and for each run its config and job.json. Later changes of the user's files have no effect.
+    def render(self) -> str:
+        """Render the batch script.
 
         Raises:
-            UserError: if a run folder cannot be written.
+            UserError: as batch_script.
         """
-        for run, job in zip(self.runs, self.jobs, strict=True):
-            job.write()
-            save_config(run, job.config)
-            folder = RunFolder(job.run_dir)
-            if not folder.is_held():  # a stop request to an earlier run
-                folder.stop.unlink(missing_ok=True)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_writer(self.script) as file:
-            file.write(script.encode())
-        return self.script
+        cluster, run = self.config.cluster, self.config.run.dir
+        each = f'{shlex.quote(f"{run}/seed-")}"$SLURM_ARRAY_TASK_ID"/{RunFolder(Path()).job_config}'
+        config = each if self.seeds else shlex.quote(str(RunFolder(run).job_config))
+        # With spare nodes the supervisor continues without a lost node. Without them Slurm ends the job.
+        options = ["--no-kill"] * (cluster.spare_nodes > 0)
+        return batch_script(
+            cluster.model_copy(update={"options": [*options, *cluster.options]}),
+            purpose="A training run, written by `maskwright launch slurm`. It becomes launchers/slurm/supervisor.py.",
+            options={
+                "job-name": cluster.job_name or run.name,
+                "comment": f"{client.COMMENT}{run}/seed-%a" if self.seeds else f"{client.COMMENT}{run}",
+                "output": self.log,
+                "array": self.seeds.text if self.seeds else None,
+                "nodes": str(cluster.nodes + cluster.spare_nodes),
+                "ntasks-per-node": str(cluster.gpus_per_node),
+                "cpus-per-task": str(cores_of(cluster)),
+                "gres": None if cluster.cpu else f"gpu:{cluster.gpus_per_node}",
+            },
+            python=self.python,
+            working_dir=self.working_dir,
+            command=f"exec {shlex.quote(str(self.python))} -m launchers.slurm.supervisor {config}",
+        )
+
+    def write(self) -> Path:
+        """Write the script, and the config of each run. Later changes of the user's files have no effect.
+
+        Raises:
+            UserError: if a run folder cannot be written, or as `render`.
+        """
+        text, script = self.render(), RunFolder(self.config.run.dir).job_script
+        try:
+            for run in self.runs:
+                folder = RunFolder(run.run.dir)
+                folder.slurm.mkdir(parents=True, exist_ok=True)
+                save_config(run, folder.job_config)
+                if not folder.is_held():  # a stop request to an earlier run
+                    folder.stop.unlink(missing_ok=True)
+            script.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_writer(script) as file:
+                file.write(text.encode())
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be written ({error.strerror}): choose another run.dir") from None
+        return script
+
+    def submit(self) -> str:
+        """Write the files and submit the job. Returns its id.
+
+        Raises:
+            UserError: as `write`, and if sbatch is missing or refuses the job.
+        """
+        return client.submit(self.write())
 
 
-def cores_of(cluster: ClusterConfig) -> int:
-    """Cores of each training process."""
-    return cluster.cpus_per_process or (1 if cluster.cpu else GPU_JOB_CORES)
-
-
-def prepare(config: Config, seeds: Seeds | None = None) -> Submission:
-    """Prepare the submission of a config with the current folder and Python.
+def submitted_config(path: Path) -> Config:
+    """Read the config of a job. Scripts of earlier versions name RUN/slurm/job.json, which is next to it.
 
     Raises:
-        UserError: if the container cannot access a path that it needs.
+        UserError: if it is missing or invalid.
     """
+    return load_config(path.with_name("config.yaml"))
+
+
+def prepare(config: Config, seeds: str | None = None) -> Submission:
+    """Prepare the submission of a config with the current folder and Python.
+
+    Args:
+        seeds: seeds of a job array, as in `--seeds`.
+
+    Raises:
+        UserError: if the seeds are invalid, or the container cannot access a path that it needs.
+    """
+    array = Seeds.parse(seeds, client.max_array_size()) if seeds else None
     run = config.run.model_copy(update={"dir": config.run.dir.absolute()})
     # Not resolved: the python of a virtual environment is a link, and its location identifies the environment.
     python = Path(os.path.abspath(sys.executable))
-    submission = Submission(config.model_copy(update={"run": run}), Path.cwd(), python, seeds)
+    submission = Submission(config.model_copy(update={"run": run}), Path.cwd(), python, array)
     if config.cluster.container:
         check_mounts(config.cluster.container, [run.dir, submission.working_dir])
     return submission

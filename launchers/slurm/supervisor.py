@@ -1,4 +1,4 @@
-"""Supervisor of a training job, on its first node: `python -m launchers.slurm.supervisor JOB_JSON`.
+"""Supervisor of a training job, on its first node: `python -m launchers.slurm.supervisor CONFIG`.
 
 It observes the ranks and carries out decisions. `requeue_decision` makes the decisions.
 """
@@ -13,9 +13,16 @@ from pathlib import Path
 from types import FrameType
 
 from data_prep.errors import UserError
-from launchers.slurm import client, node_health, srun_step
-from launchers.slurm.attempt_outcome import Witness, host_of
-from launchers.slurm.job_file import JobFile, read_job
+from launchers.slurm import client, node_health
+from launchers.slurm.launch_attempt import (
+    HOSTS_VARIABLE,
+    PORT_VARIABLE,
+    AttemptStatus,
+    free_port,
+    host_of,
+    run_step,
+    train_command,
+)
 from launchers.slurm.requeue_decision import (
     Complete,
     Decision,
@@ -30,8 +37,10 @@ from launchers.slurm.requeue_decision import (
     first_start,
     next_after,
 )
+from launchers.slurm.submission import submitted_config
 from launchers.slurm.supervisor_record import read_history, write_history
 from pretrain.checkpoint import committed
+from pretrain.config import Config
 from pretrain.run import RunFolder, State
 from pretrain.run.folder import REFUSAL_VARIABLE
 from pretrain.run.journal import last_step
@@ -39,16 +48,20 @@ from pretrain.tracking import LAST_SECONDS
 
 _POLL_SECONDS = 0.5
 _HELD_SECONDS = 30.0  # for processes of an earlier start to release the run folder
-_SPOKEN_SECONDS = 5.0  # for the last messages of this process, before Slurm kills it
+_MESSAGE_SECONDS = 5.0  # for the last messages of this process, before Slurm kills it
+_PAUSE_SECONDS = 10.0  # before the first restart
+_LEAVE_SECONDS = 120.0  # from the end of the run, by its status, until remaining ranks are killed
 
 
 class Supervisor:
     """Run the attempts of a job. A signal from Slurm becomes one request to save and stop."""
 
-    def __init__(self, job: JobFile, job_id: int, hosts: Sequence[str]):
-        self.job, self.job_id, self.hosts = job, job_id, tuple(hosts)
-        self.run = RunFolder(job.run_dir)
-        self.limits = Limits(job.nodes, job.max_restarts, job.requeue, job.max_requeues, job.pause_seconds)
+    def __init__(self, config: Config, job_id: int, hosts: Sequence[str]):
+        cluster = self.cluster = config.cluster
+        self.config, self.job_id, self.hosts = config, job_id, tuple(hosts)
+        self.run = RunFolder(config.run.dir)
+        self.limits = Limits(cluster.nodes, cluster.max_restarts, cluster.requeue, cluster.max_requeues, _PAUSE_SECONDS)
+        self.leave_seconds = min(config.guard.hang_seconds or _LEAVE_SECONDS, _LEAVE_SECONDS)
         self.record = self.run.supervisor
         self.unrecorded: OSError | None = None
         self.warned_at: float | None = None  # time of the signal after which the run was asked to stop and requeue
@@ -67,7 +80,7 @@ class Supervisor:
         """
         self._check_hosts()
         kill_wait = client.kill_wait()
-        self.patience = max(kill_wait - _SPOKEN_SECONDS, kill_wait / 2)
+        self.patience = max(kill_wait - _MESSAGE_SECONDS, kill_wait / 2)
         start = int(os.environ.get("SLURM_RESTART_COUNT", "0")) + 1
         self._say(f"start {start} on {' '.join(self.hosts)}")
         self._take_folder()
@@ -76,7 +89,7 @@ class Supervisor:
         history = read_history(self.record, self.job_id).seen(self._checkpoint())
         if start > 1:
             history = replace(history, requeues=history.requeues + 1)
-        decision, history = first_start(self.hosts, node_health.ask(self.job, self.hosts), history, self.limits)
+        decision, history = first_start(self.hosts, node_health.ask(self.config, self.hosts), history, self.limits)
         while isinstance(decision, Restart):
             self._remember(history)
             outcome = self._wait(decision) or self._train(decision.hosts)
@@ -89,7 +102,7 @@ class Supervisor:
 
     def _check_hosts(self) -> None:
         """Raise UserError if Slurm granted another number of nodes, for example after sbatch with --nodes."""
-        nodes, hosts = self.job.nodes + self.job.spare_nodes, self.hosts
+        nodes, hosts = self.cluster.nodes + self.cluster.spare_nodes, self.hosts
         if len(hosts) != nodes:
             raise UserError(
                 f"This job needs {nodes} nodes, and Slurm granted {len(hosts)} ({', '.join(hosts) or 'none'}). Submit "
@@ -118,48 +131,45 @@ class Supervisor:
     def _train(self, hosts: tuple[str, ...]) -> Outcome:
         """Run one attempt until its ranks exit."""
         self._take_folder()
-        port = srun_step.free_port(self.job_id)
-        refusal = self.job.folder / f"refusal-{self.job_id}.json"
-        witness = Witness(self.run, refusal)
+        port = free_port(self.job_id)
+        refusal = self.run.slurm / f"refusal-{self.job_id}.json"
+        attempt = AttemptStatus(self.run, refusal)
         self._say(f"trains on {' '.join(hosts)}, rank 0 at {hosts[0]}:{port}")
-        code = srun_step.run(
-            srun_step.train_command(self.job, hosts),
-            {
-                srun_step.HOSTS_VARIABLE: " ".join(hosts),
-                srun_step.PORT_VARIABLE: str(port),
-                REFUSAL_VARIABLE: str(refusal),
-            },
-            is_overdue=lambda: self._is_overdue(witness),
+        code = run_step(
+            train_command(self.config, hosts),
+            {HOSTS_VARIABLE: " ".join(hosts), PORT_VARIABLE: str(port), REFUSAL_VARIABLE: str(refusal)},
+            is_overdue=lambda: self._is_overdue(attempt),
             is_too_late=self._is_too_late,
         )
-        status = witness.last_words(wait=not self._is_too_late())
+        status = attempt.final(wait=not self._is_too_late())
         if status is None:
-            return replace(self._outcome(None, *witness.why_not(code)), hosts=hosts)
+            refused = attempt.refusal(code)
+            return replace(self._outcome(None, refused.reason, refused.retry), hosts=hosts)
         said = "srun did not end" if code is None else f"srun exit code {code}"
         self._say(f"{status.state} at step {status.step}: {status.reason} ({said})")
         outcome = replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
-        return self._timed(outcome, witness)
+        return self._timed(outcome, attempt)
 
-    def _is_overdue(self, witness: Witness) -> bool:
+    def _is_overdue(self, attempt: AttemptStatus) -> bool:
         """Whether ranks still run long after the run is over. A completed run may still log models."""
         self._look_for_end()  # the ranks take the request away
-        models = LAST_SECONDS if witness.state == "completed" else 0.0
-        return witness.seconds_over() > self.job.leave_seconds + models
+        models = LAST_SECONDS if attempt.state == "completed" else 0.0
+        return attempt.seconds_over() > self.leave_seconds + models
 
     def _look_for_end(self) -> None:
         self.ended = self.ended or self.run.is_asked_to_end()
 
-    def _timed(self, outcome: Outcome, witness: Witness) -> Outcome:
+    def _timed(self, outcome: Outcome, attempt: AttemptStatus) -> Outcome:
         """Add and print the duration of the checkpoint since Slurm's warning.
 
         An outcome without a warning, or from before it, is returned unchanged.
         """
         is_saved = outcome.state == "stopped"
-        until = witness.over_since if is_saved and witness.over_since else time.monotonic()
+        until = attempt.over_since if is_saved and attempt.over_since else time.monotonic()
         is_late = outcome.state != "completed" and outcome.ending == "limit"
         if self.warned_at is None or until < self.warned_at or not (is_saved or is_late):
             return outcome
-        lead = self.job.signal_seconds if self.warned_by == signal.SIGUSR1 else None
+        lead = self.cluster.signal_seconds if self.warned_by == signal.SIGUSR1 else None
         saving = Saving(until - self.warned_at, lead, is_saved)
         self._say(saving.sentence)
         return replace(outcome, saving=saving)
@@ -173,7 +183,7 @@ class Supervisor:
 
     def _problems(self) -> dict[str, str]:
         """The problems of unhealthy hosts, after a failure."""
-        problems = node_health.ask(self.job, self.hosts)
+        problems = node_health.ask(self.config, self.hosts)
         host = host_of(self.run.holder(), self.job_id) if self.run.is_held() else None
         if host in self.hosts:
             problems.setdefault(host, "has a process that cannot be killed")
@@ -284,9 +294,9 @@ class Supervisor:
 def main(arguments: list[str]) -> int:
     """Supervise the job. If it cannot start, print one line and return 1."""
     try:
-        job = read_job(Path(arguments[0]))
+        config = submitted_config(Path(arguments[0]))
         hosts = client.host_names(os.environ["SLURM_JOB_NODELIST"])
-        return Supervisor(job, int(os.environ["SLURM_JOB_ID"]), hosts).supervise()
+        return Supervisor(config, int(os.environ["SLURM_JOB_ID"]), hosts).supervise()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_prep.errors import UserError
-from launchers.slurm import QueuedJob, jobs_of, own_jobs
-from launchers.slurm.requeue_decision import Saving
-from launchers.slurm.supervisor_record import read_saving
+from launchers.slurm import QueuedJob, Saving, jobs_of, own_jobs, read_saving
 from pretrain.reporting import duration
 from pretrain.run import RunFolder
 

@@ -86,7 +86,6 @@ class RunFolder:
         self.profile = path / "profile"
         self.slurm = path / "slurm"
         self.job_script = self.slurm / "job.sh"
-        self.job = self.slurm / "job.json"
         self.job_config = self.slurm / "config.yaml"
         self.supervisor = self.slurm / "supervisor.json"
 

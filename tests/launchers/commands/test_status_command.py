@@ -54,8 +54,8 @@ def queue(folder, monkeypatch):
     """Sets the state of job 12 of the run, which scancel takes away, if it waits, as `taken` says."""
     programs = folder.path.parent / "bin"
     programs.mkdir()
-    state, values = programs / "state", dict.fromkeys(client._FIELDS, "x")
-    line = client._SEPARATOR.join(
+    state, values = programs / "state", dict.fromkeys(client.FIELDS, "x")
+    line = client.SEPARATOR.join(
         (values | {"id": "12", "comment": f"maskwright:{folder.path}", "state": "%s"}).values()
     )
     texts = {

@@ -15,12 +15,12 @@ from data_prep.jobs import PrepareRequest
 from data_prep.jobs.prepare import plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer import train
-from launchers.slurm import max_array_size
+from launchers.slurm import PrepArray
+from launchers.slurm.client import max_array_size
 from launchers.slurm.job_chain import ChainedJob, submit_chain
 from launchers.slurm.prep_array import (
     MOST_ELEMENTS,
     ArrayStage,
-    PrepArray,
     elements,
     jobs,
     next_folder,
@@ -29,6 +29,7 @@ from launchers.slurm.prep_array import (
     tasks_per_element,
     write_scripts,
 )
+from pretrain.config import ClusterConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
@@ -37,10 +38,15 @@ ARRAY = PrepArray(
     working_dir=Path("/shared"),
     python=Path("/shared/venv/bin/python"),
     cpus=3,
-    job_name="x",
+    cluster=ClusterConfig(cpu=True),
 )
 TASKS = ArrayStage("task", [[0, 1], [7, 9]])
 MERGE = ArrayStage("merge", [])
+
+
+def asking(array: PrepArray, **options: str) -> PrepArray:
+    """With these keys of config section `cluster`."""
+    return dataclasses.replace(array, cluster=array.cluster.model_copy(update=options))
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -104,12 +110,12 @@ def test_stages_wait_for_each_other() -> None:
 
 
 def test_directives_ask_for_what_was_asked() -> None:
-    array = dataclasses.replace(ARRAY, partition="cpu", account="me", time="2:00:00", mem="3G")
-    common = ['partition="cpu"', 'account="me"', 'time="2:00:00"', 'mem="3G"', "nodes=1", "ntasks=1"]
+    array = asking(ARRAY, partition="cpu", account="me", time="2:00:00", mem="3G")
+    common = ['nodes="1"', 'ntasks="1"', 'cpus-per-task="3"', 'mem="3G"', 'partition="cpu"', 'account="me"']
     for stage, name, log in ((TASKS, "x-task", "%A_%a"), (MERGE, "x-merge", "%j")):
         lines = [line for line in render(stage, array, Path("/f")).splitlines() if line.startswith("#SBATCH")]
-        own = [f'job-name="{name}"', f'output="/shared/data/x/prep/slurm/{log}.log"']
-        wanted = [*own, *common, "cpus-per-task=3", "requeue", "open-mode=append"]
+        own = [f'job-name="{name}"', 'comment="maskwright:"', f'output="/shared/data/x/prep/slurm/{log}.log"']
+        wanted = [*own, *common, 'time="2:00:00"', 'open-mode="append"', "requeue"]
         assert lines == [f"#SBATCH --{option}" for option in wanted]
 
 
@@ -121,7 +127,7 @@ def test_percent_in_the_path_is_not_a_pattern() -> None:
 @pytest.mark.parametrize("field, value", [("job_name", "a\n#SBATCH --wrap=x"), ("partition", ""), ("mem", "1\x00")])
 def test_what_sbatch_cannot_read_is_refused(field: str, value: str) -> None:
     with pytest.raises(UserError, match=field.replace("_", "-")):
-        render(TASKS, dataclasses.replace(ARRAY, **{field: value}), Path("/f"))
+        render(TASKS, asking(ARRAY, **{field: value}), Path("/f"))
 
 
 @pytest.fixture
@@ -130,7 +136,8 @@ def nasty(tmp_path: Path) -> PrepArray:
     folder = tmp_path / NASTY
     (folder / "out" / "prep").mkdir(parents=True)
     program(folder, "python", 'printf "%s\\0" "$PWD" "$@"')
-    return dataclasses.replace(ARRAY, out=folder / "out", working_dir=folder, python=folder / "python", job_name=NASTY)
+    array = dataclasses.replace(ARRAY, out=folder / "out", working_dir=folder, python=folder / "python")
+    return asking(array, job_name=NASTY)
 
 
 def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -248,7 +255,7 @@ def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path) -> No
     assert result.returncode == 0, result.stderr
     folder = planned / "prep" / "slurm" / "submission-0001"
     assert f"# {folder}/task.txt: 2 lines of task numbers, the first 0 1" in result.stdout
-    assert "#SBATCH --cpus-per-task=2" in result.stdout
+    assert '#SBATCH --cpus-per-task="2"' in result.stdout
     assert f"job1=$(sbatch --parsable --array=1-2 {folder}/task.sh 0)" in result.stdout
     assert f"job2=$(sbatch --parsable --dependency=afterany:$job1 {folder}/merge.sh)" in result.stdout
     assert sorted(planned.rglob("*")) == before

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm.attempt_outcome import Witness
 from launchers.slurm.job_chain import recorded_jobs
-from launchers.slurm.job_file import JobFile, read_job
+from launchers.slurm.launch_attempt import AttemptStatus
 from launchers.slurm.requeue_decision import Failure, LaunchHistory, Saving
 from launchers.slurm.supervisor_record import read_history, read_saving, write_history
 from pretrain.run import RunFolder
@@ -74,41 +73,7 @@ def test_a_record_of_wrong_types_counts_anew(tmp_path: Path, change: dict[str, A
 
 @pytest.mark.parametrize("text", [*DAMAGED, '{"reason": ["x"], "retry": false}', '{"reason": "x", "retry": "no"}'])
 def test_a_damaged_refusal_is_no_refusal(tmp_path: Path, text: str) -> None:
-    witness = Witness(RunFolder(tmp_path), tmp_path / "refusal.json")
+    attempt = AttemptStatus(RunFolder(tmp_path), tmp_path / "refusal.json")
     _damage(tmp_path / "refusal.json", text)
-    assert witness.why_not(1) == ("training did not start (srun exit code 1)", True)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *DAMAGED,
-        {"nodes": "2"},
-        {"nodes": 0},
-        {"nodes": 10**30},
-        {"cpu": 1},
-        {"health_seconds": 1e300},
-        {"pause_seconds": -1},
-        {"python": "a\0b"},
-        {"python": 3},
-    ],
-    ids=lambda change: str(change)[:20],
-)
-def test_a_damaged_job_is_refused_in_one_line(tmp_path: Path, change: str | dict[str, Any]) -> None:
-    job = JobFile(
-        config=tmp_path / "c.yaml",
-        run_dir=tmp_path,
-        python=Path("/bin/python"),
-        nodes=2,
-        processes_per_node=1,
-        cpus_per_process=1,
-        cpu=True,
-    )
-    job.write()
-    assert read_job(job.path) == job
-    values = json.loads(job.path.read_text())
-    _damage(job.path, change if isinstance(change, str) else json.dumps(values | change))
-    with pytest.raises(UserError, match="submit the run again") as refused:
-        read_job(job.path)
-    assert len(str(refused.value)) <= 300
-    assert "\n" not in str(refused.value)
+    refusal = attempt.refusal(1)
+    assert (refusal.reason, refusal.retry) == ("training did not start (srun exit code 1)", True)

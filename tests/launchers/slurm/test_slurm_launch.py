@@ -1,6 +1,5 @@
 """`maskwright launch slurm`: its dry run, options against config and profile, and what is refused."""
 
-import json
 import re
 import subprocess
 import sys
@@ -37,16 +36,16 @@ def launch(*arguments: str | Path, environment: dict[str, str] | None = None) ->
 
 def test_dry_run_prints_what_would_be_submitted_and_writes_nothing(config: Path) -> None:
     printed = launch(config, "--nodes", "2", "--gpus-per-node", "8", "--seeds", "4,9", "--dry-run", "run.seed=3")
-    script, *jobs = re.split(r"\n# (?=/.*/job.json\n)", printed)
+    script, *jobs = re.split(r"\n# (?=/.*/config.yaml\n)", printed)
     assert '#SBATCH --nodes="2"' in script
     assert '#SBATCH --ntasks-per-node="8"' in script
     assert '#SBATCH --array="4,9"' in script
     for seed, text in zip((4, 9), jobs, strict=True):
         path, _, described = text.partition("\n")
-        job = json.loads(described)
-        assert path == f"{job['run_dir']}/slurm/job.json"
-        assert job["run_dir"] == str(config.parent / "run" / f"seed-{seed}")
-        assert (job["nodes"], job["processes_per_node"]) == (2, 8)
+        job = yaml.safe_load(described)
+        assert path == f"{job['run']['dir']}/slurm/config.yaml"
+        assert job["run"]["dir"] == str(config.parent / "run" / f"seed-{seed}")
+        assert (job["cluster"]["nodes"], job["cluster"]["gpus_per_node"]) == (2, 8)
     assert sorted(path.name for path in config.parent.iterdir()) == ["data", "run.yaml"]
 
 
@@ -69,7 +68,7 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         assert f"#SBATCH --{line}\n" in printed
     assert "export X=b\nexport Z=a\nexport Y='c d'\n" in printed
     assert "module load b\n" in printed
-    assert json.loads(printed.split("job.json\n")[-1])["container"] == {
+    assert yaml.safe_load(printed.split("config.yaml\n")[-1])["cluster"]["container"] == {
         "image": "a",
         "mounts": ["/"],
         "python": "py",

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from launchers.slurm import render
-from launchers.slurm.batch_script import check_time_limit
-from launchers.slurm.script_template import sbatch_quote
+from launchers.slurm.batch_script import check_time_limit, sbatch_quote
+from pretrain.run import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, submission
 
 
@@ -32,7 +31,7 @@ def test_directives_ask_for_what_was_asked() -> None:
         spare_nodes=1,
         options=["--mail-type=END", "--hold", '--gres=gpu:h100:4,"x"'],
     )
-    assert directives(render(asked)) == [
+    assert directives(asked.render()) == [
         '#SBATCH --job-name="x"',
         '#SBATCH --comment="maskwright:/shared/runs/x"',
         '#SBATCH --output="log-%j.txt"',
@@ -59,14 +58,14 @@ def test_directives_ask_for_what_was_asked() -> None:
 
 
 def test_a_job_that_is_not_to_be_queued_again() -> None:
-    lines = directives(render(submission(requeue=False)))
+    lines = directives(submission(requeue=False).render())
     assert "#SBATCH --no-requeue" in lines
     assert "#SBATCH --requeue" not in lines
-    assert submission(requeue=False).jobs[0].requeue is False
+    assert submission(requeue=False).runs[0].cluster.requeue is False
 
 
 def test_cpu_job_asks_for_no_gpu() -> None:
-    script = render(submission(cpu=True, cpus_per_process=None))
+    script = submission(cpu=True, cpus_per_process=None).render()
     assert not [line for line in directives(script) if "gres" in line or "gpu" in line]
     assert '#SBATCH --cpus-per-task="1"' in script
     assert "export DS_ACCELERATOR=cpu" in script
@@ -94,8 +93,8 @@ def test_values_reach_the_shell_unchanged(tmp_path: Path) -> None:
     python = printing_python(tmp_path / NASTY / "bin")
     asked = submission(Path("/shared", NASTY), environment={"A": NASTY, "B": ""}, setup='export C="${HOME}!"')
     asked = dataclasses.replace(asked, python=python, working_dir=tmp_path / NASTY)
-    environment, words = environment_and_arguments(render(asked), HOME="/home/me", OMP_NUM_THREADS="")
-    expected = [tmp_path / NASTY, "-m", "launchers.slurm.supervisor", asked.jobs[0].path]
+    environment, words = environment_and_arguments(asked.render(), HOME="/home/me", OMP_NUM_THREADS="")
+    expected = [tmp_path / NASTY, "-m", "launchers.slurm.supervisor", RunFolder(asked.runs[0].run.dir).job_config]
     assert words == [str(value) for value in expected]
     assert (environment["A"], environment["B"], environment["C"]) == (NASTY, "", "/home/me!")
     assert environment["OMP_NUM_THREADS"] == "3"
@@ -113,8 +112,8 @@ def test_any_printable_text_reaches_the_shell_unchanged(tmp_path_factory: Any, r
     for seeds in (None, "7"):
         asked = submission(Path("/shared", run), seeds, environment={"A": value})
         asked = dataclasses.replace(asked, python=python, working_dir=python.parent)
-        environment, words = environment_and_arguments(render(asked), SLURM_ARRAY_TASK_ID="7")
-        assert words[-1] == str(asked.jobs[0].path)
+        environment, words = environment_and_arguments(asked.render(), SLURM_ARRAY_TASK_ID="7")
+        assert words[-1] == str(RunFolder(asked.runs[0].run.dir).job_config)
         assert environment["A"] == value
 
 
@@ -126,7 +125,7 @@ def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(tmp_path
 
     def run(**cluster: Any) -> subprocess.CompletedProcess[str]:
         asked = dataclasses.replace(submission(**cluster), python=python, working_dir=tmp_path)
-        shell = f"source {tmp_path}/modules.sh\n{render(asked)}"
+        shell = f"source {tmp_path}/modules.sh\n{asked.render()}"
         return subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
 
     done = run(modules=["cuda/12.4", "it's"], setup="echo unset: $UNSET_HERE\necho second")
@@ -139,8 +138,8 @@ def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(tmp_path
 
 
 def test_script_is_valid_bash() -> None:
-    assert "@{" not in render(submission())
-    subprocess.run(["bash", "-n"], input=render(submission()), text=True, check=True)
+    assert "@{" not in submission().render()
+    subprocess.run(["bash", "-n"], input=submission().render(), text=True, check=True)
 
 
 def test_sbatch_values_are_quoted_by_sbatch_rules() -> None:

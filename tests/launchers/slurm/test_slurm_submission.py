@@ -9,26 +9,27 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.slurm import node_entry, render, submit
-from launchers.slurm.job_file import read_job
-from launchers.slurm.script_template import sbatch_quote
-from launchers.slurm.srun_step import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
-from launchers.slurm.submission import Seeds, check_mounts
+from launchers.slurm import node_entry
+from launchers.slurm.batch_script import sbatch_quote
+from launchers.slurm.client import submit
+from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
+from launchers.slurm.submission import Seeds, check_mounts, submitted_config
 from pretrain.config import ContainerConfig, load_config
 from pretrain.run import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, submission
 
 
-def test_job_is_read_back(tmp_path: Path) -> None:
-    job = submission(tmp_path / NASTY, cpu=True, container={"image": "a", "mounts": ["/b"]}).jobs[0]
-    job.write()
-    assert read_job(job.path) == job
-    job.path.write_text(job.model_dump_json().replace("{", '{"bind": "none", ', 1))
-    assert read_job(job.path) == job, "of a version that had more keys"
+def test_scripts_of_earlier_versions_find_the_config(tmp_path: Path) -> None:
+    asked = submission(tmp_path / NASTY, cpu=True, container={"image": "a", "mounts": ["/b"]})
+    asked.write()
+    for name in ("config.yaml", "job.json"):
+        assert submitted_config(tmp_path / NASTY / "slurm" / name) == asked.config
+    with pytest.raises(UserError, match="No config file"):
+        submitted_config(tmp_path / "job.json")
 
 
 def test_srun_starts_a_task_for_each_rank() -> None:
-    words = train_command(submission().jobs[0], ["n1", "n3"])
+    words = train_command(submission().config, ["n1", "n3"])
     asked = ["--nodelist=n1,n3", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=3"]
     assert words[0] == "srun"
     assert set(asked) <= set(words)
@@ -38,29 +39,22 @@ def test_srun_starts_a_task_for_each_rank() -> None:
 def test_a_task_becomes_its_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, local: int, rank: int
 ) -> None:
-    job = submission(tmp_path, interface="ib0").jobs[0]
-    job.write()
+    submission(tmp_path, interface="ib0").write()
+    config = str(RunFolder(tmp_path).job_config)
     variables = {"SLURMD_NODENAME": host, "SLURM_LOCALID": str(local), HOSTS_VARIABLE: "n1 n3", PORT_VARIABLE: "12007"}
     monkeypatch.setattr(os, "environ", os.environ | variables)
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, words: started.append(words))
-    node_entry.main([str(job.path)])
-    assert started == [[sys.executable, "-u", "-m", "pretrain.train", "--config", str(job.config)]]
+    node_entry.main([config])
+    assert started == [[sys.executable, "-u", "-m", "pretrain.train", "--config", config]]
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME")
     assert [os.environ[name] for name in names] == [str(rank), str(local), "8", "4", "n1", "12007", "ib0"]
 
 
-def test_what_is_no_job_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text("{}")
-    for path in (tmp_path / "job.json", tmp_path / "none.json"):
-        with pytest.raises(UserError, match="submit the run again"):
-            read_job(path)
-
-
 def test_a_job_that_waits_trains_what_was_submitted(tmp_path: Path) -> None:
     asked = submission(tmp_path / "run", environment={"A": "b"}, time="24:00:00", container={"image": "x"})
-    asked.write(render(asked))
-    assert load_config(asked.jobs[0].config) == asked.config
+    asked.write()
+    assert load_config(RunFolder(tmp_path / "run").job_config) == asked.config
 
 
 def test_percent_in_the_run_folder_is_not_a_pattern() -> None:
@@ -75,29 +69,29 @@ def test_a_request_to_stop_what_ran_before_is_no_request_to_stop_what_is_submitt
     for is_held in (True, False):
         folder.ask_to_stop()
         with folder.lock() if is_held else contextlib.nullcontext():
-            asked.write("#!/bin/sh\n")
+            asked.write()
         assert folder.stop.exists() == is_held
 
 
 def test_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
     run = tmp_path / NASTY
     asked = submission(run, "3,5-6%2", cpu=True)
-    script = render(asked)
+    script = asked.render()
     assert '#SBATCH --array="3,5-6%2"' in script
     assert directives(script)[1] == f"#SBATCH --comment={sbatch_quote('comment', f'maskwright:{run}/seed-%a')}"
     assert asked.log == f"{run}/seed-%a/slurm/%j.log".replace("100%", "100%%")
-    assert asked.write(script) == run / "slurm" / "job.sh"
+    assert asked.write() == run / "slurm" / "job.sh"
     for seed in (3, 5, 6):
         folder = run / f"seed-{seed}"
-        job = read_job(folder / "slurm" / "job.json")
-        trained = load_config(job.config)
-        assert (job.run_dir, trained.run.dir, trained.run.seed) == (folder, folder, seed)
+        config = folder / "slurm" / "config.yaml"
+        trained = load_config(config)
+        assert (trained.run.dir, trained.run.seed) == (folder, seed)
         assert trained.track.parent == run.name
         bash = script.splitlines()[-1].replace("exec ", "printf '%s\\0' ", 1)
         shown = subprocess.run(
             ["bash", "-c", bash], env={"SLURM_ARRAY_TASK_ID": str(seed)}, capture_output=True, check=True, text=True
         )
-        assert shown.stdout.split("\0")[-2] == str(job.path)
+        assert shown.stdout.split("\0")[-2] == str(config)
     assert sorted(path.name for path in run.iterdir()) == ["seed-3", "seed-5", "seed-6", "slurm"]
 
 
@@ -123,8 +117,8 @@ def test_container_is_handed_to_srun() -> None:
         "mounts": ["/shared", "/a:/b:ro"],
         "python": "/opt/python",
     }
-    job = submission(container=container).jobs[0]
-    assert python_command(job, "launchers.slurm.node_entry", Path("/shared/here")) == [
+    config = submission(container=container).config
+    assert python_command(config, "launchers.slurm.node_entry", Path("/shared/here")) == [
         "--export=ALL",
         "--container-image=nvcr.io#nvidia/pytorch:25.01-py3",
         "--container-workdir=/shared/here",
@@ -132,10 +126,10 @@ def test_container_is_handed_to_srun() -> None:
         "/opt/python",
         "-m",
         "launchers.slurm.node_entry",
-        str(job.path),
+        str(RunFolder(config.run.dir).job_config),
     ]
-    bare = python_command(submission().jobs[0], "launchers.slurm.node_entry", Path("/shared"))
-    assert bare[:3] == ["--export=ALL", "/shared/venv/bin/python", "-m"]
+    bare = python_command(submission().config, "launchers.slurm.node_entry", Path("/shared"))
+    assert bare[:3] == ["--export=ALL", sys.executable, "-m"]
 
 
 def test_container_that_does_not_see_the_run_is_refused() -> None:

@@ -57,6 +57,6 @@ def newest_job(cluster: Cluster) -> str:
 
 def pretend_to_run(shared: Path, job_id: str) -> None:
     """What the job would have left when it runs, for the commands that look at it."""
-    for path in shared.glob("runs/**/slurm/job.json"):
+    for path in shared.glob("runs/**/slurm/config.yaml"):
         (path.parent / f"{job_id}.log").touch()
         RunFolder(path.parents[1]).write_status("running", 1, 10, "training", "wait")

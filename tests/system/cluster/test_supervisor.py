@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import yaml
 
-from launchers.slurm.job_file import read_job
-from launchers.slurm.supervisor_record import read_history, read_saving
+from launchers.slurm import read_saving
+from launchers.slurm.supervisor_record import read_history
 from pretrain.run import RunFolder
 from tests.support.datasets import make_dataset
 from tests.system.cluster.cluster import Cluster
@@ -45,11 +45,7 @@ def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def submit(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
     """Submit a run that is impatient with lost nodes."""
-    job_id = launch(cluster, folder, run, "--cpu", *options)
-    path = run / "slurm" / "job.json"
-    changes = {"health_seconds": 10.0, "leave_seconds": 5.0, "pause_seconds": 1.0}
-    read_job(path).model_copy(update=changes).write()  # the supervisor has not begun: it still starts
-    return job_id
+    return launch(cluster, folder, run, "--cpu", "--health-seconds", "10", *options)
 
 
 def ranks(cluster: Cluster) -> list[str]:
