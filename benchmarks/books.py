@@ -10,7 +10,6 @@ same command again to resume: results in --work are used again.
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -157,8 +156,7 @@ def maskwright(args: argparse.Namespace, *words: str) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    write_page(args.out, page(args.work, f"{args.out.stem}.png"), ("torch", "deepspeed", "transformers"))
-    shutil.copyfile(args.work / "runs/pretrained/curve.png", args.out.with_suffix(".png"))
+    write_page(args.out, page(args.work), ("torch", "deepspeed", "transformers"))
 
 
 if __name__ == "__main__":

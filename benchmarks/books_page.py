@@ -24,15 +24,15 @@ _MODELS = {PRETRAINED: "pretrained", UNTRAINED: "the same model, untrained", "un
 _COLUMNS = 8
 
 
-def page(work: Path, picture: str) -> str:
-    """Markdown; `picture` is the file of the run's curves."""
+def page(work: Path) -> str:
+    """Markdown."""
     evaluation, pretrained, random = (
         json.loads((work / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("evaluation", "sst2-pretrained", "sst2-random")
     )
     return f"""# Does it learn? A small ModernBERT on books
 
-{_training(work, picture)}
+{_training(work)}
 
 {_evaluation(evaluation)}
 
@@ -46,7 +46,7 @@ def page(work: Path, picture: str) -> str:
 """
 
 
-def _training(work: Path, picture: str) -> str:
+def _training(work: Path) -> str:
     run, train, valid = work / "runs/pretrained", Dataset(work / "data/train"), Dataset(work / "data/valid")
     config, journal = load_config(run / "config.yaml"), read_journal(run / "journal.jsonl")
     steps = [entry for entry in journal if "speed/step_seconds" in entry.metrics]
@@ -65,9 +65,7 @@ steps, {seen / seconds:,.0f} tokens a second.
 
 {curve}
 
-With the masks of training, at 15%.
-
-![Losses, learning rate and speed]({picture})"""
+With the masks of training, at 15%."""
 
 
 def _thinned(entries: Sequence[Entry]) -> Sequence[Entry]:

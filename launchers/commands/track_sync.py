@@ -51,8 +51,9 @@ def track_sync(
 def _runs_in(folder: Path) -> list[Path]:
     """The folder itself if it is a run, else the tracked runs below it."""
     from pretrain.reporting import runs_below
+    from pretrain.run import RunFolder
 
-    runs = [run for run in (folder, *runs_below(folder)) if (run / "mlflow_run.json").exists()]
+    runs = [run for run in (folder, *runs_below(folder)) if RunFolder(run).mlflow_run.exists()]
     if not runs:
         require_run(folder)
     return runs[:1] if folder in runs else runs or [folder]

@@ -105,7 +105,6 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
         ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),
         ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
         ("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}"),
-        ("loss curve", RunFolder(run).curve),
         ("all of the run on a page", RunFolder(run).report),
         ("model, for AutoModelForMaskedLM", model),
         ("MLflow", page),

@@ -1,4 +1,4 @@
-"""Charts as PNG files: curves of a run, panels of lines. Only this module uses matplotlib."""
+"""Charts as PNG files: panels of lines. Only this module uses matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from data_prep.files import atomic_writer
-from pretrain.run import JournalTable
-from pretrain.run.journal_table import smooth, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,9 +15,7 @@ if TYPE_CHECKING:
 
 Numbers = Sequence[float] | NDArray[Any]
 COLOURS = ("#1f6fb4", "#d9660d", "#2a8a4a", "#8a4fa8", "#b8323c", "#6b5b2a", "#12808a", "#b27700")
-_BLUE, _ORANGE, _GREEN, *_ = COLOURS
 _INK, _GREY, _GRID = "#222222", "#777777", "#e5e5e5"
-_BUCKETS = 1000  # points of a line: more would not be visible
 
 
 @dataclass(frozen=True)
@@ -68,31 +64,6 @@ def draw_panels(
             known.values(), known, loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=8
         )
     save_png(figure, path)
-
-
-def draw_run(measured: JournalTable, path: Path, title: str) -> None:
-    """Write the curves of a run: training loss, held-out loss if there is one, learning rate and tokens a second."""
-    steps, losses = measured.series("train/loss")
-    average = thinned(steps, smooth(losses, len(losses) // 50), _BUCKETS)
-    held_out, of_average = measured.series("eval/loss"), measured.series("eval/ema_loss")
-    rate, speed = measured.series("train/learning_rate"), measured.series("speed/tokens_per_second")
-    lines = [
-        Line(*thinned(steps, losses, _BUCKETS), _BLUE, width=0.8, alpha=0.25),
-        Line(*average, _BLUE, "training loss", width=1.8),
-    ]
-    if len(held_out.steps):
-        lines.append(Line(*held_out, _ORANGE, f"held-out loss (last: {held_out.values[-1]:.3f})", marker="o"))
-    if len(of_average.steps):
-        lines.append(Line(*of_average, _GREEN, "held-out loss of averaged weights"))
-    panels = [
-        Panel(lines, title, {"ylabel": "cross-entropy of\nmasked tokens (nats)"}),
-        Panel([Line(*thinned(*rate, _BUCKETS), _GREEN)], axes={"ylabel": "learning rate", "ylim": (0, None)}),
-        Panel(
-            [Line(*thinned(speed.steps, speed.values / 1000, _BUCKETS), _GREY)],
-            axes={"ylabel": "thousand\ntokens/s", "ylim": (0, None), "xlabel": "step"},
-        ),
-    ]
-    draw_panels([[panel] for panel in panels], path, (9, 7), sharex=True, height_ratios=[3, 1, 1])
 
 
 def new_figure(width: float, height: float) -> "Figure":

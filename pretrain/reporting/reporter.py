@@ -1,9 +1,7 @@
-"""Reports of rank 0: journal, progress line, MLflow, loss curve, status.json."""
+"""Reports of rank 0: journal, progress line, MLflow, report page, status.json."""
 
 import contextlib
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
@@ -11,9 +9,8 @@ from data_prep.format import Dataset
 from pretrain.config import Config
 from pretrain.data import Sources
 from pretrain.reporting.node_metrics import SystemMetrics
-from pretrain.reporting.png_charts import draw_run
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run import RunFolder, State, read_journal_table
+from pretrain.run import RunFolder, State
 from pretrain.run.journal import Journal
 from pretrain.tracking import ModelLogger, Tracker, describe_run
 
@@ -74,9 +71,8 @@ class Reporting:
                 self._record_end()
         self._progress.close()
         self._journal.close()
-        self._write(self._folder.curve, _draw_curve)
         if state != "failed":  # a failed run gets its status.json later
-            self._write(self._folder.report, _write_page)
+            self._write_page()
         self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
         self._models.close(completed=state == "completed")
 
@@ -99,21 +95,14 @@ class Reporting:
             self._folder.write_status(*self._end)
             self._end = None
 
-    def _write(self, path: Path, write: Callable[[RunFolder], None]) -> None:
-        """Write a chart or a page and send it to MLflow. A failure prints a warning, and the run does not fail."""
+    def _write_page(self) -> None:
+        """Write the report page and send it to MLflow. A failure prints a warning, and the run does not fail."""
+        from pretrain.reporting.html_page import write_report  # not before: no step needs it
+
+        path = self._folder.report
         try:
-            write(self._folder)
+            write_report(self._folder.path, path)
         except Exception as error:
             print(f"warning: {path} was not written: {error}", file=sys.stderr, flush=True)
         else:
             self._tracker.log_artifact(path)
-
-
-def _draw_curve(folder: RunFolder) -> None:
-    draw_run(read_journal_table(folder.journal), folder.curve, title=folder.path.name)
-
-
-def _write_page(folder: RunFolder) -> None:
-    from pretrain.reporting.html_page import write_report  # not before: no step needs it
-
-    write_report(folder.path, folder.report)

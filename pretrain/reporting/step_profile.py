@@ -14,11 +14,6 @@ from pretrain.run.phase_marker import Phase
 _NAMES: dict[Phase, str] = {"collective": "counts", "step": "optimizer"}  # parts whose name differs from their phase
 _ROWS = 30  # of the table
 _NAME_WIDTH = 40
-_NOTE = (
-    "Parts of a step: data (waiting for the batch), counts (the first collective, in which fast ranks wait for slow\n"
-    "ones), forward, backward, reduction (gradients over all ranks; with zero.stage 0, 2, 3 and offloading it is\n"
-    "in backward), optimizer, journal (reading values back, on a GPU waiting for it). Profiling itself takes time."
-)
 
 
 class Profile:
@@ -99,8 +94,8 @@ class Profile:
         if rank == 0:
             head = f"steps {self._steps[0]} to {self._steps[-1]} on rank 0"
             times = profiler.key_averages().table("cpu_time_total", _ROWS, max_name_column_width=_NAME_WIDTH)
-            (self._folder / f"{name}.txt").write_text(f"{head}\n{times}{_NOTE}\n")
-            _say(f"{head}\n{times}{_NOTE}")
+            (self._folder / f"{name}.txt").write_text(f"{head}\n{times}\n")
+            _say(f"{head}\n{times}")
 
 
 def _say(text: str) -> None:

@@ -78,7 +78,7 @@ class RunFolder:
         self.exports = path / "exports"
         self.models_log = path / "models.log"
         self.tokenizer = path / "tokenizer"
-        self.curve = path / "curve.png"
+        self.mlflow_run = path / "mlflow_run.json"
         self.report = path / "report.html"
         self.heartbeats = path / "heartbeats"
         self.stacks = path / "stacks"

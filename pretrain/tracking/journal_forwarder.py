@@ -20,7 +20,7 @@ from pretrain.config.mlflow_address import OFFLINE
 from pretrain.run import RunFolder
 from pretrain.run.journal import Entry, read_lines
 from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_reason
-from pretrain.tracking.run_record import RECORD_NAME, RunRecord, load_record, new_key, require_record
+from pretrain.tracking.run_record import RunRecord, load_record, new_key, require_record
 from pretrain.tracking.tracking_target import Target, page_of_record, resolve_target, run_target, sync_command
 
 _log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Tracker:
         try:
             self._sender.update(**changes)
         except OSError as error:
-            _log.warning("%s cannot be written; tracking continues from memory: %s", RECORD_NAME, error)
+            _log.warning("The record of MLflow cannot be written; tracking continues from memory: %s", error)
 
     def _run(self) -> None:
         wait, stopping = self._seconds, False
@@ -167,8 +167,7 @@ class Sender:
         self, run_dir: Path, target: Target, record: RunRecord, on_progress: Callable[[int], None] | None = None
     ):
         self.record = record
-        self._run_dir, self._target = run_dir, target
-        self._journal = RunFolder(run_dir).journal
+        self._folder, self._target = RunFolder(run_dir), target
         self._on_progress = on_progress or (lambda offset: None)
         self._lock = threading.Lock()  # the trainer queues artifacts while the thread records its progress
         self._run: MlflowRun | None = None
@@ -189,7 +188,7 @@ class Sender:
         with self._lock:
             for name, value in changes.items():
                 setattr(self.record, name, value)
-            write_json(self._run_dir / RECORD_NAME, asdict(self.record))
+            write_json(self._folder.mlflow_run, asdict(self.record))
 
     def _connect(self) -> MlflowRun:
         run = MlflowRun.open(self._target, self.record)
@@ -205,7 +204,7 @@ class Sender:
     def _entries(self, start: int, stop: float = math.inf) -> Iterator[tuple[int, Entry]]:
         """(end offset, entry) of the journal's lines between two byte offsets."""
         with contextlib.suppress(FileNotFoundError):  # nothing was measured yet
-            yield from ((end, entry) for end, entry in read_lines(self._journal, start, stop) if entry)
+            yield from ((end, entry) for end, entry in read_lines(self._folder.journal, start, stop) if entry)
 
     def _send_journal(self, run: MlflowRun) -> int:
         sent = 0
@@ -233,10 +232,12 @@ class Sender:
             try:
                 if Path(name).name != name:
                     raise PermissionError(f"{name!r} is not the name of a file")
-                file = open_plain(self._run_dir / name, follow=False)
+                file = open_plain(self._folder.path / name, follow=False)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) and error.strerror else error
-                _log.warning("%.100r is not sent to MLflow: it is no regular file in %s (%s)", name, self._run_dir, why)
+                _log.warning(
+                    "%.100r is not sent to MLflow: it is no regular file in %s (%s)", name, self._folder.path, why
+                )
             else:
                 with file, tempfile.TemporaryDirectory() as folder:  # MLflow opens files by path
                     copy = Path(folder, name)

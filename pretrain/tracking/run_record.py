@@ -13,8 +13,8 @@ from data_prep.format import Dataset
 from data_prep.reading import read_json
 from data_prep.urls import redact
 from pretrain.config import Config
+from pretrain.run import RunFolder
 
-RECORD_NAME = "mlflow_run.json"
 _LONGEST_DIGEST = 36  # MLflow's limit
 
 
@@ -56,7 +56,9 @@ class RunRecord:
 def load_record(run_dir: Path) -> RunRecord | None:
     """The record of a run folder; None if there is no file. Raises UserError if it is damaged."""
     try:
-        record: RunRecord = read_json(run_dir / RECORD_NAME, RunRecord, hint="delete it to start a new MLflow run")
+        record: RunRecord = read_json(
+            RunFolder(run_dir).mlflow_run, RunRecord, hint="delete it to start a new MLflow run"
+        )
     except MissingFile:
         return None
     return record
@@ -66,7 +68,7 @@ def require_record(run_dir: Path) -> RunRecord:
     """The record of a run folder. Raises UserError if it is missing or damaged."""
     record = load_record(run_dir)
     if record is None:
-        raise UserError(f"{run_dir} has no {RECORD_NAME}. Give the folder of a run that was trained with tracking on.")
+        raise UserError(f"{run_dir} has no mlflow_run.json. Name the folder of a run that training has begun.")
     return record
 
 

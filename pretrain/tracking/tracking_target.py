@@ -18,7 +18,8 @@ from data_prep.errors import UserError
 from data_prep.files import file_lock
 from data_prep.urls import redact
 from pretrain.config.mlflow_address import DEFAULT_ADDRESS, OFFLINE, address_problem
-from pretrain.tracking.run_record import RECORD_NAME, RunRecord, load_record, require_record
+from pretrain.run import RunFolder
+from pretrain.tracking.run_record import RunRecord, load_record, require_record
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -99,7 +100,7 @@ def run_target(
         UserError: if there is no record, or its address is needed and cannot be used.
     """
     refuse_password(uri)
-    record, path = require_record(run_dir), run_dir / RECORD_NAME
+    record, path = require_record(run_dir), RunFolder(run_dir).mlflow_run
     named = uri or os.environ.get("MLFLOW_TRACKING_URI")
     address = _absolute(named or record.uri)
     if address in ("", OFFLINE):

@@ -75,10 +75,10 @@ def status(database: Path, run_dir: Path) -> object:
 
 
 def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, database: Path) -> None:
-    (run_dir / "curve.png").write_bytes(b"\x89PNG")
+    (run_dir / "report.html").write_bytes(b"\x89PNG")
     tracker = start(run_dir, f"sqlite:///{database}")
     append(run_dir, range(1, 101))
-    tracker.log_artifact(run_dir / "curve.png")
+    tracker.log_artifact(run_dir / "report.html")
     tracker.log_artifact(run_dir / "not-there")
     tracker.close(60, "FINISHED")
     assert stored(database, run_dir) == expected(run_dir)
@@ -88,7 +88,7 @@ def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, data
     assert scalar(database, "select value from tags where key = 'dataset.fingerprint'") == "abc"
     files = [str(path) for path in database.parent.glob("mlflow-artifacts/**/*")]
     assert any(file.endswith("artifacts/config.yaml") for file in files), files
-    assert any(file.endswith("artifacts/curve.png") for file in files), files
+    assert any(file.endswith("artifacts/report.html") for file in files), files
     assert (record_of(run_dir).step, record_of(run_dir).artifacts) == (100, [])
     assert sync(run_dir, f"sqlite:///{database}") == 0
 

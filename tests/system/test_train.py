@@ -141,7 +141,7 @@ def test_journal_holds_every_step_with_its_metrics(reference):
 def test_run_folder_is_complete(reference, data):
     assert runs.status(reference)["state"] == "completed"
     assert runs.status(reference)["step"] == STEPS
-    assert (reference / "curve.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert (reference / "report.html").read_text().startswith("<!doctype html>")
     saved = Config.model_validate(yaml.safe_load((reference / "config.yaml").read_text()))
     assert saved.data.train[0].path == str(data / "train")
     environment = json.loads((reference / "environment.json").read_text())

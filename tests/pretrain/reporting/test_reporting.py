@@ -7,12 +7,10 @@ from pretrain.reporting import reporter
 from pretrain.run import RunFolder
 
 
-def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, monkeypatch, capsys):
+def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, capsys):
     """Checkpoints are told of later, rollbacks at the spike, and after these steps are lower again."""
-    nothing = SimpleNamespace(start=lambda: None, close=lambda *_, **__: None, log_artifact=lambda path: None)
-    monkeypatch.setattr(reporter, "Tracker", lambda *_, **__: nothing)
-    monkeypatch.setattr(reporter, "draw_run", lambda *_, **__: None)
-    config = Config.model_validate({"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}})
+    sections = {"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}, "track": {"uri": "none"}}
+    config = Config.model_validate(sections)
     folder = RunFolder(tmp_path)
     environment = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": None}}
     environment |= {"processes": 1, "hosts": [], "parameters": 1}

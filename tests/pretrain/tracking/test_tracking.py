@@ -19,7 +19,7 @@ from pretrain.run.journal import Entry
 from pretrain.tracking import Point, RunRecord, Tracker, load_record, resolve_target, sync
 from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
 from pretrain.tracking.mlflow_runs import metric_name
-from pretrain.tracking.run_record import RECORD_NAME, describe_input, run_tags
+from pretrain.tracking.run_record import describe_input, run_tags
 from pretrain.tracking.tracking_target import connect, page_of_record
 from tests.support.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
@@ -77,7 +77,7 @@ def test_each_metric_of_a_step_is_new_once() -> None:
 
 def test_a_password_is_never_written_and_sync_asks_for_it(tmp_path: Path) -> None:
     Tracker(tmp_path, RunRecord("http://me:hunter2@127.0.0.1:1", "demo", "r", {}, {}))
-    assert "hunter2" not in (tmp_path / RECORD_NAME).read_text()
+    assert "hunter2" not in (tmp_path / "mlflow_run.json").read_text()
     with pytest.raises(UserError, match="Set MLFLOW_TRACKING_URI"):
         sync(tmp_path)
 
@@ -97,18 +97,18 @@ def test_a_password_stays_out_of_the_log_of_an_outage(tmp_path: Path, caplog: py
 def test_sync_names_what_is_missing_or_damaged(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no mlflow_run\.json"):
         sync(tmp_path)
-    (tmp_path / RECORD_NAME).write_text('{"uri": ')
+    (tmp_path / "mlflow_run.json").write_text('{"uri": ')
     with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
         sync(tmp_path)
-    (tmp_path / RECORD_NAME).write_text('{"server": 1}')
+    (tmp_path / "mlflow_run.json").write_text('{"server": 1}')
     with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
         sync(tmp_path)
 
 
 def test_a_tracker_survives_a_damaged_record_and_a_folder_that_is_gone(tmp_path: Path) -> None:
-    (tmp_path / RECORD_NAME).write_text("{")
+    (tmp_path / "mlflow_run.json").write_text("{")
     Tracker(tmp_path, RunRecord("sqlite:///x.db", "demo", "r", {}, {}))
-    assert json.loads((tmp_path / RECORD_NAME).read_text())["run_id"] is None
+    assert json.loads((tmp_path / "mlflow_run.json").read_text())["run_id"] is None
     gone = Tracker(tmp_path / "gone", RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}, artifacts=["config.yaml"]))
     gone.log_artifact(tmp_path / "gone" / "model")
     gone.close(1, "FAILED")
@@ -116,11 +116,11 @@ def test_a_tracker_survives_a_damaged_record_and_a_folder_that_is_gone(tmp_path:
 
 def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path, RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}, artifacts=["config.yaml"]))
-    tracker.log_artifact(tmp_path / "curve.png")
+    tracker.log_artifact(tmp_path / "report.html")
     tracker.log_artifact(tmp_path / "config.yaml")
     record = load_record(tmp_path)
     assert record is not None
-    assert record.artifacts == ["curve.png", "config.yaml"]
+    assert record.artifacts == ["report.html", "config.yaml"]
 
 
 def test_runs_that_begin_at_once_open_a_sqlite_file_one_after_the_other(tmp_path: Path) -> None:
