@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -94,22 +94,15 @@ class Muon(ShardedOptimizer):
             self.adam(group, tensors, tensors, group["lr"], group["weight_decay"])
             return
         directions = self.momentum_directions(tensors, self._muon.momentum)
-        exchange = self._exchange(tensors)
+        if (key := tuple(tensors)) not in self._exchanges:
+            self._exchanges[key] = Exchange([self._shares[tensor] for tensor in tensors], self._shapes, self._blocks)
+        exchange = self._exchanges[key]
         matrices = exchange.collect(directions)
         blocks = [block for name, matrix in matrices.items() for block in matrix.chunk(self._blocks[name])]
-        orthogonalize_(blocks, self._muon.newton_schulz_steps, self._dtype)
+        dtype = torch.float32 if self._weight.dtype == torch.float32 else torch.bfloat16
+        orthogonalize_(blocks, self._muon.newton_schulz_steps, dtype)
         exchange.hand_back(matrices, directions)
         self.descend(tensors, directions, group["lr"], group["weight_decay"])
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return torch.float32 if self._weight.dtype == torch.float32 else torch.bfloat16
-
-    def _exchange(self, tensors: list[Tensor]) -> Exchange:
-        key = tuple(tensors)
-        if key not in self._exchanges:
-            self._exchanges[key] = Exchange([self._shares[tensor] for tensor in tensors], self._shapes, self._blocks)
-        return self._exchanges[key]
 
 
 def orthogonalize_(matrices: Sequence[Tensor], steps: int, dtype: torch.dtype) -> None:
@@ -118,9 +111,11 @@ def orthogonalize_(matrices: Sequence[Tensor], steps: int, dtype: torch.dtype) -
     for matrix in matrices:
         alike[matrix.shape].append(matrix)
     for shape, same in alike.items():
-        for batch in _batches(same, max(1, _BATCH // shape.numel())):
-            found = newton_schulz(torch.stack(batch).to(dtype), steps).float() * (0.2 * math.sqrt(max(shape)))
-            torch._foreach_copy_(batch, list(found.unbind()))
+        size = max(1, _BATCH // shape.numel())
+        for first in range(0, len(same), size):
+            batch = same[first : first + size]
+            whitened = newton_schulz(torch.stack(batch).to(dtype), steps).float() * (0.2 * math.sqrt(max(shape)))
+            torch._foreach_copy_(batch, list(whitened.unbind()))
 
 
 def newton_schulz(matrices: Tensor, steps: int) -> Tensor:
@@ -132,10 +127,6 @@ def newton_schulz(matrices: Tensor, steps: int) -> Tensor:
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=_B, alpha=_C), x, beta=_A)
     return x.mT if tall else x
-
-
-def _batches(items: list[Tensor], size: int) -> Iterator[list[Tensor]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 OPTIMIZERS: dict[str, type[ShardedOptimizer]] = {

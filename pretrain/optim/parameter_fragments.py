@@ -61,29 +61,23 @@ class Segments:
     """
 
     def __init__(self, shares: Sequence[Share], numels: Mapping[str, int], device: torch.device):
-        self._places = [(n, piece) for n, share in enumerate(shares) for piece in share.local]
-        split = dict.fromkeys(
-            piece.name
-            for share in shares
-            for held in share.by_rank
-            for piece in held
-            if piece.numel < numels[piece.name]
-        )
+        self._locations = [(n, piece) for n, share in enumerate(shares) for piece in share.local]
+        everywhere = (piece for share in shares for held in share.by_rank for piece in held)
+        split = dict.fromkeys(piece.name for piece in everywhere if piece.numel < numels[piece.name])
         self._n_split, column = len(split), {name: number for number, name in enumerate(split)}
-        pieces = [piece for _, piece in self._places]
+        pieces = [piece for _, piece in self._locations]
         rows = [(row, column[piece.name]) for row, piece in enumerate(pieces) if piece.name in column]
         self._rows = torch.tensor([row for row, _ in rows], dtype=torch.long, device=device)
-        self._columns = torch.tensor([place for _, place in rows], dtype=torch.long, device=device)
+        self._columns = torch.tensor([location for _, location in rows], dtype=torch.long, device=device)
         self._runs = torch.tensor([-(-piece.numel // _RUN) for piece in pieces], dtype=torch.long, device=device)
         self.numels = torch.tensor([numels[piece.name] for piece in pieces], dtype=torch.float32, device=device)
 
     def views(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The pieces in these tensors."""
-        return [view(tensors[number], piece) for number, piece in self._places]
+        return [view(tensors[number], piece) for number, piece in self._locations]
 
     def scale_(self, tensors: Sequence[Tensor], factors: Tensor) -> None:
         """Multiply the pieces in these tensors by `factors` [pieces]."""
-        if self._places:
+        if self._locations:
             torch._foreach_mul_(self.views(tensors), list(factors.unbind()))
 
     def square_sums(self, *tensors: Sequence[Tensor]) -> Tensor:
@@ -104,9 +98,8 @@ class Segments:
             return self.numels  # [0]
         norms = torch._foreach_norm([run for each in views for run in each.split(_RUN)])
         squares = torch.stack(norms).square()
-        return torch.segment_reduce(
-            squares, "sum", lengths=self._runs, unsafe=True
-        )  # unsafe: skips checks that wait for the device
+        # unsafe: skips checks that wait for the device
+        return torch.segment_reduce(squares, "sum", lengths=self._runs, unsafe=True)
 
 
 def summed(values: Tensor) -> Tensor:
@@ -121,7 +114,7 @@ def group_device(values: Tensor) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else values.device
 
 
-Place = tuple[int, Piece]  # a piece, and the number of the tensor that holds it
+Location = tuple[int, Piece]  # a piece, and the number of the tensor that holds it
 
 
 class Exchange:
@@ -139,16 +132,16 @@ class Exchange:
     def __init__(self, shares: Sequence[Share], shapes: Mapping[str, torch.Size], blocks: Mapping[str, int]):
         self._shapes, self._rank = shapes, shares[0].rank
         ranks = len(shares[0].by_rank)
-        held: dict[str, list[tuple[int, Place]]] = defaultdict(list)
+        held: dict[str, list[tuple[int, Location]]] = defaultdict(list)
         for number, share in enumerate(shares):
             for holder, pieces in enumerate(share.by_rank):
                 for piece in pieces:
                     held[piece.name].append((holder, (number, piece)))
         costs = {name: _cost(shapes[name], blocks[name]) for name in held}
-        self._whole: dict[str, Place] = {}
+        self._whole: dict[str, Location] = {}
         load = [0] * ranks
-        for name, places in held.items():
-            for holder, (number, piece) in places:
+        for name, locations in held.items():
+            for holder, (number, piece) in locations:
                 if piece.numel == shapes[name].numel():
                     load[holder] += costs.pop(name, 0)
                     if holder == self._rank:
@@ -156,20 +149,18 @@ class Exchange:
         workers = assign_jobs(costs, load)
         self.anything_cut = bool(workers)
         self._mine = [name for name, worker in workers.items() if worker == self._rank]
-        self._stay: list[Place] = []
-        self._leave: list[list[Place]] = [[] for _ in range(ranks)]  # by destination
+        self._stay: list[Location] = []
+        self._leave: list[list[Location]] = [[] for _ in range(ranks)]  # by destination
         self._come: list[list[Piece]] = [[] for _ in range(ranks)]  # by source
-        for name, worker in workers.items():
-            for holder, place in held[name]:
-                self._route(holder, worker, place)
-
-    def _route(self, holder: int, worker: int, place: Place) -> None:
-        if holder == worker == self._rank:
-            self._stay.append(place)
-        elif holder == self._rank:
-            self._leave[worker].append(place)
-        elif worker == self._rank:
-            self._come[holder].append(place[1])
+        for holder, worker, location in (
+            (h, worker, location) for name, worker in workers.items() for h, location in held[name]
+        ):
+            if holder == worker == self._rank:
+                self._stay.append(location)
+            elif holder == self._rank:
+                self._leave[worker].append(location)
+            elif worker == self._rank:
+                self._come[holder].append(location[1])
 
     def collect(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
         """The matrices [rows, columns] assigned to this rank, by parameter; a collective if any are cut.
@@ -182,7 +173,7 @@ class Exchange:
             parts = {name: example.new_empty(self._shapes[name].numel()) for name in self._mine}
             for number, piece in self._stay:
                 _part(parts, piece).copy_(view(tensors[number], piece))
-            leaving = [[view(tensors[number], piece) for number, piece in places] for places in self._leave]
+            leaving = [[view(tensors[number], piece) for number, piece in locations] for locations in self._leave]
             _send(leaving, [[_part(parts, piece) for piece in pieces] for pieces in self._come], example)
             whole |= parts
         return {name: matrix.view(self._shapes[name]) for name, matrix in whole.items()}
@@ -194,22 +185,17 @@ class Exchange:
         parts = {name: matrices[name].view(-1) for name in self._mine}
         for number, piece in self._stay:
             view(tensors[number], piece).copy_(_part(parts, piece))
-        arriving = [[view(tensors[number], piece) for number, piece in places] for places in self._leave]
+        arriving = [[view(tensors[number], piece) for number, piece in locations] for locations in self._leave]
         _send([[_part(parts, piece) for piece in pieces] for pieces in self._come], arriving, tensors[0])
 
 
 def assign_jobs(costs: Mapping[str, int], load: Sequence[int]) -> dict[str, int]:
-    """Assign each job to a rank with balanced work: the most expensive first, to the rank with the least work.
-
-    Args:
-        costs: cost of each job.
-        load: previous work of each rank.
-    """
-    total, found = list(load), {}
+    """Assign jobs with these costs to ranks with this `load`: the most expensive first, to the rank with the least."""
+    total, ranks = list(load), {}
     for name in sorted(costs, key=lambda name: (-costs[name], name)):
-        found[name] = min(range(len(total)), key=total.__getitem__)
-        total[found[name]] += costs[name]
-    return found
+        ranks[name] = min(range(len(total)), key=total.__getitem__)
+        total[ranks[name]] += costs[name]
+    return ranks
 
 
 def _cost(shape: torch.Size, blocks: int) -> int:

@@ -17,11 +17,10 @@ _KINDS: tuple[Kind, ...] = ("matrix", "filter", "embedding", "vector")
 class Described:
     """A parameter of a model.
 
-    Attributes:
-        kind: "matrix" of a hidden linear layer, "filter" of a convolution, "embedding" (tables, and the vocabulary
-            matrix of the output), or "vector" (norms, biases).
-        shape: of the whole parameter, also when ZeRO cuts it.
-        blocks: number of stacked matrices in it: query, key and value, or gate and up.
+    kind: "matrix" of a hidden linear layer, "filter" of a convolution, "embedding" (tables, and the vocabulary matrix
+        of the output), or "vector" (norms, biases).
+    shape: of the whole parameter, also when ZeRO cuts it.
+    blocks: number of stacked matrices in it: query, key and value, or gate and up.
     """
 
     name: str
@@ -33,14 +32,20 @@ class Described:
 
 def described(model: nn.Module) -> list[Described]:
     """The parameters of a model in model order; tied ones appear once."""
-    output, merged = _output_weight(model), _merged(model)
-    found = []
+    output: nn.Parameter | None = None
+    merged = {"Wqkv": 3, "Wi": 2}  # matrices merged in one linear layer: ModernBERT in transformers
+    if isinstance(model, Encoder):
+        merged = {"qkv": 3, "mlp_in": 2} if model.shape.rotary else {"qkv": 3}
+    else:
+        padded: Any = model  # a PaddedModel; its vocabulary matrix may be untied
+        output = getattr(padded.model.get_output_embeddings(), "weight", None)
+    parameters = []
     for name, parameter in model.named_parameters():
-        path, _, own = name.rpartition(".")
-        kind = "embedding" if parameter is output else _kind(model.get_submodule(path), own, parameter)
+        path, _, last = name.rpartition(".")
+        kind = "embedding" if parameter is output else _kind(model.get_submodule(path), last, parameter)
         blocks = merged.get(path.rpartition(".")[2], 1) if kind == "matrix" else 1
-        found.append(Described(name, parameter, kind, parameter.shape, blocks))
-    return found
+        parameters.append(Described(name, parameter, kind, parameter.shape, blocks))
+    return parameters
 
 
 def optimizer_order(model: nn.Module) -> list[str]:
@@ -55,36 +60,18 @@ def parameter_groups(parameters: list[Described], config: OptimConfig) -> list[d
     their order depend only on the model, so a checkpoint fits every configuration.
     """
     decays = {"matrix": True, "filter": True, "embedding": config.decay_embeddings, "vector": False}
-    groups = [
-        {
-            "params": [p.parameter for p in parameters if p.kind == kind],
-            "weight_decay": config.weight_decay if decays[kind] else 0.0,
-            "kind": kind,
-        }
-        for kind in _KINDS
+    by_kind = {kind: [p.parameter for p in parameters if p.kind == kind] for kind in _KINDS}
+    return [
+        {"params": params, "weight_decay": config.weight_decay if decays[kind] else 0.0, "kind": kind}
+        for kind, params in by_kind.items()
+        if params
     ]
-    return [group for group in groups if group["params"]]
 
 
-def _kind(module: nn.Module, own: str, parameter: nn.Parameter) -> Kind:
+def _kind(module: nn.Module, last: str, parameter: nn.Parameter) -> Kind:
     """The kind of a parameter. The module decides first: a linear layer on embeddings is a matrix."""
-    if parameter.ndim < 2 or "bias" in own:
+    if parameter.ndim < 2 or "bias" in last:
         return "vector"
-    if isinstance(module, nn.Embedding) or "embed" in own:
+    if isinstance(module, nn.Embedding) or "embed" in last:
         return "embedding"
     return "matrix" if parameter.ndim == 2 else "filter"
-
-
-def _output_weight(model: nn.Module) -> nn.Parameter | None:
-    """The untied output vocabulary matrix of a model of transformers, if there is one."""
-    if isinstance(model, Encoder):
-        return None
-    inner: Any = model.model  # a PaddedModel's
-    return getattr(inner.get_output_embeddings(), "weight", None)
-
-
-def _merged(model: nn.Module) -> dict[str, int]:
-    """Number of matrices merged in a linear layer, by the last part of its name; the same in every layer."""
-    if isinstance(model, Encoder):
-        return {"qkv": 3, "mlp_in": 2} if model.shape.rotary else {"qkv": 3}
-    return {"Wqkv": 3, "Wi": 2}  # ModernBERT in transformers

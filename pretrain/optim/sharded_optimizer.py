@@ -82,13 +82,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
             state = self.state[tensor]
             for name in state.keys() - set(wanted):
                 del state[name]
-            for name in wanted:
-                if name in state:
-                    continue
-                if name == AVERAGE:
-                    state[name] = tensor.detach().clone()
-                else:
-                    state[name] = tensor.new_zeros(()) if name == "step" else torch.zeros_like(tensor)
+            for name in (name for name in wanted if name not in state):
+                zeros = tensor.new_zeros(()) if name == "step" else torch.zeros_like(tensor)
+                state[name] = tensor.detach().clone() if name == AVERAGE else zeros
 
     def _state(self, tensors: list[Tensor], name: str) -> list[Tensor]:
         return [self.state[tensor][name] for tensor in tensors]
@@ -144,30 +140,16 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._sgd(averages, tensors, lr=1 - decay, weight_decay=1.0, maximize=True)
 
     def _sgd(
-        self,
-        to: list[Tensor],
-        by: list[Tensor],
-        buffers: list[Tensor] | None = None,
-        *,
-        lr: float,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        maximize: bool = False,
+        self, to: list[Tensor], by: list[Tensor], buffers: list[Tensor] | None = None, **changes: float | bool
     ) -> None:
-        sgd(
-            to,
-            by,
-            buffers or [None] * len(to),  # type: ignore[arg-type]
-            fused=True,
-            found_inf=self.found_inf,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            lr=lr,
-            dampening=0.0,
-            nesterov=nesterov,
-            maximize=maximize,
-        )
+        settings: dict[str, Any] = {
+            "weight_decay": 0.0,
+            "momentum": 0.0,
+            "nesterov": False,
+            "maximize": False,
+        } | changes
+        momenta: list[Any] = buffers or [None] * len(to)
+        sgd(to, by, momenta, fused=True, found_inf=self.found_inf, dampening=0.0, **settings)
 
 
 def gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
