@@ -46,9 +46,7 @@ class _BiasGelu(torch.autograd.Function):
         sizes = parts_of_rows(x.shape[1])
         blocks, parts = _grid(x, sizes)
         programs = min(blocks, _PROGRAMS)
-        of_bias = None
-        if bias is not None:
-            of_bias = torch.empty(programs, x.shape[1], dtype=torch.float32, device=x.device)
+        of_bias = None if bias is None else x.new_empty(programs, x.shape[1], dtype=torch.float32)
         _bias_gelu_backward[(programs, parts)](
             x, bias, of_out.contiguous(), of_bias, len(x), COLUMNS=x.shape[1], **sizes
         )

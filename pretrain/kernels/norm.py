@@ -122,7 +122,7 @@ def _norm(
     columns, sizes = x.shape[1], whole_rows(x.shape[1])
     normed = x.new_empty(n_rows, columns)
     total = x if indices is None and other is None else torch.empty_like(normed)
-    center, scale = (torch.empty(n_rows, dtype=torch.float32, device=x.device) for _ in range(2))
+    center, scale = (x.new_empty(n_rows, dtype=torch.float32) for _ in range(2))
     stride = 0 if other is None else other.stride(0)
     outputs = None if total is x else total, normed, center, scale
     _forward[(triton.cdiv(n_rows, sizes["ROWS"]),)](

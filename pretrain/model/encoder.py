@@ -4,6 +4,7 @@ Shapes: N slots of the stream, R rows of S slots (N = R * S), D hidden, K predic
 of 64.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -41,8 +42,8 @@ def draw_weights(parameters: Iterable[tuple[str, nn.Parameter]], shape: EncoderS
             elif name.endswith("bias"):
                 parameter.zero_()
             elif shape.arch == "modernbert":
-                scale = depth if name.endswith((*_INTO_RESIDUAL, "head_dense.weight")) else 1.0
-                _truncated_normal(parameter, shape.init_std / scale, generator)
+                std = shape.init_std / (depth if name.endswith((*_INTO_RESIDUAL, "head_dense.weight")) else 1.0)
+                nn.init.trunc_normal_(parameter, 0.0, std, -_CUTOFF * std, _CUTOFF * std, generator=generator)
             else:
                 scale = depth if shape.scaled_init and name.endswith(_INTO_RESIDUAL) else 1.0
                 parameter.normal_(0.0, shape.init_std / scale, generator=generator)
@@ -50,11 +51,7 @@ def draw_weights(parameters: Iterable[tuple[str, nn.Parameter]], shape: EncoderS
                     parameter[shape.pad_id].zero_()
 
 
-def _truncated_normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:
-    nn.init.trunc_normal_(parameter, 0.0, std, -_CUTOFF * std, _CUTOFF * std, generator=generator)
-
-
-_GRAPHS = 2  # of a shape: to learn, and to evaluate
+_GRAPHS = 2  # of a shape: training and evaluation
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
 
 
@@ -106,18 +103,16 @@ class Encoder(nn.Module):
             self.decoder_bias[self.shape.vocab_size :].fill_(_NEVER)
 
     def checkpoint_layers(self) -> None:
-        """From now on, keep of each layer its input alone, and compute the layer again in the backward pass (Chen et
-        al., "Training deep nets with sublinear memory cost", 2016); what dropout leaves out is the same again."""
+        """From now on, store only each layer's input, and repeat the layer in the backward pass with the same dropout.
+
+        Chen et al., "Training deep nets with sublinear memory cost", 2016.
+        """
         self._checkpoints = True
 
     def compile_graph(self, shapes: int) -> None:
-        """From now on, run one compiled graph for each shape of a stream, whatever documents are in it, and a second
-        one where no gradients are taken.
+        """From now on, run a compiled graph for each of `shapes` stream shapes, and another for evaluation.
 
-        The parameters must then stay where they are: ZeRO-3, which takes them away between passes, is not for this.
-
-        Args:
-            shapes: how many will come; torch gives up when there are many more.
+        Not for ZeRO-3, which removes the parameters between passes.
         """
         dynamo = torch._dynamo.config
         dynamo.recompile_limit = max(dynamo.recompile_limit, _GRAPHS * shapes)
@@ -148,7 +143,8 @@ class Encoder(nn.Module):
         documents = DocumentBounds.of(cu_seqlens, len(tokens), seq_len, n_documents, backend, shape.causal, reaches)
         rotations = self._rotations(positions, reaches)
         x_ND = dropped(self._embedded(tokens, positions), shape.dropout if self.training else 0.0)
-        run = _checkpointed if self._checkpoints and torch.is_grad_enabled() else _run
+        checkpoints = self._checkpoints and torch.is_grad_enabled()
+        run = functools.partial(checkpoint, use_reentrant=False) if checkpoints else nn.Module.__call__
         for layer in self.layers[:-1]:
             x_ND = run(layer, x_ND, documents, rotations)
         x_ND = run(self.layers[-1], x_ND, documents, rotations, places)
@@ -187,36 +183,20 @@ class Encoder(nn.Module):
         n_documents: int,
         top: int = 0,
     ) -> Prediction | Choices:
-        """The loss over masked positions [K] with labels [K] (IGNORED where a slot is unused), as sums.
+        """The sums of the loss over masked positions [K] with labels [K] (IGNORED where a slot is unused).
 
-        With `top`: the so many likeliest tokens at each position instead.
+        With `top`: the `top` likeliest tokens at each position instead.
         """
+        stream = tokens, positions, cu_seqlens, seq_len
         if top:
-            x_KD = self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions)
-            return choices_of(self.logits(x_KD), labels, top)
-        stream = tokens, positions, cu_seqlens, masked_positions, labels, seq_len
-        return self._compiled(*stream, None) if self._compiled else self._predict(*stream, n_documents)
+            return choices_of(self.logits(self.hidden(*stream, n_documents, masked_positions)), labels, top)
+        if self._compiled:
+            return self._compiled(labels, *stream, None, masked_positions)
+        return self._predict(labels, *stream, n_documents, masked_positions)
 
-    def _predict(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        cu_seqlens: Tensor,
-        masked_positions: Tensor,
-        labels: Tensor,
-        seq_len: int,
-        n_documents: int | None,
-    ) -> Prediction:
-        x_KD = self.transformed(self.hidden(tokens, positions, cu_seqlens, seq_len, n_documents, masked_positions))
+    def _predict(self, labels: Tensor, *stream: Any) -> Prediction:
+        x_KD = self.transformed(self.hidden(*stream))
         weights = self.word_embedding, self.decoder_bias
         how = self.options, self.operations
         loss, plain, correct = VocabularyLoss.apply(x_KD, *weights, labels, self.shape.vocab_size, *how)
         return Prediction(loss, plain, correct, (labels != IGNORED).sum(dtype=torch.float32))
-
-
-def _run(layer: nn.Module, *inputs: Any) -> Any:
-    return layer(*inputs)
-
-
-def _checkpointed(layer: nn.Module, *inputs: Any) -> Any:
-    return checkpoint(layer, *inputs, use_reentrant=False)

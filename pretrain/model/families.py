@@ -30,7 +30,6 @@ _MODERN_CAUSAL = "modernbert-decoder"  # transformers' name for a ModernBERT who
 _OWN_SLOT = 2  # of its window half counts, and in that half the token itself
 
 _VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
-_SPLIT = ("query", "key", "value")  # one matrix in the native encoder
 
 _SIZES = {  # of a shape, and what transformers calls them
     "vocab_size": "vocab_size",
@@ -41,6 +40,7 @@ _SIZES = {  # of a shape, and what transformers calls them
     "init_std": "initializer_range",
 }
 _BERT_LAYER = {
+    "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention_out": "attention.output.dense",
     "attention_norm": "attention.output.LayerNorm",
     "mlp_in": "intermediate.dense",
@@ -69,6 +69,7 @@ _MODERN_TOP = {
     "head_norm": "head.norm",
     "decoder_bias": "decoder.bias",
 }
+_MODERN_CAUSAL_LAYER = {"qkv": ("attn.q_proj", "attn.k_proj", "attn.v_proj")}
 _MODERN_CAUSAL_HEAD = {"head_dense": "lm_head.dense", "head_norm": "lm_head.norm"}
 _TIED = ("decoder.weight", "decoder.bias")  # the same tensors as others, under a second name
 
@@ -223,37 +224,29 @@ def _check_same(config: PretrainedConfig, ours: PretrainedConfig) -> None:
 
 def _names(state: State, shape: EncoderShape) -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Pairs of native name and transformers name, or the names of the three parts of a merged matrix."""
+    top, layers, in_layer = _tables(shape)
     for native in state:
         module, _, kind = native.rpartition(".")
-        if native.startswith("layers."):
-            _, number, part = module.split(".", 2)
-            yield native, _layer_name(shape, number, part, kind)
-        else:
-            yield native, _top_name(shape, native, module, kind)
+        if not native.startswith("layers."):
+            yield native, top[native] if native in top else f"{top[module]}.{kind}"
+            continue
+        _, number, part = module.split(".", 2)
+        name = in_layer[part]
+        parts = tuple(f"{layers}.{number}.{one}.{kind}" for one in ((name,) if isinstance(name, str) else name))
+        yield native, parts[0] if isinstance(name, str) else parts
 
 
-def _layer_name(shape: EncoderShape, number: str, part: str, kind: str) -> str | tuple[str, ...]:
+def _tables(shape: EncoderShape) -> tuple[dict[str, str], str, dict[str, Any]]:
+    """transformers' names: outside the layers, of the list of layers, and within a layer."""
     if shape.arch == "modernbert":
-        layer = f"model.layers.{number}"
-        if part == "qkv" and shape.causal:
-            return tuple(f"{layer}.attn.{name[0]}_proj.{kind}" for name in _SPLIT)
-        return f"{layer}.{_MODERN_LAYER[part]}.{kind}"
-    layer = f"{shape.arch}.encoder.layer.{number}"
-    if part == "qkv":
-        return tuple(f"{layer}.attention.self.{name}.{kind}" for name in _SPLIT)
-    return f"{layer}.{_BERT_LAYER[part]}.{kind}"
-
-
-def _top_name(shape: EncoderShape, native: str, module: str, kind: str) -> str:
-    if shape.arch == "modernbert":
-        names = _MODERN_TOP | (_MODERN_CAUSAL_HEAD if shape.causal else {})
-    else:
-        embeddings = f"{shape.arch}.embeddings"
-        names = {
-            "word_embedding": f"{embeddings}.word_embeddings.weight",
-            "position_embedding": f"{embeddings}.position_embeddings.weight",
-            "type_embedding": f"{embeddings}.token_type_embeddings.weight",
-            "embedding_norm": f"{embeddings}.LayerNorm",
-            **(_BERT_HEAD if shape.arch == "bert" else _ROBERTA_HEAD),
-        }
-    return names[native] if native in names else f"{names[module]}.{kind}"
+        head, layer = (_MODERN_CAUSAL_HEAD, _MODERN_CAUSAL_LAYER) if shape.causal else ({}, {})
+        return _MODERN_TOP | head, "model.layers", _MODERN_LAYER | layer
+    embeddings = f"{shape.arch}.embeddings"
+    top = {
+        "word_embedding": f"{embeddings}.word_embeddings.weight",
+        "position_embedding": f"{embeddings}.position_embeddings.weight",
+        "type_embedding": f"{embeddings}.token_type_embeddings.weight",
+        "embedding_norm": f"{embeddings}.LayerNorm",
+        **(_BERT_HEAD if shape.arch == "bert" else _ROBERTA_HEAD),
+    }
+    return top, f"{shape.arch}.encoder.layer", _BERT_LAYER

@@ -49,11 +49,7 @@ def _reaches(shape: EncoderShape) -> list[int | None]:
     return [shape.reach(layer) for layer in range(shape.layers)]
 
 
-KINDS = (
-    "matrix",
-    "embedding",
-    "vector",
-)  # the groups of pretrain.optim.parameter_groups that a native encoder has, in order
+KINDS = ("matrix", "embedding", "vector")  # parameter groups of a native encoder (pretrain.optim), in order
 _LOGIT_BYTES = 1 << 30  # of pretrain.model.head
 _STATISTICS = 8  # bytes a row: center and scale of a norm, fp32
 
@@ -84,12 +80,9 @@ class Sizes:
 class Streams:
     """A micro-batch, and how it is computed.
 
-    Attributes:
-        slots: N. predictions: K. seq_len: slots of a row.
-        element: bytes of an activation.
-        fused: whether the Triton kernels do what lies between matrix products.
-        checkpointing: whether layers are computed again in the backward pass.
-        masked: whether attention runs over rows under a mask (sdpa), rather than over documents (varlen).
+    slots: N. predictions: K. seq_len: slots of a row. element: bytes of an activation.
+    fused: with the Triton kernels. checkpointing: layers are repeated in the backward pass.
+    masked: attention runs over rows under a mask (sdpa), not over documents (varlen).
     """
 
     slots: int
@@ -105,10 +98,9 @@ class Streams:
 class Activations:
     """Bytes of a pass.
 
-    Attributes:
-        kept: between the forward and the backward pass, with the gradient of the vocabulary matrix.
-        head: for the logits and their loss, in addition to the layers.
-        layer: of one layer's backward pass, and of its forward pass where that is repeated.
+    kept: between the forward and the backward pass, with the gradient of the vocabulary matrix.
+    head: for the logits and their loss, in addition to the layers.
+    layer: of one layer's backward pass, and of its forward pass where that is repeated.
     """
 
     kept: int

@@ -50,32 +50,24 @@ class PaddedModel(nn.Module):
         top: int = 0,
     ) -> Prediction | Choices:
         """As Encoder.forward. The host waits for the device: lengths vary, and shapes with them."""
-        logits = padded_logits(self.model, self.pad_id, tokens, cu_seqlens, n_documents, masked_positions)
+        starts, ends = cu_seqlens[:n_documents], cu_seqlens[1 : n_documents + 1]
+        real = tokens[starts.long()] != self.pad_id
+        if bool(real.any()):  # documents of padding are left out, unless there are no others
+            starts, ends = starts[real], ends[real]
+        logits = document_logits(self.model, self.pad_id, tokens, starts, ends, masked_positions)
         if top:
             return choices_of(logits, labels, top)
         sums = cross_entropy_sums(logits, labels, self.options)
         return Prediction(*sums, (labels != IGNORED).sum(dtype=torch.float32))
 
 
-def padded_logits(
-    model: PreTrainedModel, pad_id: int, tokens: Tensor, cu_seqlens: Tensor, n_documents: int, places: Tensor
-) -> Tensor:
-    """Vocabulary logits [K, V] of a model of transformers at places [K] of a stream, each document being a row.
-
-    Args:
-        tokens, cu_seqlens, n_documents, places: see pretrain.model.encoder.Encoder.forward.
-    """
-    starts, ends = cu_seqlens[:n_documents], cu_seqlens[1 : n_documents + 1]
-    real = tokens[starts.long()] != pad_id
-    if bool(real.any()):  # documents of padding are left out, unless there are no others
-        starts, ends = starts[real], ends[real]
-    return document_logits(model, pad_id, tokens, starts, ends, places)
-
-
 def document_logits(
     model: PreTrainedModel, pad_id: int, tokens: Tensor, starts: Tensor, ends: Tensor, places: Tensor
 ) -> Tensor:
-    """As padded_logits, of the documents of a stream that go from starts [D] to before ends [D], in their order."""
+    """Vocabulary logits [K, V] of a model of transformers at places [K] of a stream, each document being a row.
+
+    The documents go from starts [D] to before ends [D], in their order.
+    """
     starts = starts.long()
     lengths = ends - starts
     columns = torch.arange(int(lengths.max()), device=tokens.device)

@@ -1,7 +1,7 @@
 """Initial weights from a Hugging Face model, instead of random ones."""
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,17 @@ _SIZES = {
     "heads": ("num_attention_heads", "model.size.heads"),
     "intermediate": ("intermediate_size", "model.size.intermediate"),
 }
-_COMPUTED = ("norm_eps", "first_position", "global_every")
 # Settings that may change for the same weights, by key.
 _FREE = {
     "window": "model.local_attention",
     "rope_theta": "model.global_rope_theta",
     "local_rope_theta": "model.local_rope_theta",
 }
+_FOLDER_ADVICE = "Name a folder that `maskwright export` or save_pretrained wrote."
 
 
 def check_folder(folder: Path, shape: EncoderShape, tokenizer: Path | None = None) -> EncoderShape:
-    """The own shape of a Hugging Face model that a run can begin with; its weights are not read.
+    """The shape of a Hugging Face model that a run can begin with; its weights are not read.
 
     Args:
         shape: shape of the run. tokenizer: as for initial_state.
@@ -42,26 +42,28 @@ def check_folder(folder: Path, shape: EncoderShape, tokenizer: Path | None = Non
     Raises:
         UserError: as initial_state.
     """
-    theirs = _checked_shape(folder, _read_config(folder, shape.arch), shape)
+    model_shape = _shape_of(folder, shape.arch)
+    if problems := "; ".join(_problems(model_shape, shape)):
+        raise UserError(f"model.init: {folder} does not fit: {problems}")
     if tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
         _check_vocabulary(folder, tokenizer)
     if not weights_file(folder).is_file():
         raise UserError(
-            f"model.init: {folder} has no model.safetensors, the only file of weights that is read; save it again with "
-            "save_pretrained of transformers, in one file"
+            f"model.init: {folder} has no model.safetensors, the only file of weights that is read. Save the model "
+            "again with save_pretrained of transformers, in one file."
         )
-    return theirs
+    return model_shape
 
 
 def initial_state(
     folder: Path, shape: EncoderShape, tokenizer: Path | None = None, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Tensor]:
-    """The weights of a Hugging Face model in fp32, by native name; of its positions as many as the shape has.
+    """The weights of a Hugging Face model in fp32, by native name, with as many positions as the shape has.
 
-    Read are config.json, model.safetensors and tokenizer.json; nothing is unpickled or executed.
+    Reads config.json, model.safetensors and tokenizer.json; nothing is unpickled or executed.
 
     Args:
-        tokenizer: folder of the data's tokenizer, to compare the vocabulary with where the model has one.
+        tokenizer: folder of the data's tokenizer, to compare the vocabularies.
         say: prints each setting that differs from the model's: rotary base, window.
 
     Raises:
@@ -69,103 +71,87 @@ def initial_state(
     """
     from pretrain.model.families import from_hugging_face
 
-    theirs = check_folder(folder, shape, tokenizer)
+    model_shape = check_folder(folder, shape, tokenizer)
     for name, key in _FREE.items():
-        if (was := getattr(theirs, name)) != (now := getattr(shape, name)):
-            say(f"model.init: {folder} was trained with {key} {was:g}, and goes on with {now:g}")
-    state = {_modern(name): tensor.float() for name, tensor in _read_weights(folder).items()}
+        if (before := getattr(model_shape, name)) != (now := getattr(shape, name)):
+            say(f"model.init: {folder} was trained with {key} {before:g}; this run uses {now:g}")
+    state = {_current_name(name): tensor.float() for name, tensor in _read_weights(folder).items()}
+    mismatch = f"model.init: {weights_file(folder)} does not go with its config.json"
     try:
         if not shape.rotary:
             positions = f"{shape.arch}.embeddings.position_embeddings.weight"
             state[positions] = state[positions][: shape.first_position + shape.max_positions]
-        found = from_hugging_face(state, replace(shape, causal=theirs.causal))
+        native = from_hugging_face(state, replace(shape, causal=model_shape.causal))
     except KeyError as error:
         raise UserError(f"model.init: {folder} holds no masked language model: its weights lack {error}") from None
     except (IndexError, RuntimeError) as error:
-        raise UserError(f"model.init: {weights_file(folder)} does not go with its config.json ({error})") from None
+        raise UserError(f"{mismatch} ({error})") from None
     with torch.device("meta"):
         wanted = Encoder(shape).state_dict()
     for name, tensor in wanted.items():
-        if found[name].shape != tensor.shape:
-            raise UserError(
-                f"model.init: {weights_file(folder)} does not go with its config.json, by which {name} is "
-                f"{[*tensor.shape]}: it is {[*found[name].shape]}"
-            )
-    return found
+        if native[name].shape != tensor.shape:
+            raise UserError(f"{mismatch}: {name} is {[*native[name].shape]}, not {[*tensor.shape]}")
+    return native
 
 
-def _read_config(folder: Path, arch: str) -> dict[str, Any]:
-    if not folder.is_dir():
-        raise UserError(
-            f"model.init: {folder} is no folder; give one that `maskwright export` or save_pretrained wrote"
-        )
-    try:
-        config: dict[str, Any] = read_json(folder / "config.json", dict[str, Any], MAX_CONFIG_BYTES)
-    except MissingFile:
-        raise UserError(
-            f"model.init: {folder} has no config.json, so it is no Hugging Face model. Name a folder that `maskwright "
-            "export` or save_pretrained wrote."
-        ) from None
-    except UserError as error:
-        raise UserError(one_line(f"model.init: {error}")) from None
-    if config.get("model_type") not in (arch, f"{arch}-decoder"):
-        kind = reprlib.repr(config.get("model_type"))
-        raise UserError(f"model.init: {folder} holds a model of type {kind}, and model.arch is {arch!r}")
-    return config
-
-
-def _checked_shape(folder: Path, values: dict[str, Any], shape: EncoderShape) -> EncoderShape:
-    """The model's own shape, which differs from the wanted one in nothing that its weights depend on."""
+def _shape_of(folder: Path, arch: str) -> EncoderShape:
+    """The shape in a model's config.json."""
     from transformers import AutoConfig
 
     from pretrain.model.families import shape_of
 
-    kind = values.pop("model_type")
+    if not folder.is_dir():
+        raise UserError(f"model.init: {folder} is no folder. {_FOLDER_ADVICE}")
     try:
-        theirs = shape_of(AutoConfig.for_model(kind, **values))
+        config: dict[str, Any] = read_json(folder / "config.json", dict[str, Any], MAX_CONFIG_BYTES)
+    except MissingFile:
+        raise UserError(f"model.init: {folder} has no config.json. {_FOLDER_ADVICE}") from None
+    except UserError as error:
+        raise UserError(one_line(f"model.init: {error}")) from None
+    kind = config.pop("model_type", None)
+    if kind not in (arch, f"{arch}-decoder"):
+        raise UserError(f"model.init: {folder} holds a model of type {reprlib.repr(kind)}, and model.arch is {arch!r}")
+    try:
+        return shape_of(AutoConfig.for_model(kind, **config))
     except UserError as error:
         raise UserError(f"model.init: {folder} does not fit: {error}") from None
     except Exception as error:  # transformers' validators raise several kinds
         reason = " ".join(str(error).split())
         raise UserError(f"model.init: {folder / 'config.json'} is no configuration of a model ({reason})") from None
-    wrong = []
+
+
+def _problems(model: EncoderShape, shape: EncoderShape) -> Iterator[str]:
+    """How the model's shape differs from the run's, in what the weights depend on."""
     for name, (hugging_face, key) in _SIZES.items():
-        if (found := getattr(theirs, name)) != (wanted := getattr(shape, name)):
-            wrong.append(f"its {hugging_face} is {found} and {key} is {wanted}")
-    if theirs.vocab_size != shape.vocab_size:
-        wrong.append(
-            f"its vocabulary has {theirs.vocab_size} tokens and that of data.train {shape.vocab_size}: prepare "
+        if (found := getattr(model, name)) != (wanted := getattr(shape, name)):
+            yield f"its {hugging_face} is {found} and {key} is {wanted}"
+    if model.vocab_size != shape.vocab_size:
+        yield (
+            f"its vocabulary has {model.vocab_size} tokens and that of data.train {shape.vocab_size}: prepare "
             "the data with its own tokenizer"
         )
-    if not shape.rotary and theirs.max_positions < shape.max_positions:
-        wrong.append(
-            f"its table of positions ends at {theirs.max_positions}, and rows or model.max_positions need "
+    if not shape.rotary and model.max_positions < shape.max_positions:
+        yield (
+            f"its table of positions ends at {model.max_positions}, and rows or model.max_positions need "
             f"{shape.max_positions}: learned positions cannot be added to"
         )
-    for name in _COMPUTED:
-        if (found := getattr(theirs, name)) != (wanted := getattr(shape, name)):
-            wrong.append(f"its {name} is {found}, and only {wanted} can be trained")
-    if wrong:
-        raise UserError(f"model.init: {folder} does not fit: {'; '.join(wrong)}")
-    return theirs
+    for name in ("norm_eps", "first_position", "global_every"):
+        if (found := getattr(model, name)) != (wanted := getattr(shape, name)):
+            yield f"its {name} is {found}, and only {wanted} can be trained"
 
 
 def _check_vocabulary(folder: Path, tokenizer: Path) -> None:
     """Compare vocabularies: another one of the same size would make the weights meaningless."""
     try:
-        theirs, ours = (_vocabulary(path) for path in (folder, tokenizer))
+        model, data = (Tokenizer.from_file(str(path / "tokenizer.json")).get_vocab() for path in (folder, tokenizer))
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise UserError(
             f"model.init: the tokenizer of {folder} cannot be compared with that of data.train ({error})"
         ) from None
-    if theirs != ours:
+    if model != data:
         raise UserError(
             f"model.init: {folder} has another vocabulary than data.train; prepare the data with its own tokenizer"
         )
-
-
-def _vocabulary(folder: Path) -> dict[str, int]:
-    return Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab(with_added_tokens=True)
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -179,6 +165,6 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         raise UserError(one_line(f"model.init: {shown_path(path)} cannot be read ({error})")) from None
 
 
-def _modern(name: str) -> str:
-    """The name of a weight; the first BERTs have the norms' under TensorFlow's."""
+def _current_name(name: str) -> str:
+    """The name of a weight; the first BERTs have TensorFlow's names of norms."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

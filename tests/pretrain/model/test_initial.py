@@ -93,8 +93,8 @@ def test_a_modernbert_goes_on_with_longer_rows_and_another_rotary_base(tmp_path)
     assert said == []
     initial_state(tmp_path, longer, say=said.append)
     assert [line.split(" was trained with ")[1] for line in said] == [
-        "model.local_attention 8, and goes on with 16",
-        "model.global_rope_theta 10000, and goes on with 160000",
+        "model.local_attention 8; this run uses 16",
+        "model.global_rope_theta 10000; this run uses 160000",
     ]
 
 
