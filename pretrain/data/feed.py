@@ -19,7 +19,7 @@ from pretrain.data.batch import Batch
 from pretrain.data.checksum import factors
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
-from pretrain.masking import IGNORED, DeferredMasks, Objective, ToMask
+from pretrain.masking import IGNORED, DeferredMasks, Objective
 
 _AHEAD = 2  # steps built in advance
 _CLOSE_SECONDS = 5.0  # a stopping run must still write its checkpoint
@@ -76,7 +76,7 @@ class Prefetcher(Generic[Ready]):
 
 
 if TYPE_CHECKING:
-    from pretrain.masking.gpu_masking import DeviceMasked, DeviceMasking
+    from pretrain.masking.gpu_masking import DeviceMasking
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 
@@ -138,28 +138,25 @@ class DeviceFeed:
 
     def __call__(self, batch: Batch) -> DeviceBatch:
         if self._stream is None:
-            return self._made(batch, None)
+            return self._copy(batch)
         # Set the device too: a new thread starts on device 0, and would allocate memory there.
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            return self._made(batch, self._stream)
+            return self._copy(batch)
 
-    def _made(self, batch: Batch, stream: "torch.cuda.Stream | None") -> DeviceBatch:
+    def _copy(self, batch: Batch) -> DeviceBatch:
         tensors = {name: self._copied(getattr(batch, name)) for name in _ARRAYS}
         deferred = None
         if batch.to_mask:
-            masked = self._masked(tensors["tokens"], batch.to_mask, batch.seq_len)
+            assert self._masking, "the batch needs masking on the device, but this feed has no masking"
+            units = None if batch.to_mask.units is None else self._copied(batch.to_mask.units)
+            places, rate = self._copied(batch.to_mask.places), self._copied(np.array([batch.to_mask.rate]))
+            masked = self._masking(tensors["tokens"].view(-1, batch.seq_len), units, places, rate)
             tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
             deferred = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
-        copied = stream.record_event() if stream else None
+        copied = self._stream.record_event() if self._stream else None
         return DeviceBatch(
             **tensors, seq_len=batch.seq_len, n_documents=batch.n_documents, deferred=deferred, copied=copied
         )
-
-    def _masked(self, tokens: Tensor, to_mask: ToMask, seq_len: int) -> "DeviceMasked":
-        assert self._masking, "the batch needs masking on the device, but this feed has no masking"
-        units = None if to_mask.units is None else self._copied(to_mask.units)
-        rate = self._copied(np.array([to_mask.rate]))
-        return self._masking(tokens.view(-1, seq_len), units, self._copied(to_mask.places), rate)
 
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)

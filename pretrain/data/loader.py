@@ -1,5 +1,6 @@
 """Loader of one rank: builds its share of each global batch, in the row length and batch shape of the phase."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -195,10 +196,6 @@ class Loader:
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:
     """Rows first .. first + count - 1 of `parts`; fewer at their end."""
-    found = []
-    for part in parts:
-        rows = part[max(first, 0) : max(first + count, 0)]
-        if len(rows):
-            found.append(rows)
-        first -= len(part)
-    return found
+    starts = itertools.accumulate(map(len, parts), initial=0)
+    cut = [part[max(first - n, 0) : max(first + count - n, 0)] for part, n in zip(parts, starts, strict=False)]
+    return [rows for rows in cut if len(rows)]

@@ -26,22 +26,15 @@ def shuffled_ngrams(
         document_lengths: [D] tokens of each document, T in all; may be 0.
         begins_word: [T] whether a token begins a word.
         n: words of an n-gram, at least 1.
-        key: of this purpose.
-        block: number of the block in the data set.
 
     Returns:
         [T] the source place of the token at each place of the block.
-
-    Raises:
-        ValueError: if n is below 1 or the lengths do not add up to T.
     """
-    if n < 1:
-        raise ValueError(f"n-grams of {n} words")
     lengths = document_lengths[document_lengths > 0].astype(np.int64)
-    if len(begins_word) != lengths.sum():
-        raise ValueError(f"{len(begins_word)} word starts, documents of {lengths.sum()} tokens")
     start, document = _ngrams(lengths, begins_word, n)
-    order = np.argsort((document << np.uint64(32)) | _draws(len(start), key, block), kind="stable")
+    words = philox(key, np.arange(-(-len(start) // 4)), block & 0xFFFFFFFF, block >> 32, 0)
+    draws = np.stack(words, axis=-1).reshape(-1)[: len(start)]  # four uniform 32-bit numbers from each counter
+    order = np.argsort((document << np.uint64(32)) | draws, kind="stable")
     length = np.diff(start, append=len(begins_word))[order]
     # Source minus destination of an n-gram's first token: the same for all of its tokens.
     offset = start[order] - (np.cumsum(length) - length)
@@ -62,12 +55,6 @@ def _ngrams(
     lead = first_word - n * (np.cumsum(ngrams) - ngrams)
     first = n * np.arange(ngrams.sum()) + np.repeat(lead, ngrams)
     return word_start[first], np.repeat(np.arange(len(lengths), dtype=np.uint64), ngrams)
-
-
-def _draws(count: int, key: Key, block: int) -> NDArray[np.uint64]:
-    """`count` uniform 32-bit numbers, four from each counter."""
-    words = philox(key, np.arange(-(-count // 4)), block & 0xFFFFFFFF, block >> 32, 0)
-    return np.stack(words, axis=-1).reshape(-1)[:count]
 
 
 def flag_reader(dataset: Dataset, wanted: int) -> ReadFlags | None:

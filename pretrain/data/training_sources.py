@@ -194,12 +194,11 @@ def training_loader(
     ]
     mixture = Mixture(streams, sources.weights, seed)
 
-    def mask_rate_at(steps_done: int) -> float:
-        return rate_at(config, steps_done) if rate is None else rate
-
     if defer and config.masking.device == "gpu" and isinstance(objective, MaskedTokens):
         objective = DeferredMasks(objective)
-    return Loader(mixture, stages, vocabulary, objective, mask_rate_at, rank)
+    return Loader(
+        mixture, stages, vocabulary, objective, lambda done: rate_at(config, done) if rate is None else rate, rank
+    )
 
 
 def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[BatchPhase], rank: int) -> Loader:
@@ -257,12 +256,11 @@ _WINDOWS = 2  # number of packed windows; fewer in a smaller data set
 
 @dataclass(frozen=True)
 class Filling:
-    """Rows of a data set, packed as for training.
+    """Rows of a data set, packed as for training. Computed from document lengths alone.
 
-    Attributes:
-        name: the data set's name in metrics. share: of the run's rows.
-        lengths: [D] int64 tokens of the documents, or pieces of them, in a sample of rows; specials included.
-        rows: of the sample. epoch_rows: estimate for the whole data set.
+    name: the data set's name in metrics. share: of the run's rows.
+    lengths: [D] int64 tokens of the documents, or pieces of them, in a sample of rows; specials included.
+    rows: of the sample. epoch_rows: estimate for the whole data set.
     """
 
     name: str
@@ -281,8 +279,8 @@ def fillings(config: DataConfig, sources: Sources, seq_len: int) -> list[Filling
 
 def packed_fill(dataset: Dataset, seq_len: int) -> float:
     """Share of slots that are not padding when a data set is packed with the default settings."""
-    found = _filling(DataConfig(train="-"), "", dataset, 1.0, seq_len)
-    return float(found.lengths.sum() / (found.rows * seq_len))
+    filling = _filling(DataConfig(train="-"), "", dataset, 1.0, seq_len)
+    return float(filling.lengths.sum() / (filling.rows * seq_len))
 
 
 def _filling(config: DataConfig, name: str, dataset: Dataset, share: float, seq_len: int) -> Filling:

@@ -19,7 +19,7 @@ from pretrain.philox import Key, draw, permute
 
 _READERS = 8  # parallel block reads: on a network each read waits for its own response
 _SUBSTITUTES = 64  # blocks tried in place of a damaged one
-_WARNINGS = 10  # damaged blocks that a process reports by number
+_WARNINGS = 10  # damaged blocks that a process reports; the metric data/replaced_tokens counts the tokens of all
 
 T = TypeVar("T")
 Past = tuple[tuple[int, int], ...]
@@ -80,16 +80,16 @@ class BlockReader:
         flags: ReadFlags | None = None,
     ):
         self.blocks, self._substitute, self._reorder, self.flags = blocks, substitute, reorder, flags
-        self._named: set[int] = set()
+        self._reported: set[int] = set()
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="read-blocks")
 
     def read(self, blocks: list[int], outs: list[Space]) -> list[bool]:
-        """Fill each space with a block's tokens. Returns for each block whether the tokens are its own.
+        """Fill each space with a block's tokens. Returns for each block whether it was intact, and not replaced.
 
         Raises:
             DamagedData: for a block that differs from its checksum or cannot be read, and may not be replaced.
         """
-        if len(blocks) == 1:
+        if len(blocks) == 1:  # without a thread
             return [self._read(blocks[0], outs[0])]
         return list(self._pool.map(self._read, blocks, outs))
 
@@ -107,15 +107,15 @@ class BlockReader:
 
     def _read(self, block: int, out: Space) -> bool:
         try:
-            self._read_own(block, out)
+            self._read_block(block, out)
         except DamagedData as error:
             if self._substitute is None:
                 raise
-            self._stand_in(block, out, error, self._substitute)
+            self._substitute_block(block, out, error, self._substitute)
             return False
         return True
 
-    def _read_own(self, block: int, out: Space) -> None:
+    def _read_block(self, block: int, out: Space) -> None:
         self.blocks.read_tokens(block, out.tokens)
         if out.flags is not None and self.flags:
             out.flags[:] = self.flags(out.tokens, block)
@@ -123,29 +123,25 @@ class BlockReader:
             order = self._reorder(out.tokens, self.blocks.document_lengths(block), block)
             out.fill(out.part(order))
 
-    def _stand_in(self, block: int, out: Space, error: DamagedData, key: Key) -> None:
+    def _substitute_block(self, block: int, out: Space, error: DamagedData, key: Key) -> None:
         n_blocks = self.blocks.n_blocks
         first = int(draw(key, 1, block & 0xFFFFFFFF, block >> 32, 0)[0] % np.uint64(n_blocks))
         places = (first + np.arange(min(_SUBSTITUTES, n_blocks))) % n_blocks
         for other in permute(places, n_blocks, key, 0).tolist():
             try:
-                found = self.space(int(self.blocks.document_lengths(other).sum()))
-                self._read_own(other, found)
+                space = self.space(int(self.blocks.document_lengths(other).sum()))
+                self._read_block(other, space)
             except DamagedData:
                 continue
             self._warn(block, error, other)
-            out.fill(found)
+            out.fill(space)
             return
         raise error
 
     def _warn(self, block: int, error: DamagedData, other: int) -> None:
-        if block in self._named or len(self._named) > _WARNINGS:
-            return
-        self._named.add(block)
-        said = f"{error} Tokens of block {other} replace it."
-        if len(self._named) > _WARNINGS:
-            said = "More blocks are damaged; the metric data/replaced_tokens counts them."
-        print(f"warning: {said}", file=sys.stderr, flush=True)
+        if block not in self._reported and len(self._reported) < _WARNINGS:
+            self._reported.add(block)
+            print(f"warning: {error} Tokens of block {other} replace it.", file=sys.stderr, flush=True)
 
 
 class ShuffleWindow:
@@ -227,9 +223,9 @@ class ShuffleWindow:
         self._load(np.flatnonzero(other._loaded[: len(self._ids)]).tolist())
 
     def _load(self, missing: list[int]) -> None:
-        """Read blocks by their place in the window."""
+        """Read blocks by their number in the window."""
         if missing:
             outs = [self._space.part(slice(self._block_starts[b], self._block_starts[b + 1])) for b in missing]
-            own = self._reader.read([self._ids[b] for b in missing], outs)
-            self._damaged[missing] = ~np.array(own)
+            intact = self._reader.read([self._ids[b] for b in missing], outs)
+            self._damaged[missing] = ~np.array(intact)
             self._loaded[missing] = True

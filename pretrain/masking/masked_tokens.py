@@ -159,12 +159,12 @@ class MaskedTokens:
 
     def _begins(self, text: RowText) -> NDArray[np.bool_]:
         if len(self._strategies) == 1:
-            return _cut_by(self._strategies[0], text, self._unit_keys[0])
+            return cut(self._strategies[0], text, self._unit_keys[0])
         begins = np.empty_like(text.ordinary)
         chosen = np.searchsorted(self._bounds, of_rows(self._choice_key, text.places), side="right")
         for number, (strategy, key) in enumerate(zip(self._strategies, self._unit_keys, strict=True)):
-            here = chosen == number
-            begins[here] = _cut_by(strategy, text[here], key)
+            rows = chosen == number
+            begins[rows] = cut(strategy, text[rows], key)
         return begins
 
 
@@ -187,10 +187,6 @@ class DeferredMasks:
         nothing = np.zeros(0, dtype=np.int64)
         to_mask = ToMask(None if units is None else units.bits, rows.places, fixed(rate))
         return Masked(rows.tokens.reshape(-1), nothing, nothing, to_mask)
-
-
-def _cut_by(strategy: Strategy, text: RowText, key: tuple[int, int]) -> NDArray[np.bool_]:
-    return cut(strategy.begins(text, key), text.ordinary, strategy.longest)
 
 
 def _lag(fates: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -153,9 +153,10 @@ class Spans:
         return (1 + np.searchsorted(bounds, np.arange(2**16), side="right")).astype(np.uint8)
 
 
-def cut(begins: NDArray[np.bool_], ordinary: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:
-    """Cut units longer than `longest` into pieces of that length and a rest. Returns where units begin [R, S]."""
-    starts = np.flatnonzero(begins | ~ordinary)
+def cut(strategy: Strategy, text: RowText, key: Key) -> NDArray[np.bool_]:
+    """Where the units of a strategy begin [R, S]. Units that are too long are cut: the longest pieces and a rest."""
+    begins, longest = strategy.begins(text, key), strategy.longest
+    starts = np.flatnonzero(begins | ~text.ordinary)
     lengths = np.diff(starts, append=begins.size)
     long = np.flatnonzero(lengths > longest)
     if not len(long):

@@ -38,9 +38,7 @@ class CausalTokens:
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
 
-    @property
-    def flags(self) -> int:
-        return 0
+    flags = 0
 
     def slots(self, seq_len: int) -> int:
         """The number of ordinary tokens in a full row of one document."""
@@ -73,7 +71,7 @@ class RepairObjective:
 
     def slots(self, seq_len: int) -> int:
         """Places for predictions in a full row with one [CLS] and one [SEP]."""
-        return _places(self._rate, seq_len)
+        return max(1, int(count(self._rate, seq_len - 2)))
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
         """Mask and predict all targets; with more targets than places, predict a uniformly random part.
@@ -83,16 +81,12 @@ class RepairObjective:
         tokens, seq_len = rows.tokens, rows.tokens.shape[1]
         targets = (rows.flags & TARGET) != 0
         wanted = targets & self.vocabulary.is_ordinary[tokens]
-        counts = np.minimum(np.count_nonzero(wanted, axis=1), _places(rate, seq_len))
+        counts = np.minimum(np.count_nonzero(wanted, axis=1), max(1, int(count(rate, seq_len - 2))))
         predicted = select_tokens(wanted, counts, of_columns(self.key, rows.places, seq_len))
         positions, used = compact(predicted, self.slots(seq_len))
         labels = np.where(used, tokens.reshape(-1)[positions], IGNORED)
         seen = np.where(targets, self.vocabulary.mask, tokens)
         return Masked(seen.reshape(-1), positions.reshape(-1), labels.reshape(-1))
-
-
-def _places(rate: float, seq_len: int) -> int:
-    return max(1, int(count(rate, seq_len - 2)))
 
 
 def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
