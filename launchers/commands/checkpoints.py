@@ -39,32 +39,41 @@ def checkpoints(
     require_run(run)
     settings = load_config(folder.config).checkpoint
     rows = _rows(folder.checkpoints, settings, quick)
-    remote, problem = _remote_steps(settings)
+    remote, problem = _remote_steps(settings.remote)
     for row in rows:
         row["remote"] = None if remote is None else row["step"] in remote
+    damage = [row["problem"] for row in rows if row["problem"]]
     if as_json:
         print(json.dumps({"checkpoints": rows, "remote": remote, "remote_problem": problem}, indent=1))
     else:
-        _print(run, rows, settings, remote, problem, quick)
-    if any(row["problem"] for row in rows):
+        columns = ("step", "saved", "size", "state", "kept", *(["remote"] if settings.remote else []))
+        cells = [_cells(row, quick)[: len(columns)] for row in rows]
+        tables.output().print(tables.table(columns, cells, texts=columns[1:]) if rows else f"{run} has no checkpoint")
+        for text in damage:
+            print(f"damaged: {text}")
+        if only_remote := [f"{step:,}" for step in remote or [] if step not in [row["step"] for row in rows]]:
+            print(f"only in {settings.remote}: {', '.join(only_remote)}")
+        if problem:
+            print(f"warning: {problem}", file=sys.stderr)
+    if damage:
         sys.exit(1)
 
 
 def _rows(folder: Path, settings: "CheckpointConfig", quick: bool) -> list[dict[str, Any]]:
     from pretrain import checkpoint
 
-    found = checkpoint.committed(folder)
-    kept = checkpoint.retained([step for step, _ in found], settings.keep, settings.keep_every)
-    sizes = [sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for _, path in found]
+    paths = checkpoint.committed(folder)
+    kept = checkpoint.retained([step for step, _ in paths], settings.keep, settings.keep_every)
+    sizes = [sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for _, path in paths]
     rows, done = [], 0
     with CommandProgress() as line:
-        for (step, path), size in zip(found, sizes, strict=True):
 
-            def advance(count: int, name: str = path.name) -> None:
-                nonlocal done
-                done += count
-                line.show(done, sum(sizes), f"verifying {name}")
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            line.show(done, sum(sizes), "verifying")
 
+        for (step, path), size in zip(paths, sizes, strict=True):
             problem = checkpoint.verify(path, sizes_only=quick, progress=advance)
             if problem and not path.exists():  # the running training deleted it in the meantime
                 continue
@@ -74,39 +83,14 @@ def _rows(folder: Path, settings: "CheckpointConfig", quick: bool) -> list[dict[
     return rows
 
 
-def _remote_steps(settings: "CheckpointConfig") -> tuple[list[int] | None, str | None]:
+def _remote_steps(remote: str | None) -> tuple[list[int] | None, str | None]:
+    """The steps of the remote copies, or the reason that they are not known."""
     from pretrain.checkpoint.remote_copies import copies
 
-    if not settings.remote:
-        return None, None
     try:
-        return copies(settings.remote), None
+        return (copies(remote) if remote else None), None
     except UserError as error:
         return None, str(error)
-
-
-def _print(
-    run: Path,
-    rows: list[dict[str, Any]],
-    settings: "CheckpointConfig",
-    remote: list[int] | None,
-    problem: str | None,
-    quick: bool,
-) -> None:
-    if rows:
-        columns = ("step", "saved", "size", "state", "kept", *(["remote"] if settings.remote else []))
-        cells = [_cells(row, quick)[: len(columns)] for row in rows]
-        tables.output().print(tables.table(columns, cells, texts=("saved", "state", "kept", "remote")))
-        for row in rows:
-            if row["problem"]:
-                print(f"damaged: {row['problem']}")
-    else:
-        print(f"{run} has no checkpoint")
-    alone = [f"{step:,}" for step in remote or [] if step not in {row["step"] for row in rows}]
-    if alone:
-        print(f"copied to {settings.remote} alone: {', '.join(alone)}")
-    if problem:
-        print(f"warning: {problem}", file=sys.stderr)
 
 
 def _cells(row: dict[str, Any], quick: bool) -> list[str]:

@@ -61,7 +61,6 @@ def _one(seen: Seen) -> Table:
         "updated": f"{age_cell(seen)} ago" if seen.summary.status else "",
         "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),
         "starts": str(facts.starts or ""),
-        "skipped steps": str(facts.skipped_steps or ""),
         "Slurm job": _job(facts.slurm_job, seen.jobs),
         "MLflow": facts.mlflow_page or "",
         "time limit": seen.saving.sentence if seen.saving else "",

@@ -90,15 +90,10 @@ def _clean_restarts(steps: Ints, times: Floats, starts: Sequence[Start]) -> set[
 
 def marks_of(measured: JournalTable, breaks: Sequence[Break]) -> dict[str, list[dict[str, Any]]]:
     """Marks in the charts, by kind: the step, and for breaks all their attributes."""
-    found = {kind: [{"step": step} for step in _nonzero(measured, name)] for kind, name in _MARKS.items()}
+    found = {kind: [{"step": step} for step in measured.series(name).steps.tolist()] for kind, name in _MARKS.items()}
     for kind in ("restart", "rollback"):
         found[kind] = [asdict(each) | {"step": each.after_step} for each in breaks if each.kind == kind]
     return found
-
-
-def _nonzero(measured: JournalTable, name: str) -> list[int]:
-    steps, values = measured.series(name)
-    return steps[(values != 0) | (name == "checkpoint/seconds")].tolist()
 
 
 def time_spent(measured: JournalTable, breaks: Sequence[Break], starts: Sequence[Start]) -> dict[str, float]:
@@ -115,23 +110,16 @@ def time_spent(measured: JournalTable, breaks: Sequence[Break], starts: Sequence
     spent = {
         "training": float((seconds[kept] - waits).sum()),
         "waiting for data": float(waits.sum()),
-        "evaluation": _total(measured, "eval/seconds"),
-        "checkpoints": _total(measured, "checkpoint/seconds"),
+        "evaluation": float(np.nansum(measured.on_lines("eval/seconds"))),
+        "checkpoints": float(np.nansum(measured.on_lines("checkpoint/seconds"))),
         "repeated steps": float(seconds[lines].sum() - seconds[kept].sum()),
         "between starts": sum(each.pause for each in breaks),
     }
     begin = float(measured.times[lines[0]] - seconds[lines[0]])
-    spent["before the first step"] = max(0.0, begin - started) if (started := _first_start(starts)) else 0.0
+    started = starts[0].time if starts and not starts[0].after_step else None
+    spent["before the first step"] = max(0.0, begin - started) if started else 0.0
     wall = float(measured.times.max()) - begin + spent["before the first step"]
     return spent | {"elsewhere": max(0.0, wall - sum(spent.values()))}
-
-
-def _first_start(starts: Sequence[Start]) -> float | None:
-    return starts[0].time if starts and not starts[0].after_step else None
-
-
-def _total(measured: JournalTable, name: str) -> float:
-    return float(np.nansum(measured.on_lines(name)))
 
 
 def speeds(measured: JournalTable, spent: dict[str, float]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Read RUN/predictions.jsonl for the page: passages as text, and the model's predictions at each evaluation."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,13 @@ class Asked:
     key: str
     passages: list[list[BatchDocument]]
 
+    def __post_init__(self) -> None:
+        for document in (document for passage in self.passages for document in passage):
+            places = {prediction.place for prediction in document.predictions}
+            length = len(document.original)
+            if len(places) < len(document.predictions) or not max(places, default=-1) < length == len(document.seen):
+                raise ValueError("predictions outside of their document")
+
     @property
     def count(self) -> int:
         """The number of predictions."""
@@ -39,6 +47,11 @@ class PageAnswers:
     ids: list[list[int]]
     probabilities: list[list[float | None]]
     right: list[float | None]
+
+    def __post_init__(self) -> None:
+        lengths = [list(map(len, rows)) for rows in (self.ids, self.probabilities)]
+        if lengths[0] != lengths[1] or len(self.ids) != len(self.right):
+            raise ValueError("lists of different lengths")
 
 
 def predictions_of(path: Path, tokenizer: Path) -> dict[str, Any] | None:
@@ -81,27 +94,8 @@ def _records(path: Path) -> Iterator[Asked | PageAnswers]:
         return
     with file:
         while line := file.readline(_MAX_LINE_BYTES):
-            try:
-                record: Asked | PageAnswers = parse_json(line, Asked if b'"passages"' in line else PageAnswers)
-            except ValueError:
-                continue
-            if _agrees(record):
-                yield record
-
-
-def _agrees(record: Asked | PageAnswers) -> bool:
-    """Whether the lists of a line have matching lengths."""
-    if isinstance(record, PageAnswers):
-        rows = zip(record.ids, record.probabilities, strict=False)
-        same = len(record.ids) == len(record.probabilities) == len(record.right)
-        return same and all(len(ids) == len(probabilities) for ids, probabilities in rows)
-    return all(_is_whole(document) for passage in record.passages for document in passage)
-
-
-def _is_whole(document: BatchDocument) -> bool:
-    places = {prediction.place for prediction in document.predictions}
-    length = len(document.original)
-    return len(places) == len(document.predictions) and max(places, default=-1) < length == len(document.seen)
+            with contextlib.suppress(ValueError):
+                yield parse_json(line, Asked if b'"passages"' in line else PageAnswers)
 
 
 def _spelling(tokenizer: Path) -> Spelling:

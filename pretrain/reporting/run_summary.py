@@ -41,7 +41,7 @@ class RunSummary:
         loss_average: over the last 100 measured steps.
         eval_loss: of the last evaluation.
         seconds_left: of a running run, estimated from the median time between its last steps.
-        starts: number of starts. skipped_steps: counted from the last checkpoint and the last steps.
+        starts: number of starts.
         slurm_job: the last job that trained the run.
         mlflow_page: the address of the run in MLflow.
     """
@@ -56,7 +56,6 @@ class RunSummary:
     tokens_per_second: float | None = None
     seconds_left: float | None = None
     starts: int | None = None
-    skipped_steps: int = 0
     slurm_job: str | None = None
     last_checkpoint: LastCheckpoint | None = None
     mlflow_page: str | None = None
@@ -96,14 +95,14 @@ def summarize(run: Path) -> RunSummary:
         status = folder.read_status()
     except UserError as error:
         return RunSummary(run, problem=str(error))
-    entries = _latest(folder)
+    try:
+        entries = read_latest(folder.journal)
+    except OSError:
+        entries = []
     last = {name: value for entry in entries for name, value in entry.metrics.items()}
     losses = [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
     finite = [loss for loss in losses if math.isfinite(loss)]
     environment = read_environment(folder.environment)
-    newest, skipped = _newest_checkpoint(folder)
-    after = newest.step if newest and skipped is not None else 0
-    later = {entry.step for entry in entries if entry.step > after and "train/skipped" in entry.metrics}
     return RunSummary(
         run,
         status,
@@ -114,9 +113,8 @@ def summarize(run: Path) -> RunSummary:
         tokens_per_second=last.get("speed/tokens_per_second"),
         seconds_left=_seconds_left(entries, status),
         starts=None if environment is None else 1 + len(environment.get("earlier_starts", [])),
-        skipped_steps=(skipped or 0) + len(later),
         slurm_job=(environment or {}).get("slurm", {}).get("SLURM_JOB_ID"),
-        last_checkpoint=newest,
+        last_checkpoint=_newest_checkpoint(folder),
         mlflow_page=run_page(run),
     )
 
@@ -125,24 +123,14 @@ def runs_below(folder: Path) -> list[Path]:
     """The run folders in a folder and its subfolders, sorted by name; the folder itself if it is a run folder."""
     if is_run(folder):
         return [folder]
-    found = sorted(path for path in _folders(folder) if is_run(path))
-    return found + sorted(path for inner in _folders(folder) if inner not in found for path in _runs_in(inner))
-
-
-def _runs_in(folder: Path) -> list[Path]:
-    return [path for path in _folders(folder) if is_run(path)]
+    inner = _folders(folder)
+    runs = [path for path in inner if is_run(path)]
+    return runs + [path for other in inner if other not in runs for path in _folders(other) if is_run(path)]
 
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        return [path for path in folder.iterdir() if path.is_dir()]
-    except OSError:
-        return []
-
-
-def _latest(folder: RunFolder) -> list[Entry]:
-    try:
-        return read_latest(folder.journal)
+        return sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError:
         return []
 
@@ -158,19 +146,13 @@ def _seconds_left(entries: list[Entry], status: Status) -> float | None:
     return max(0.0, each) * max(0, status.total_steps - steps[-1].step)
 
 
-def _newest_checkpoint(folder: RunFolder) -> tuple[LastCheckpoint | None, int | None]:
-    """The newest checkpoint, and the number of steps skipped before it."""
+def _newest_checkpoint(folder: RunFolder) -> LastCheckpoint | None:
     try:
-        found = checkpoint.committed(folder.checkpoints)
+        checkpoints = checkpoint.committed(folder.checkpoints)
     except OSError:
-        return None, None
-    if not found:
-        return None, None
-    step, path = found[0]
-    if problem := checkpoint.verify(path, sizes_only=True):
-        return LastCheckpoint(step, None, problem), None
-    newest = checkpoint.read(path)
-    guards = newest.state.get("guards")
-    skipped = guards.get("skipped") if isinstance(guards, dict) else None
-    age = max(0.0, time.time() - newest.time)
-    return LastCheckpoint(step, age, None), skipped if type(skipped) is int else None
+        return None
+    if not checkpoints:
+        return None
+    step, path = checkpoints[0]
+    problem = checkpoint.verify(path, sizes_only=True)
+    return LastCheckpoint(step, None if problem else max(0.0, time.time() - checkpoint.read(path).time), problem)

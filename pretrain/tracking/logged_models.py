@@ -206,19 +206,14 @@ def _log(
         tracked.client.set_logged_model_tags(model.model_id, {MLFLOW_NOTE: card_text(exported)})
         write_package(exported, work / "package", model, tracked.id, f"{folder.title}/{one.name}")
         tracked.client.log_model_artifacts(model.model_id, str(work / "package"))
-        if model.model_id not in _outputs(tracked):
+        outputs = tracked.client.get_run(tracked.id).outputs
+        if model.model_id not in [output.model_id for output in (outputs.model_outputs if outputs else ())]:
             tracked.client.log_outputs(tracked.id, [LoggedModelOutput(model.model_id, step=one.step)])
         _link(tracked, config, one, model.model_id)
         tracked.client.finalize_logged_model(model.model_id, "READY")
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return True
-
-
-def _outputs(tracked: MlflowRun) -> set[str]:
-    """The ids of the logged models that are the run's output."""
-    outputs = tracked.client.get_run(tracked.id).outputs
-    return {model.model_id for model in outputs.model_outputs} if outputs else set()
 
 
 def _link(tracked: MlflowRun, config: Config, one: Candidate, model_id: str) -> None:
