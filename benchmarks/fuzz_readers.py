@@ -34,8 +34,8 @@ from data_prep.jobs.preparation_plan import Input, InputRange, PreparationPlan, 
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path
 from data_prep.reading import read_json
 from data_prep.sources import Options, SourceRow
-from data_prep.sources.arrow_tables import arrow_units, parquet_units, read_arrow, read_parquet
 from data_prep.sources.input_types import Counts
+from data_prep.sources.parquet_tables import parquet_units, read_parquet
 from data_prep.sources.text_lines import read_lines
 from data_prep.tokenizer import describe
 from evaluation.finetuning import FinetuneResults
@@ -305,15 +305,6 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
         return list(read_parquet(parquet, str(parquet), 0, groups, options, 1 << 20, Counts()))
 
     yield Reader("input .parquet", parquet, rows, "bytes")
-    arrow = folder / "input.arrow"
-    with pa.OSFile(str(arrow), "wb") as file, pa.ipc.new_stream(file, pq.read_schema(parquet)) as writer:
-        writer.write_table(pq.read_table(parquet))
-
-    def batches() -> list[SourceRow]:
-        count = len(arrow_units(str(arrow), options, str(arrow)))
-        return list(read_arrow(arrow, str(arrow), False, 0, count, options, 1 << 20, Counts()))
-
-    yield Reader("input .arrow", arrow, batches, "bytes")
 
 
 def _size(path: Path) -> int:

@@ -4,19 +4,16 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from glob import glob, has_magic
 from pathlib import Path, PurePath
-from typing import Any
-
-import orjson
 
 from data_prep.errors import UserError, working_directory
 from data_prep.sources.input_types import HUB, SUFFIXES, SourceInput, kind_of
 from data_prep.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
-_KNOWN = "Inputs end in .jsonl or .txt (also with .gz or .zst), .parquet or .arrow."
+_KNOWN = "Inputs end in .jsonl or .txt (also with .gz or .zst) or .parquet."
 _LONGEST = 40  # characters of a path that a command repeats
 _PANDAS = "python -c 'import pandas, sys; pandas.%s.to_parquet(sys.argv[2])' {path} {stem}.parquet"
 _TSV = ("Convert it", _PANDAS % r'read_csv(sys.argv[1], sep="\t")')
@@ -31,6 +28,7 @@ _CONVERSIONS = {  # by the end of the name: advice and command
         (".html", ".htm", ".xhtml", ".docx", ".odt", ".epub", ".rtf", ".tex"),
         ("Convert it with pandoc", "pandoc {path} -t plain --wrap=none -o {stem}.txt"),
     ),
+    ".arrow": ("If save_to_disk wrote it, name its folder: --input hub:FOLDER", ""),
     ".pdf": ("Convert it", "pip install pymupdf && pymupdf gettext -mode simple {path}"),
     ".xz": ("Compress it with gzip", "xz -dc {path} | gzip > {stem}.gz"),
     ".bz2": ("Compress it with gzip", "bzip2 -dc {path} | gzip > {stem}.gz"),
@@ -46,11 +44,10 @@ def find_inputs(values: Iterable[str | Path]) -> list[SourceInput]:
     """Inputs for `--input` values.
 
     A value is a file, a folder (all readable files in it), a glob pattern, a URL of these or
-    `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV&streaming=true`. `NAME=VALUE` also names the source.
+    `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV`. `NAME=VALUE` also names the source.
 
-    Files of a folder or pattern are sorted. A `save_to_disk` folder stands for its arrow files. A file that is named
-    twice is read once, under the first name. Raises UserError for a value without inputs, a file of an unknown type or
-    with a name that is not UTF-8, a saved DatasetDict, and a location that cannot be reached.
+    Files of a folder or pattern are sorted. A file that is named twice is read once, under the first name. Raises
+    UserError for a value without inputs, an unknown type, a name that is not UTF-8, and an unreachable location.
     """
     inputs: dict[str, SourceInput] = {}
     for value in map(str, values):
@@ -79,7 +76,8 @@ def how_to_convert(path: str) -> str:
     for stem, suffix in ((inner, middle + end), (outer, end)):
         if entry := _CONVERSIONS.get(suffix) or _CONVERSIONS.get(suffix.lower()):
             advice, command = entry
-            return f"{advice}: {where}{command.format(path=shlex.quote(path), stem=shlex.quote(stem))}"
+            command = command.format(path=shlex.quote(path), stem=shlex.quote(stem))
+            return f"{advice}: {where}{command}" if command else advice
     return f"{_KNOWN} Convert it to one of them"
 
 
@@ -112,8 +110,7 @@ def _local(value: str) -> list[str]:
     path = Path(os.path.abspath(value))
     if path.is_dir():
         files = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
-        names = _readable_files(str(path), files, lambda name: (path / name).read_bytes())
-        locations = [str(path / name) for name in names]
+        locations = [str(path / name) for name in _readable_files(files)]
     elif has_magic(value) and not path.exists():
         locations = sorted(os.path.abspath(name) for name in glob(value, recursive=True) if os.path.isfile(name))
     else:
@@ -153,8 +150,7 @@ def _remote(url: str, remote: Remote) -> list[str]:
         return [url]
     else:
         root = path.rstrip("/") + "/" if path.strip("/") else ""
-        inside = [name.removeprefix(root) for name in fs.find(root)]
-        names = [root + name for name in _readable_files(shown(url), inside, lambda name: fs.cat_file(root + name))]
+        names = [root + name for name in _readable_files(name.removeprefix(root) for name in fs.find(root))]
     if not names:
         raise UserError(
             f"No input file at {shown(url)}; give the URL of a folder, a glob pattern or a file; inputs end in "
@@ -163,37 +159,7 @@ def _remote(url: str, remote: Remote) -> list[str]:
     return [remote.url(name) for name in names]
 
 
-def _readable_files(folder: str, names: list[str], read: Callable[[str], bytes]) -> list[str]:
-    """Select from the file names in a folder (relative, with /) those to read, sorted. `read` returns a file's bytes.
-
-    Skips hidden files, and files of a `save_to_disk` folder that its `state.json` does not list. Raises UserError for a
-    saved DatasetDict, which has several splits, and for a listed file that is missing.
-    """
-    names = [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
-    listed: dict[str, set[str]] = {}
-    for name in names:
-        parent, _, base = name.rpartition("/")
-        prefix = f"{parent}/" if parent else ""
-        if base == "dataset_dict.json":
-            splits = _json(read(name)).get("splits")
-            paths = [f"{folder.rstrip('/')}/{prefix}{split}" for split in splits] if isinstance(splits, list) else []
-            choices = ", ".join(paths) or "none is listed"
-            raise UserError(f"{folder} holds a saved DatasetDict; give one of its splits: {choices}.")
-        if base == "state.json" and (files := _json(read(name)).get("_data_files")) is not None:
-            try:
-                listed[prefix] = {prefix + file["filename"] for file in files}
-            except (TypeError, KeyError) as error:
-                raise UserError(f"{name} in {folder} is not what save_to_disk writes: no list of files.") from error
-            if missing := sorted(listed[prefix].difference(names)):
-                raise UserError(f"{folder} is incomplete: its {name} lists {missing[0]}, which does not exist.")
-    return sorted(
-        name for name in names if name.endswith(SUFFIXES) and name in listed.get(name[: name.rfind("/") + 1], (name,))
-    )
-
-
-def _json(data: bytes) -> dict[str, Any]:
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
+def _readable_files(names: Iterable[str]) -> list[str]:
+    """The file names in a folder (relative, with /) to read: sorted, without hidden files."""
+    hidden = re.compile(r"(^|/)\.")
+    return sorted(name for name in names if name.endswith(SUFFIXES) and not hidden.search(name))

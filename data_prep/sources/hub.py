@@ -1,29 +1,26 @@
-"""Data sets of the Hub, or of local folders with the same layout, with `datasets`: `hub:OWNER/NAME?split=train&...`.
+"""Data sets of the Hub, or local folders of `save_to_disk` or the Hub's layout: `hub:OWNER/NAME?split=train&...`.
 
-The units are blocks of rows. With `streaming=true` they are the shards of the data set (mostly its files), and nothing
-is stored.
+The library `datasets` loads them. The units are blocks of rows.
 """
 
 import contextlib
 import functools
 import os
 import re
-import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
-import pyarrow as pa
 import xxhash
 
 from data_prep.errors import UserError, first_line
-from data_prep.sources.arrow_tables import batch_rows, check_schema, column_names
 from data_prep.sources.input_types import HUB, Counts, Options, SourceRow
-from data_prep.urls import identity, open_remote
+from data_prep.sources.parquet_tables import batch_rows, check_schema, column_names
 
 _UNIT_ROWS, _BATCH_ROWS = 1000, 250
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_KEYS = ("name", "split", "revision", "streaming")
+_KEYS = ("name", "split", "revision")
 
 
 class _Hub(NamedTuple):
@@ -33,23 +30,27 @@ class _Hub(NamedTuple):
     name: str | None = None
     split: str | None = None
     revision: str | None = None
-    streaming: str = "false"
 
     @property
     def location(self) -> str:
-        query = {key: value for key in _KEYS if (value := getattr(self, key)) and value != "false"}
-        return f"{HUB}{self.path}?{urlencode(query)}"
+        query = urlencode({key: value for key in _KEYS if (value := getattr(self, key))})
+        return f"{HUB}{self.path}?{query}" if query else f"{HUB}{self.path}"
 
     @property
     def load_options(self) -> dict[str, Any]:
         return {"path": self.path, "name": self.name, "revision": self.revision}
 
+    @property
+    def saved_state(self) -> Path:
+        """A file that only folders of `save_to_disk` have."""
+        return Path(self.path, "state.json")
+
 
 def _parse(location: str) -> _Hub:
     path, _, query = location.removeprefix(HUB).partition("?")
     given = dict(parse_qsl(query, keep_blank_values=True))
-    if not path or given.keys() - set(_KEYS) or given.get("streaming", "true") not in ("true", "false"):
-        raise UserError(f"{location} is not of the form hub:OWNER/NAME?{'=...&'.join(_KEYS)}=true.")
+    if not path or given.keys() - set(_KEYS):
+        raise UserError(f"{location} is not of the form hub:OWNER/NAME?{'=...&'.join(_KEYS)}=...")
     return _Hub(path, **given)
 
 
@@ -73,6 +74,8 @@ def resolve(value: str) -> str:
     hub = _parse(value)
     if os.path.isdir(hub.path):
         hub = hub._replace(path=os.path.abspath(hub.path))
+    if hub.saved_state.is_file():
+        return _Hub(hub.path).location
     with _errors(value):
         builder = datasets.load_dataset_builder(**hub.load_options)
         splits = datasets.get_dataset_split_names(hub.path, config_name=hub.name, revision=hub.revision)
@@ -84,70 +87,47 @@ def resolve(value: str) -> str:
 
 
 @functools.lru_cache(maxsize=4)  # a worker reads many ranges of one data set
-def _load(location: str) -> tuple[_Hub, Any]:
-    """The parsed location, and a datasets.Dataset or, for streaming, an IterableDataset."""
+def _load(location: str) -> Any:
+    """The datasets.Dataset of a location."""
     import datasets
 
     hub = _parse(location)
     with _errors(location):
-        return hub, datasets.load_dataset(**hub.load_options, split=hub.split, streaming=hub.streaming == "true")
-
-
-def _schema(location: str, data: Any) -> pa.Schema:
-    with _errors(location):
-        if data.features is not None:
-            return data.features.arrow_schema
-        return next(iter(data.take(1).with_format("arrow").iter(1))).schema
+        if hub.saved_state.is_file():
+            return datasets.load_from_disk(hub.path)
+        return datasets.load_dataset(**hub.load_options, split=hub.split)
 
 
 def examine_hub(location: str, options: Options) -> tuple[int, str, tuple[int, ...]]:
-    """Bytes (of the needed columns or, for streaming, of the files), digest, and bytes of each unit."""
+    """Bytes of the needed columns, digest, and bytes of each unit."""
     import datasets
 
-    hub, data = _load(location)
-    schema = _schema(location, data)
-    check_schema(schema, options, location)
+    hub, data = _parse(location), _load(location)
+    check_schema(data.features.arrow_schema, options, location)
     with _errors(location):
-        builder = datasets.load_dataset_builder(**hub.load_options)
-        if hub.streaming == "true":
-            units = _shard_bytes(builder, hub, data.num_shards)
+        size = data.select_columns(column_names(data.features.arrow_schema, options)).data.nbytes
+        if hub.saved_state.is_file():
+            version = hub.saved_state.read_text()  # has a fingerprint of the data
         else:
-            size, rows = data.select_columns(column_names(schema, options)).data.nbytes, len(data)
-            starts = range(0, rows, _UNIT_ROWS)
-            units = tuple(size * min(_UNIT_ROWS, rows - start) // rows for start in starts)
-    count = len(units) if hub.streaming == "true" else rows
-    digest = xxhash.xxh3_128_hexdigest(f"{builder.config_id}\n{builder.hash}\n{hub.split}\n{count}".encode())
+            builder = datasets.load_dataset_builder(**hub.load_options)
+            version = f"{builder.config_id}\n{builder.hash}"
+    rows = len(data)
+    units = tuple(size * min(_UNIT_ROWS, rows - start) // rows for start in range(0, rows, _UNIT_ROWS))
+    digest = xxhash.xxh3_128_hexdigest(f"{version}\n{hub.split}\n{rows}".encode())
     return sum(units), digest, units
-
-
-def _shard_bytes(builder: Any, hub: _Hub, shards: int) -> tuple[int, ...]:
-    files = [str(file) for file in (builder.config.data_files or {}).get(hub.split, [])]
-    sizes = [os.path.getsize(file) if os.path.isfile(file) else identity(open_remote(file)).size or 0 for file in files]
-    return tuple(sizes) if len(sizes) == shards else (sum(sizes) // shards,) * shards
 
 
 def read_hub(
     location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
 ) -> Iterator[SourceRow]:
-    """Rows of units [first, last). A damaged streamed shard ends with a row with a reason."""
-    hub, data = _load(location)
-    schema = _schema(location, data)
+    """Rows of units [first, last)."""
+    data = _load(location)
+    schema = data.features.arrow_schema
     check_schema(schema, options, location)
-    data = data.select_columns(column_names(schema, options)).with_format("arrow")
     with _errors(location):
-        if hub.streaming != "true":
-            rows = data.select(range(first * _UNIT_ROWS, min(last * _UNIT_ROWS, len(data))))
-            yield from _rows(rows, options, max_bytes, counts)
-            return
-        for index in range(first, last):
-            try:
-                yield from _rows(data.shard(num_shards=data.num_shards, index=index), options, max_bytes, counts)
-            except (ValueError, EOFError, zlib.error, pa.ArrowException) as error:
-                yield SourceRow(counts.lines + 1, "", f"shard {index} is damaged from here on: {error}")
-
-
-def _rows(data: Any, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
-    for table in data.iter(_BATCH_ROWS):
-        for batch in table.to_batches():
-            counts.bytes_read += batch.nbytes
-            yield from batch_rows(batch, options, max_bytes, counts)
+        columns = data.select_columns(column_names(schema, options)).with_format("arrow")
+        rows = columns.select(range(first * _UNIT_ROWS, min(last * _UNIT_ROWS, len(data))))
+        for table in rows.iter(_BATCH_ROWS):
+            for batch in table.to_batches():
+                counts.bytes_read += batch.nbytes
+                yield from batch_rows(batch, options, max_bytes, counts)

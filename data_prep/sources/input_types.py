@@ -10,7 +10,7 @@ from data_prep.errors import UserError
 from data_prep.urls import file_name
 
 COMPRESSIONS = (".gz", ".zst")
-SUFFIXES = (*(kind + end for kind in (".jsonl", ".txt") for end in ("", *COMPRESSIONS)), ".parquet", ".arrow")
+SUFFIXES = (*(kind + end for kind in (".jsonl", ".txt") for end in ("", *COMPRESSIONS)), ".parquet")
 HUB = "hub:"
 
 
@@ -39,7 +39,7 @@ class Options:
 
 
 class SourceInput(NamedTuple):
-    """One input. kind: jsonl, txt, parquet, arrow or hub; location: absolute path, URL or `hub:...`."""
+    """One input. kind: jsonl, txt, parquet or hub; location: absolute path, URL or `hub:...`."""
 
     source: str
     location: str
@@ -69,7 +69,7 @@ class Counts:
 
 
 def kind_of(location: str) -> str | None:
-    """jsonl, txt, parquet or arrow, by the name of the file; None for other names."""
+    """jsonl, txt or parquet, by the name of the file; None for other names."""
     suffix = next((suffix for suffix in SUFFIXES if file_name(location).endswith(suffix)), None)
     return suffix.split(".")[1] if suffix else None
 

@@ -30,9 +30,9 @@ class Examined:
 def examine(source: SourceInput, cache: Cache, options: Options | None = None) -> Examined:
     """Size, digest and units of an input. Large files are sampled.
 
-    Units are: bytes of uncompressed text files; row groups of parquet files and record batches of arrow files, with
-    the bytes of their text column; blocks of rows of a data set of the Hub or, if it is streamed, its shards; else the
-    whole file. Raises UserError for an input that cannot be read, such as a damaged footer or a missing text column.
+    Units are: bytes of uncompressed text files; row groups of parquet files, with the bytes of their text column;
+    blocks of rows of a data set of the Hub; else the whole file. Raises UserError for an input that cannot be read,
+    such as a damaged footer or a missing text column.
     """
     options = options or Options()
     for option, field in (("--id-field", options.id_field), ("--wrong-field", options.wrong_field)):
@@ -67,11 +67,11 @@ def _content(path: Path) -> tuple[int, str]:
 
 
 def _units(source: SourceInput, path: Path, size: int, options: Options) -> tuple[int, ...] | None:
-    if source.kind in ("jsonl", "txt"):
+    if source.kind != "parquet":
         return (size,) if is_one_unit(source.location, source.kind, options) else None
-    from data_prep.sources.arrow_tables import arrow_units, parquet_units
+    from data_prep.sources.parquet_tables import parquet_units
 
-    return (parquet_units if source.kind == "parquet" else arrow_units)(str(path), options, source.location)
+    return parquet_units(str(path), options, source.location)
 
 
 def _examine_remote(source: SourceInput, cache: Cache, options: Options) -> Examined:
@@ -83,11 +83,9 @@ def _examine_remote(source: SourceInput, cache: Cache, options: Options) -> Exam
             size, digest = _content(path)
     else:
         digest = xxhash.xxh3_128_hexdigest(f"{size}\n{version}".encode())
-    if source.kind == "arrow":  # its batches are unknown without a download, which takes too long for a plan
-        return Examined(size, digest, (size,))
     if source.kind != "parquet":
         return Examined(size, digest, _units(source, Path(), size, options))
-    from data_prep.sources.arrow_tables import parquet_units
+    from data_prep.sources.parquet_tables import parquet_units
 
     try:
         with remote.fs.open(remote.path, "rb") as file:  # reads only the footer if the file system can seek
@@ -130,14 +128,11 @@ class RowReader(Counts):
             return
         with self._cache.local(location) as path:
             try:
-                if kind in ("jsonl", "txt"):
-                    yield from read_lines(path, location, kind, *self._range)
-                    return
-                from data_prep.sources.arrow_tables import read_arrow, read_parquet
-
                 if kind == "parquet":
+                    from data_prep.sources.parquet_tables import read_parquet
+
                     yield from read_parquet(path, location, *self._range)
                 else:
-                    yield from read_arrow(path, location, is_url(location), *self._range)
+                    yield from read_lines(path, location, kind, *self._range)
             except OSError as error:
                 raise UserError(f"{shown(location)} cannot be read: {error.strerror or error}.") from error

@@ -19,7 +19,7 @@ Inputs = Annotated[
         "--input",
         metavar="[NAME=]F...",
         help="file, folder, quoted glob, URL or hub:DATASET, optionally with a source NAME; may be repeated. "
-        "Formats: jsonl and txt (also .gz, .zst), parquet, arrow",
+        "Formats: jsonl and txt (also .gz, .zst), parquet",
     ),
 ]
 MoreInputs = Annotated[

@@ -253,16 +253,6 @@ def test_other_file_systems_and_chained_urls(tmp_path, cache):
     assert texts(found, cache) == ["zipped"]
 
 
-def test_remote_arrow_is_one_unit_and_saved_folders_are_understood(web, cache):
-    import datasets
-
-    datasets.Dataset.from_dict({"text": ["a", "b", "c"]}).save_to_disk(str(web.folder / "saved"))
-    (web.folder / "saved" / "cache-1.arrow").write_bytes(b"not listed")
-    (found,) = find_inputs([f"{web.url}/saved/"])
-    assert examine(found, cache).unit_bytes == ((web.folder / "saved" / "data-00000-of-00001.arrow").stat().st_size,)
-    assert texts(found, cache) == ["a", "b", "c"]
-
-
 def test_a_cut_download_is_tried_again(web, cache):
     (web.folder / "a.jsonl").write_bytes(jsonl(*map(str, range(1000))))
     web.cuts = 1

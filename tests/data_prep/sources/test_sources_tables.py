@@ -1,4 +1,4 @@
-"""Documents of parquet and arrow files and of data sets of the Hub, in units; damaged and unfit tables."""
+"""Documents of parquet files and of data sets of the Hub, in units; damaged and unsuitable tables."""
 
 import itertools
 import json
@@ -13,6 +13,8 @@ import pytest
 from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, RowReader, SourceRow, examine, find_inputs
+from data_prep.sources.input_types import Counts
+from data_prep.sources.parquet_tables import batch_rows
 from tests.support.forked import ROOT
 
 TEXTS = [f"document {index} é " * (index % 7) for index in range(100)]
@@ -34,24 +36,12 @@ def read(value, options=None, cuts=None, cache=None, **more):
     return rows
 
 
-def write_arrow(path, table, rows_a_batch=30, file_format=False):
-    new = pa.ipc.new_file if file_format else pa.ipc.new_stream
-    with pa.OSFile(str(path), "wb") as file, new(file, table.schema) as writer:
-        writer.write_table(table, max_chunksize=rows_a_batch)
-    return path
-
-
 EXPECTED = [SourceRow(line, text) for line, text in enumerate(TEXTS, 1)]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrow file"])
-def test_units_together_are_the_whole(tmp_path, kind):
-    table = pa.table({"text": TEXTS, "n": range(100)})
-    path = tmp_path / f"a.{kind.split()[0]}"
-    if kind == "parquet":
-        pq.write_table(table, path, row_group_size=30)
-    else:
-        write_arrow(path, table, file_format="file" in kind)
+def test_units_together_are_the_whole(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": TEXTS, "n": range(100)}), path, row_group_size=30)
     assert read(path) == read(path, cuts=[0, 0, 3, 4]) == read(path, cuts=[0, 4]) == EXPECTED
     (found,) = find_inputs([path])
     examined = examine(found, Cache(tmp_path, 0))
@@ -62,21 +52,15 @@ def test_units_together_are_the_whole(tmp_path, kind):
     assert rows.text_bytes == len("".join(TEXTS[30:]).encode())
 
 
-KINDS = [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]
-
-
-@pytest.mark.parametrize(
-    ("kind", "suffix"),
-    [*itertools.product(KINDS, ["parquet", "arrow"]), (pa.string_view(), "arrow")],  # parquet has it as a string
-)
-def test_types_nulls_ids_and_nested_fields(tmp_path, kind, suffix):
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_types_nulls_ids_and_nested_fields(tmp_path, kind):
     inner = pa.array(["one", None, "nul \0", "four", "five"]).cast(kind)
     nested = pa.StructArray.from_arrays(
         [inner, pa.array(range(5))], ["b", "c"], mask=pa.array([False] * 3 + [True] + [False])
     )
     table = pa.table({"x": range(5), "a": nested, "id": pa.array([5, 6, 7, 8, None], pa.uint16())})
-    path = tmp_path / f"a.{suffix}"
-    pq.write_table(table, path) if suffix == "parquet" else write_arrow(path, table)
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path)
     rows = read(path, Options("a.b", "id"))
     assert [row for row in rows if not row.reason] == [SourceRow(1, "one", "", 5), SourceRow(3, "nul \0", "", 7)]
     assert [(row.line, row.reason) for row in rows if row.reason] == [
@@ -85,15 +69,14 @@ def test_types_nulls_ids_and_nested_fields(tmp_path, kind, suffix):
         (5, "id field 'id' is null"),
     ]
     literal = table.append_column("a.b", pa.array(["literal"] * 5))
-    pq.write_table(literal, path) if suffix == "parquet" else write_arrow(path, literal)
+    pq.write_table(literal, path)
     assert {row.text for row in read(path, Options("a.b"))} == {"literal"}
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_unfit_columns_are_refused_with_a_sentence(tmp_path, suffix):
+def test_unfit_columns_are_refused_with_a_sentence(tmp_path):
     table = pa.table({"text": [1, 2], "body": ["a", "b"], "raw": [b"a", b"b"], "f": [1.5, 2.5], "l": [["a"], ["b"]]})
-    path = tmp_path / f"a.{suffix}"
-    pq.write_table(table, path) if suffix == "parquet" else write_arrow(path, table)
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path)
     for options, words in (
         (Options(), r"'text' of .*a\.\w+ holds int64, not strings"),
         (Options("content"), "no column 'content'; its columns are text, body, raw, f, l"),
@@ -111,18 +94,16 @@ def test_unfit_columns_are_refused_with_a_sentence(tmp_path, suffix):
     assert [row.id for row in read(path, Options("body", "text"))] == [1, 2]
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_truncated_or_foreign_files_are_refused_with_a_sentence(tmp_path, suffix):
-    path = tmp_path / f"a.{suffix}"
-    table = pa.table({"text": TEXTS})
-    pq.write_table(table, path, row_group_size=30) if suffix == "parquet" else write_arrow(path, table)
+def test_truncated_or_foreign_files_are_refused_with_a_sentence(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": TEXTS}), path, row_group_size=30)
     data = path.read_bytes()
     for size in [0, 3, 50, len(data) // 2, len(data) - 1, len(data) - 8]:
         path.write_bytes(data[:size])
-        with pytest.raises(UserError, match=rf"a\.{suffix} is not a whole {suffix} file"):
+        with pytest.raises(UserError, match=r"a\.parquet is not a whole parquet file"):
             read(path)
     path.write_bytes(b"something else altogether, and long enough to be read as a header" * 10)
-    with pytest.raises(UserError, match=f"is not a whole {suffix} file"):
+    with pytest.raises(UserError, match="is not a whole parquet file"):
         read(path)
 
 
@@ -144,29 +125,24 @@ def test_a_damaged_row_group_is_a_row_with_a_reason_and_the_rest_is_read(tmp_pat
     assert read(path, cuts=[0, 4]) == rows
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_invalid_utf8_is_a_row_with_a_reason(tmp_path, suffix):
+def test_invalid_utf8_is_a_row_with_a_reason(tmp_path):
     raw = pa.array([b"good", b"bad \xff", None, b"more"])
     texts = pa.Array.from_buffers(pa.string(), 4, raw.buffers())
     table = pa.table({"text": texts})
-    path = tmp_path / f"a.{suffix}"
-    pq.write_table(table, path) if suffix == "parquet" else write_arrow(path, table)
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path)
     rows = read(path)
     assert [row.text for row in rows] == ["good", "", "", "more"]
     assert rows[1].reason == "invalid UTF-8: invalid start byte at byte 4 of the document"
     assert "null" in rows[2].reason
 
 
-def test_hostile_arrow_offsets_are_a_row_with_a_reason(tmp_path):
+def test_damaged_offsets_are_a_row_with_a_reason():
     offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little", signed=True) for n in (0, 5, 1 << 30, 8)))
     bad = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abcdefgh")])
-    good = pa.record_batch({"text": ["a", "b"]})
-    path = tmp_path / "a.arrow"
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, good.schema) as writer:
-        writer.write_batch(good)
-        writer.write_batch(pa.record_batch({"text": bad}))
-        writer.write_batch(good)
-    rows = read(path)
+    good, counts = pa.record_batch({"text": ["a", "b"]}), Counts()
+    batches = (good, pa.record_batch({"text": bad}), good)
+    rows = [row for batch in batches for row in batch_rows(batch, Options(), 1 << 20, counts)]
     assert [row.text for row in rows] == ["a", "b", "", "a", "b"]
     assert [row.line for row in rows] == [1, 2, 3, 6, 7]
     assert "the 3 table rows from here on are damaged" in rows[2].reason
@@ -184,35 +160,19 @@ def test_save_to_disk(tmp_path):
     import datasets
 
     data = datasets.Dataset.from_dict({"text": TEXTS})
-    data.save_to_disk(str(tmp_path / "corpus" / "saved"), num_shards=2)
-    stale = tmp_path / "corpus" / "saved" / "cache-123.arrow"
-    write_arrow(stale, pa.table({"text": ["from a cache of map"]}))
-    (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "a"}\n')
-    found = find_inputs([tmp_path / "corpus"])
-    assert [item.location.removeprefix(f"{tmp_path}/corpus/") for item in found] == [
-        "a.jsonl",
-        "saved/data-00000-of-00002.arrow",
-        "saved/data-00001-of-00002.arrow",
-    ]
-    assert [row.text for item in found[1:] for row in read(item.location)] == TEXTS
-    assert find_inputs([tmp_path / "corpus" / "saved"]) == found[1:]
-    (tmp_path / "corpus" / "saved" / "data-00001-of-00002.arrow").unlink()
-    with pytest.raises(UserError, match=r"incomplete: its .*state\.json lists .*data-00001-of-00002\.arrow"):
-        find_inputs([tmp_path / "corpus"])
-    (tmp_path / "corpus" / "saved" / "state.json").write_text('{"_data_files": [3]}')
-    with pytest.raises(UserError, match=r"state\.json in .* is not what save_to_disk writes"):
-        find_inputs([tmp_path / "corpus"])
-
-
-def test_a_saved_dataset_dict_is_refused_with_its_splits(tmp_path):
-    import datasets
-
-    data = datasets.Dataset.from_dict({"text": ["a"]})
-    datasets.DatasetDict({"train": data, "test": data}).save_to_disk(str(tmp_path / "all" / "saved"))
-    for value in (tmp_path / "all", tmp_path / "all" / "saved"):
-        with pytest.raises(UserError, match=r"DatasetDict; give one of its splits: .*/saved/train, .*/saved/test"):
-            find_inputs([value])
-    assert len(find_inputs([tmp_path / "all" / "saved" / "train"])) == 1
+    data.save_to_disk(str(tmp_path / "saved"), num_shards=2)
+    assert read(f"hub:{tmp_path}/saved") == EXPECTED
+    (found,) = find_inputs([f"hub:{tmp_path}/saved"])
+    examined = examine(found, Cache(tmp_path, 0))
+    assert examine(found, Cache(tmp_path, 0)) == examined
+    datasets.Dataset.from_dict({"text": TEXTS[::-1]}).save_to_disk(str(tmp_path / "other"))
+    assert examine(*find_inputs([f"hub:{tmp_path}/other"]), Cache(tmp_path, 0)).digest != examined.digest
+    with pytest.raises(UserError, match=r"\.arrow is not supported\. .*name its folder: --input hub:FOLDER"):
+        find_inputs([tmp_path / "saved"])
+    datasets.DatasetDict({"train": data, "test": data}).save_to_disk(str(tmp_path / "splits"))
+    assert read(f"hub:{tmp_path}/splits/train") == EXPECTED
+    with pytest.raises(UserError, match="has the splits train, test; choose one with split=NAME"):
+        find_inputs([f"hub:{tmp_path}/splits"])
 
 
 @pytest.fixture
@@ -231,14 +191,13 @@ def hub(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize("more, units", [("", 3), ("&streaming=true", 3)])
-def test_hub(hub, more, units):
-    value = f"hub:{hub}?split=train{more}"
+def test_hub(hub):
+    value = f"hub:{hub}?split=train"
     (found,) = find_inputs([f"web={value}"])
     assert (found.source, found.kind) == ("web", "hub")
     assert find_inputs([found.location])[0].location == found.location
     examined = examine(found, Cache(hub, 0))
-    assert len(examined.unit_bytes) == units
+    assert len(examined.unit_bytes) == 3
     assert sum(examined.unit_bytes) > 0
     assert examine(found, Cache(hub, 0)) == examined
     expected = [f"{index} {row}" for index in range(3) for row in range(700)]
@@ -264,20 +223,12 @@ def test_hub_values(hub):
     assert found.location == f"hub:{hub}?split=train"
 
 
-def test_a_damaged_shard_of_a_stream_is_a_row_with_a_reason(hub):
-    (hub / "train-1.jsonl").write_text('{"text": "a", "id": 1, "meta": {"k": "m"}}\n{"text": ')
-    rows = read(f"hub:{hub}?split=train&streaming=true")
-    (damaged,) = [row for row in rows if row.reason]
-    assert "shard 1 is damaged" in damaged.reason
-    assert [row.text for row in rows if not row.reason][-1] == "2 699"
-
-
 FLIPS = """
 import sys
 from pathlib import Path
 from data_prep.errors import UserError
 from data_prep.sources.input_types import Counts, Options
-from data_prep.sources.arrow_tables import parquet_units, read_parquet
+from data_prep.sources.parquet_tables import parquet_units, read_parquet
 
 path, options = Path(sys.argv[1]), Options("text")
 valid = path.read_bytes()

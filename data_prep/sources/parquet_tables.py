@@ -1,10 +1,7 @@
-"""Documents of Arrow tables: row groups of .parquet files, record batches of .arrow files, any other batches."""
+"""Documents of .parquet files, and of other Arrow tables as record batches."""
 
 import contextlib
-import mmap
-import os
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from data_prep.errors import UnusableInput, first_line
-from data_prep.files import open_plain
 from data_prep.reading import open_regular
 from data_prep.sources.input_types import Counts, Options, SourceRow, too_long
 from data_prep.urls import shown
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
-_END = b"\xff\xff\xff\xff\0\0\0\0"  # the end marker of an arrow stream
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # raised by pyarrow for damaged bytes
 
 
@@ -51,7 +46,7 @@ def _fields(options: Options) -> list[str]:
 
 
 def _is_string(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
@@ -128,11 +123,9 @@ def _strings(column: pa.Array, max_bytes: int, counts: Counts) -> tuple[list[str
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """The column, fully validated, without a dictionary or views. Raises ArrowInvalid."""
+    """The column, fully validated, without a dictionary. Raises ArrowInvalid."""
     column.validate(full=True)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def parquet_units(source: Any, options: Options, location: str) -> tuple[int, ...]:
@@ -190,65 +183,3 @@ def read_parquet(
                     raise
                 yield SourceRow(counts.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
             counts.bytes_read, counts.lines = bytes_before + size, lines_before + rows
-
-
-def arrow_units(path: str, options: Options, location: str) -> tuple[int, ...]:
-    """Bytes of the text column in each record batch. Raises UserError, also for a truncated file."""
-    sizes: list[int] = []
-    try:
-        source, _ = _mapped(path)
-        for batch in _arrow_batches(source, options, location):
-            sizes.append(_column(batch, options.text_field).nbytes)
-    except _DAMAGE as error:
-        raise UnusableInput(
-            f"{shown(location)} is not a whole arrow file, after {len(sizes)} record batches: {first_line(error)}."
-        ) from error
-    return tuple(sizes)
-
-
-def _mapped(path: str) -> tuple[pa.NativeFile, mmap.mmap]:
-    """A memory-mapped file and its mapping."""
-    with open_plain(path) as file:
-        if not os.fstat(file.fileno()).st_size:
-            raise pa.ArrowInvalid("it is empty")
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return pa.BufferReader(pa.py_buffer(mapping)), mapping
-
-
-def _arrow_batches(source: Any, options: Options, location: str) -> Iterator[pa.RecordBatch]:
-    """Record batches with the needed columns, of the stream format (which `datasets` writes) or the file format."""
-    start = source.tell()
-    is_file = source.read(6) == b"ARROW1"
-    source.seek(start)
-    open_as = pa.ipc.open_file if is_file else pa.ipc.open_stream
-    schema = open_as(source).schema
-    check_schema(schema, options, location)
-    wanted = [schema.names.index(name) for name in column_names(schema, options)]
-    source.seek(start)
-    reader = open_as(source, options=pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False))
-    if is_file:
-        yield from map(reader.get_batch, range(reader.num_record_batches))
-        return
-    yield from reader
-    source.seek(source.size() - len(_END))
-    if source.read(len(_END)) != _END:  # pyarrow accepts a file that was cut between batches
-        raise pa.ArrowInvalid("it has no end marker")
-
-
-def read_arrow(
-    path: Path, location: str, whole: bool, first: int, last: int, options: Options, max_bytes: int, counts: Counts
-) -> Iterator[SourceRow]:
-    """Rows of the record batches [first, last), or of all batches if the file is one unit (`whole`)."""
-    size = path.stat().st_size
-    try:
-        source, mapping = _mapped(str(path))
-        batches = _arrow_batches(source, options, location)
-        for batch in islice(batches, None if last > first else 0) if whole else islice(batches, first, last):
-            yield from batch_rows(batch, options, max_bytes, counts)
-            read = _column(batch, options.text_field).nbytes
-            counts.bytes_read = source.tell() if whole else counts.bytes_read + read
-            mapping.madvise(mmap.MADV_DONTNEED)  # else the bytes read so far count as memory of this process
-    except _DAMAGE as error:
-        yield SourceRow(counts.lines + 1, "", f"the file is damaged or truncated from here on: {first_line(error)}")
-    if whole and last > first:
-        counts.bytes_read = size
