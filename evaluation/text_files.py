@@ -13,8 +13,7 @@ from data_prep.urls import file_name, is_url, open_remote, remote_errors, shown
 def read_text(path: str) -> str:
     """Read the text of a file or URL. Names that end in .gz or .zst are decompressed.
 
-    Raises:
-        UserError: if the file cannot be read, is not UTF-8, or is empty.
+    Raises UserError if the file cannot be read, is not UTF-8, or is empty.
     """
     with _errors(path):
         data = decompressed(_download(path) if is_url(path) else _content(path), file_name(path))

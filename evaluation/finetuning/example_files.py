@@ -40,9 +40,8 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
     Args:
         columns: names in the header or JSON fields; or numbers from 1, for a file without a header.
 
-    Raises:
-        UserError: if a column is missing, a line has more or fewer cells than the first, a line is not JSON, or there
-            are no rows.
+    Raises UserError if a column is missing, a line has more or fewer cells than the first, a line is not JSON, or there
+    are no rows.
     """
     lines = _lines(read_text(path), path)
     if _is_jsonl(path):
@@ -76,8 +75,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     Args:
         columns: numbers of the word and label cells, from 1. Default: first and last; in CoNLL-U, FORM and UPOS.
 
-    Raises:
-        UserError: if a line has too few cells (in CoNLL-U also too many), or no line has a word.
+    Raises UserError if a line has too few cells (in CoNLL-U also too many), or no line has a word.
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UnusableInput(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")

@@ -37,8 +37,8 @@ class Finetuning:
         settings: a `max_length` above the model's limit is lowered.
         files: paths of "train" and "valid".
 
-    Raises:
-        UserError: if there is no model or tokenizer, the tokenizer has no pad token, or the files do not fit the task.
+    Raises UserError if there is no model or tokenizer, the tokenizer has no pad token, or the files do not fit the
+    task.
     """
 
     def __init__(self, model: Path, settings: FinetuneSettings, files: dict[str, str]) -> None:
@@ -53,8 +53,7 @@ class Finetuning:
     def open_results(self, json_path: Path | None, out: Path | None) -> FinetuneResults:
         """Open the results to resume from `json_path`, or new ones.
 
-        Raises:
-            UserError: if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
+        Raises UserError if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
         """
         files = [self._folder / "config.json", self._folder / "tokenizer.json"]
         digests = [sha256_file(file) for file in (*files, *sorted(self._folder.glob("*.safetensors")))]
@@ -102,8 +101,7 @@ class Finetuning:
 
         One model goes to `out`, several go to out/NAME.
 
-        Raises:
-            UserError: if writing fails; the earlier models are kept.
+        Raises UserError if writing fails; the earlier models are kept.
         """
         from transformers.utils.logging import disable_progress_bar
 

@@ -54,8 +54,7 @@ class Learner:
     Attributes:
         clip: maximum gradient norm.
 
-    Raises:
-        UserError: as initial_model, or if a feature has an id outside the model's vocabulary.
+    Raises UserError as initial_model, or if a feature has an id outside the model's vocabulary.
     """
 
     clip = 1.0
@@ -82,8 +81,7 @@ class Learner:
     def epoch(self, number: int, on_step: Callable[[], None] = lambda: None) -> float:
         """Train epoch `number` (from 0) and return the mean loss of its steps in nats.
 
-        Raises:
-            UserError: if the loss is not finite.
+        Raises UserError if the loss is not finite.
         """
         self._seed_torch("dropout", number)
         self.model.train()
@@ -109,8 +107,7 @@ class Learner:
     def predict(self, features: list[Feature], read: Read) -> list[np.ndarray]:
         """Apply `read` to the model's outputs [batch, ...]; return one array per feature, without padding.
 
-        Raises:
-            UserError: if a feature has an id outside the model's vocabulary.
+        Raises UserError if a feature has an id outside the model's vocabulary.
         """
         self._check_ids(features)
         self.model.eval()
@@ -145,9 +142,8 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
     Causal models get bidirectional attention if their architecture supports it. A config without a pad token gets
     `pad_id`.
 
-    Raises:
-        UserError: if transformers has no such head for the model, the model has no dropout but the settings set one, or
-            the folder lacks encoder weights.
+    Raises UserError if transformers has no such head for the model, the model has no dropout but the settings set one,
+    or the folder lacks encoder weights.
     """
     from transformers import AutoConfig
     from transformers.utils import logging
@@ -177,8 +173,7 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
 def _dropouts(config: Any) -> list[str]:
     """Names of the dropout entries of a config, for example `hidden_dropout_prob` (BERT) or `embd_pdrop` (GPT-2).
 
-    Raises:
-        UserError: if there are none.
+    Raises UserError if there are none.
     """
     found = [name for name in config.to_dict() if "dropout" in name or name.endswith("_pdrop")]
     if not found:

@@ -106,8 +106,7 @@ def best_span(scores: np.ndarray, offsets: list[tuple[int, int] | None]) -> tupl
 def read_questions(path: str) -> list[Question]:
     """Read questions in SQuAD's format.
 
-    Raises:
-        UserError: if the file has another format, or an answer is not at its stated position.
+    Raises UserError if the file has another format, or an answer is not at its stated position.
     """
     whole = read_json(path)
     found: list[Question] = []

@@ -97,8 +97,7 @@ class FinetuneResults:
     def resume_from(self, path: Path) -> None:
         """Load the seeds of an earlier file of the same fine-tuning, if it exists.
 
-        Raises:
-            UserError: if it is another kind of file, or belongs to another fine-tuning.
+        Raises UserError if it is another kind of file, or belongs to another fine-tuning.
         """
         if not path.exists():
             return

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from data_prep.errors import UserError
-from evaluation.finetuning.classification import Classification
 from evaluation.finetuning.cloze_repair import RepairTask
+from evaluation.finetuning.label_tasks import Classification, TokenTask
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.questions import Questions
 from evaluation.finetuning.settings import FinetuneSettings
-from evaluation.finetuning.token_labels import TokenTask
 
 
 class FinetuneTask(Protocol):
@@ -37,8 +36,7 @@ class FinetuneTask(Protocol):
 def open_task(settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> FinetuneTask:
     """Create the task: read and encode its examples.
 
-    Raises:
-        UserError: if the files do not fit the task, or the task lacks the metric.
+    Raises UserError if the files do not fit the task, or the task lacks the metric.
     """
     kinds: dict[str, Any] = {
         "classification": Classification,

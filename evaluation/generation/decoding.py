@@ -51,8 +51,7 @@ class Draws:
         Returns:
             ids int64 [N], and their probabilities float64 [N] among the allowed ids, at temperature 1 without top_k.
 
-        Raises:
-            UserError: if logits of allowed ids are not finite.
+        Raises UserError if logits of allowed ids are not finite.
         """
         scores = logits.double().masked_fill(~self.allowed, -torch.inf)
         if not (scores.isfinite() | ~self.allowed).all():

@@ -50,8 +50,7 @@ class Writer:
     Attributes:
         outside: special ids around a text, not part of it.
 
-    Raises:
-        UserError: if the folder holds no language model, or its tokenizer lacks a required token.
+    Raises UserError if the folder holds no language model, or its tokenizer lacks a required token.
     """
 
     def __init__(self, folder: Path, max_logits: int = 1 << 25):
@@ -64,8 +63,7 @@ class Writer:
     def write(self, request: GenerationRequest) -> Iterator[tuple[list[int], list[bool]]]:
         """Yield for each sample its ids, specials included, and which of them were written.
 
-        Raises:
-            UserError: if the request does not fit the model.
+        Raises UserError if the request does not fit the model.
         """
         start, allowed = self._start(request), self._allowed()
         new = torch.eq(start[0], self._ids.get("mask", -1))

@@ -152,8 +152,7 @@ def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[
 
     These are the `hidden_states` of transformers. Moves the model to the GPU if there is one.
 
-    Raises:
-        UserError: if the model returns no hidden states, or values that are not finite.
+    Raises UserError if the model returns no hidden states, or values that are not finite.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = model.base_model.to(device)  # the logits of the head are not needed
@@ -189,8 +188,7 @@ def analyze(states: dict[str, States], sample: PositionSample, settings: SampleS
 
     Information also needs more positions than clusters.
 
-    Raises:
-        UserError: if no kind has enough positions.
+    Raises UserError if no kind has enough positions.
     """
     compared = [kind for kind in COMPARED if kind in states and len(sample.places[kind]) >= FEWEST]
     similarities = [

@@ -13,7 +13,7 @@ from data_prep.format import Dataset
 from data_prep.urls import shown
 from evaluation.intervals import paired_bootstrap
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, StrategyName, held_out_results, measure
-from evaluation.likelihood.minimal_pairs import MinimalPair, credits, pair_results, read_pairs, units
+from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
 from evaluation.likelihood.predictors import Predictor, Unigram, open_model, token_counts
 from evaluation.likelihood.sentence_scores import Form, ScoreCache, check_lengths, model_identity, sentence_scores
 from pretrain.export import check_vocabulary
@@ -52,8 +52,7 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
 
     cache: a file of sentence scores; known scores are not computed again.
 
-    Raises:
-        UserError: for an unusable model, data set or file, or for a model and data set with different tokenizers.
+    Raises UserError for an unusable model, data set or file, or for a model and data set with different tokenizers.
     """
     pairs = read_pairs(task.pairs, task.limit) if task.pairs else []
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
@@ -85,11 +84,17 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
             credit[model.name] = credits(scores[::2], scores[1::2])
             score = "log-likelihood" if model.causal else task.form
             results[model.name]["pairs"] = {"score": score, **pair_results(pairs, credit[model.name])}
-    return {
-        "settings": _settings(task, held_out, counted),
-        "models": results,
-        "comparisons": [*_held_out_comparisons(answers), *_pair_comparisons(pairs, credit)],
-    }
+    comparisons = []
+    if answers:
+        by_row = {name: of_model.by_row() for name, of_model in answers.items()}
+        weights = next(iter(by_row.values()))[2]
+        for number, measure_name in enumerate(("held_out.loss", "held_out.masked_accuracy")):
+            comparisons += _comparisons(measure_name, {name: rows[number] for name, rows in by_row.items()}, weights)
+    if pairs:
+        uid = units(pairs)
+        by_uid = {name: np.bincount(uid, of_model).astype(np.float64) for name, of_model in credit.items()}
+        comparisons += _comparisons("pairs.accuracy", by_uid, np.bincount(uid).astype(np.float64))
+    return {"settings": _settings(task, held_out, counted), "models": results, "comparisons": comparisons}
 
 
 def _named(progress: Progress, line: str) -> Callable[[int, int], None]:
@@ -133,37 +138,21 @@ def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Datase
     return found
 
 
-def _held_out_comparisons(measured: dict[str, HeldOutAnswers]) -> list[dict[str, Any]]:
-    """Compare each model with the first one, paired by row."""
-    sums = {name: of_model.by_row() for name, of_model in measured.items()}
+def _comparisons(
+    measure_name: str, sums: dict[str, NDArray[np.float64]], weights: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Compare each model with the first one. sums, weights [U]: of each independent unit; sums by model."""
+    (first, of_first), *others = sums.items()
     found = []
-    for number, measure_name in enumerate(("held_out.loss", "held_out.masked_accuracy")):
-        for name in list(sums)[1:]:
-            first = next(iter(sums))
-            differences = sums[name][number] - sums[first][number]
-            found.append(_comparison(name, first, measure_name, differences, sums[first][2]))
+    for name, of_model in others:
+        interval = paired_bootstrap(of_model - of_first, weights)
+        found.append(
+            {
+                "model": name,
+                "with": first,
+                "measure": measure_name,
+                "difference": float((of_model - of_first).sum() / weights.sum()),
+                "interval": list(interval) if interval else None,
+            }
+        )
     return found
-
-
-def _pair_comparisons(pairs: list[MinimalPair], credit: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """Compare each model with the first one, paired by UID."""
-    found, unit = [], units(pairs)
-    number_of_pairs = np.bincount(unit).astype(np.float64)
-    for name in list(credit)[1:]:
-        first = next(iter(credit))
-        differences = np.bincount(unit, credit[name] - credit[first]).astype(np.float64)
-        found.append(_comparison(name, first, "pairs.accuracy", differences, number_of_pairs))
-    return found
-
-
-def _comparison(
-    name: str, first: str, measure_name: str, differences: NDArray[np.float64], weights: NDArray[np.float64]
-) -> dict[str, Any]:
-    interval = paired_bootstrap(differences, weights)
-    return {
-        "model": name,
-        "with": first,
-        "measure": measure_name,
-        "difference": float(differences.sum() / weights.sum()),
-        "interval": list(interval) if interval else None,
-    }

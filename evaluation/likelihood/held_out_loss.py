@@ -123,8 +123,7 @@ def measure(
     Args:
         progress: (rows done, rows requested; the data set may have fewer).
 
-    Raises:
-        UserError: if no token is masked.
+    Raises UserError if no token is masked.
     """
     parts: list[HeldOutAnswers] = []
     for question in held_out:

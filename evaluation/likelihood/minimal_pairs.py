@@ -34,8 +34,7 @@ class MinimalPair:
 def read_pairs(path: str, limit: int | None = None) -> list[MinimalPair]:
     """Read the pairs of a .jsonl file, also compressed (.gz, .zst), at most `limit` of each UID.
 
-    Raises:
-        UserError: if the file cannot be read or a line is not a pair.
+    Raises UserError if the file cannot be read or a line is not a pair.
     """
     lines = enumerate(read_text(path).split("\n"), 1)
     pairs = [_pair(line, f"{shown(path)}, line {number}") for number, line in lines if line.strip()]

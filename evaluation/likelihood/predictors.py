@@ -95,8 +95,7 @@ def open_tokenizer(tokenizer: Any, folder: Path, causal: bool) -> SentenceTokeni
 
     Special-token strings in a sentence are encoded as plain text, as in data preparation.
 
-    Raises:
-        UserError: if the tokenizer lacks a required special token.
+    Raises UserError if the tokenizer lacks a required special token.
     """
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
@@ -160,8 +159,7 @@ class FinishedModel:
     def __call__(self, stream: Stream) -> Answers:
         """Compute log-probabilities in fp32 and reduce the logits block by block.
 
-        Raises:
-            UserError: for ids outside the model's vocabulary, or if log-probabilities are not finite.
+        Raises UserError for ids outside the model's vocabulary, or if log-probabilities are not finite.
         """
         self._check_ids(stream)
         log_probabilities, right, first = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)], 0
@@ -190,8 +188,7 @@ class FinishedModel:
 def open_model(path: Path) -> FinishedModel:
     """Open a Hugging Face folder or a run, masked or causal, on the GPU if there is one.
 
-    Raises:
-        UserError: if the folder is neither, or has no language model head or no tokenizer.
+    Raises UserError if the folder is neither, or has no language model head or no tokenizer.
     """
     folder = model_folder(path)
     tokenizer = load_tokenizer(folder)

@@ -163,8 +163,7 @@ class ScoreCache:
     def __init__(self, path: Path | None = None, of: str = "") -> None:
         """`of` names the model and the form of the score.
 
-        Raises:
-            UserError: if the file cannot be read or written, or is not a score file.
+        Raises UserError if the file cannot be read or written, or is not a score file.
         """
         self.scores: dict[str, float] = {}
         self._of, self._path, self._file = of, path, None
@@ -195,11 +194,7 @@ class ScoreCache:
         return UnusableInput(f"{self._path} cannot be used to keep scores in ({error.strerror})")
 
     def add(self, scores: Mapping[str, float]) -> None:
-        """Add scores and append them to the file.
-
-        Raises:
-            UserError: if the file cannot be written.
-        """
+        """Add scores and append them to the file. Raises UserError if the file cannot be written."""
         self.scores |= scores
         if not self._file:
             return

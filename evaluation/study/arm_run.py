@@ -155,8 +155,7 @@ def do_run(
     Args:
         report: called with the current task and the steps trained so far.
 
-    Raises:
-        UserError: if a command fails, or the folder holds a different run. Stopped: after a request to stop.
+    Raises UserError if a command fails, or the folder holds a different run, and Stopped after a request to stop.
     """
     settings, log = _settings(study, run), run.folder / LOG
     assert run.steps is not None

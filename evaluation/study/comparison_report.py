@@ -8,7 +8,7 @@ from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, write_json
-from evaluation.study.paired_statistics import MOST_SEEDS, POWER, Comparison, Difference, Mean, Verdict
+from evaluation.study.paired_statistics import Difference, Mean, Verdict
 from evaluation.study.study_file import Budget, Study, equal_time_steps, read_rounds, runs_of
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
 from pretrain.config import on_one_line
@@ -33,8 +33,7 @@ _HOW = (
 def write_study_report(folder: Path, study: Study) -> Path:
     """Write all files of the report from the finished runs. Return the path of the page.
 
-    Raises:
-        UserError: if a file cannot be written.
+    Raises UserError if a file cannot be written.
     """
     results = {budget: read_results(folder, study, budget) for budget in study.budgets}
     values = _page_values(folder, study, results)
@@ -226,15 +225,17 @@ def conclusion(found: Comparisons, n_arms: int) -> list[str]:
             *sentences,
         ]
     if verdict.worse:
-        sentences.insert(0, f"{verdict.best} is better than {_named(verdict.worse, metric)}.")
+        sentences.insert(0, f"{verdict.best} is better than {_named(verdict, verdict.worse, metric)}.")
     if verdict.level:
-        sentences.append(_undecided(verdict, metric))
+        sentences.append(
+            f"{verdict.best} has the {_superlative(metric)} mean, but with {verdict.seeds} seeds it does not differ "
+            f"significantly from {_named(verdict, verdict.level, metric)}."
+        )
     head = f"{verdict.best} is recommended by {metric.title}"
     if not verdict.worse:
         head = f"By {metric.title} no arm can be recommended"
     elif verdict.level:
-        others = _listed([one.other for one in verdict.level])
-        head = f"By {metric.title}, {verdict.best} is recommended over some arms, but not over {others}"
+        head = f"By {metric.title}, {verdict.best} is recommended over some arms, but not over {_listed(verdict.level)}"
     return [f"{head} ({verdict.seeds} seeds).", *sentences]
 
 
@@ -250,31 +251,15 @@ def _left_out(verdict: Verdict, absent: int, n_arms: int) -> list[str]:
     return sentences
 
 
-def _undecided(verdict: Verdict, metric: Metric) -> str:
-    known = [f"{one.seeds:,} seeds for {one.other}" for one in verdict.level if one.seeds]
-    more = [one.other for one in verdict.level if one.seeds is None and one.difference.sd and one.difference.mean]
-    needed = [*known, *([f"more than {MOST_SEEDS:,} for {_listed(more)}"] if more else [])]
-    text = (
-        f"{verdict.best} has the {_superlative(metric)} mean, but with {verdict.seeds} seeds it does not differ "
-        f"significantly from {_named(verdict.level, metric)}."
-    )
-    if needed:
-        text += (
-            f" If the true means and deviations equal the measured ones, a significant difference needs roughly "
-            f"{_listed(needed)}, at a power of {POWER:.0%}."
-        )
-    return text
-
-
-def _named(comparisons: Sequence[Comparison], metric: Metric) -> str:
+def _named(verdict: Verdict, others: Sequence[str], metric: Metric) -> str:
+    """Names of other arms, with the difference of the best arm from each."""
     unit = " points" if metric.unit == "share" else f" {metric.unit}" if metric.unit == "nats" else ""
-
-    def one(found: Comparison) -> str:
-        difference = found.difference
+    named = []
+    for other in others:
+        difference = verdict.differences[verdict.best][other]
         interval = _interval(difference.interval, metric.unit, signed=True)
-        return f"{found.other} ({_value(difference.mean, metric.unit, signed=True)}{interval}{unit})"
-
-    return _listed([one(found) for found in comparisons])
+        named.append(f"{other} ({_value(difference.mean, metric.unit, signed=True)}{interval}{unit})")
+    return _listed(named)
 
 
 def _superlative(metric: Metric) -> str:

@@ -40,9 +40,8 @@ def define(
     The primary measure is the downstream score if the study fine-tunes, else minimal pairs if it has them, else the
     held-out loss. So it is fixed before any result.
 
-    Raises:
-        UserError: if the config or the options do not give a valid study, it cannot be trained, or run.dir holds
-            another study.
+    Raises UserError if the config or the options do not give a valid study, it cannot be trained, or run.dir holds
+    another study.
     """
     _check(config, budget)
     if pairs_limit is not None and pairs is None:
@@ -74,8 +73,7 @@ def define(
 def open_unchanged(folder: Path) -> Study:
     """Open the study in a folder to resume it.
 
-    Raises:
-        UserError: if there is no study, or data, files or config have changed since its start.
+    Raises UserError if there is no study, or data, files or config have changed since its start.
     """
     study = Study.open(folder)
     config = load_config(folder / "config.yaml")
@@ -136,8 +134,7 @@ def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, fin
         pairs_limit: per UID; None: all.
         finetune: parameters of `maskwright finetune`, by name; empty: no fine-tuning.
 
-    Raises:
-        UserError: if the evaluations could not use them.
+    Raises UserError if the evaluations could not use them.
     """
     if not pairs and not finetune:
         return
@@ -173,8 +170,7 @@ def grid(
         rates: `0.15`, or `0.3:0.15` for a linear decay over the run.
         replacements: `80/10/10`: percent [MASK], random token, unchanged.
 
-    Raises:
-        UserError: for an invalid or repeated value.
+    Raises UserError for an invalid or repeated value.
     """
     for name, given in (("strategies", strategies), ("rates", rates), ("replacements", replacements)):
         if len(set(given)) != len(given):

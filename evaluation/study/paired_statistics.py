@@ -4,18 +4,15 @@ Holm (1979), A simple sequentially rejective multiple test procedure: for any de
 chance of at least one false significant difference is at most `alpha`.
 """
 
-import bisect
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ncfdtr, stdtr, stdtrit
+from scipy.special import stdtr, stdtrit
 
 ALPHA = 0.05
-POWER = 0.8
-MOST_SEEDS = 1000
 _ROUNDING = 1e-9  # relative to the values: a smaller deviation is rounding error
 
 Seeds = Mapping[int, float]
@@ -57,15 +54,6 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The best arm minus another one. seeds: estimated number for a significant difference; None: unknown."""
-
-    other: str
-    difference: Difference
-    seeds: int | None
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The arm with the best mean, and its comparison with the others.
 
@@ -78,8 +66,8 @@ class Verdict:
 
     best: str
     seeds: int
-    worse: tuple[Comparison, ...]
-    level: tuple[Comparison, ...]
+    worse: tuple[str, ...]
+    level: tuple[str, ...]
     differences: dict[str, dict[str, Difference]]
     left_out: tuple[str, ...]
 
@@ -112,15 +100,9 @@ def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool, alpha: float
         found[one][two], found[two][one] = minus, minus.swapped()
     sign = 1 if higher_is_better else -1
     best = max(arms, key=lambda name: sign * sum(arms[name].values()))
-    others = found[best].items()
-    return Verdict(
-        best,
-        len(arms[best]),
-        tuple(Comparison(name, minus, None) for name, minus in others if minus.told_apart),
-        tuple(Comparison(name, minus, seeds_needed(minus)) for name, minus in others if not minus.told_apart),
-        found,
-        tuple(name for name in values if name not in arms),
-    )
+    worse = tuple(name for name, minus in found[best].items() if minus.told_apart)
+    level = tuple(name for name, minus in found[best].items() if not minus.told_apart)
+    return Verdict(best, len(arms[best]), worse, level, found, tuple(name for name in values if name not in arms))
 
 
 def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[tuple[float, float, bool]]:
@@ -139,26 +121,6 @@ def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[tuple[float, f
         rejected += goes_on
         found[index] = (level, adjusted, goes_on)
     return found
-
-
-def seeds_needed(difference: Difference, power: float = POWER) -> int | None:
-    """Number of seeds for which a difference of this mean and deviation is significant with the given power.
-
-    The power of the two-sided paired t-test comes from the noncentral F distribution, since t squared is an F. None if
-    more than MOST_SEEDS are needed, or the deviation is unknown.
-    """
-    if not difference.sd or not difference.mean:
-        return None
-    effect, alpha = abs(difference.mean) / difference.sd, 1 - difference.level
-    counts = range(2, MOST_SEEDS + 1)
-    index = bisect.bisect_left(counts, power, key=lambda n: _power(effect, n, alpha))
-    return counts[index] if index < len(counts) else None
-
-
-def _power(effect: float, n: int, alpha: float) -> float:
-    """Power of the two-sided paired t-test for a mean of `effect` standard deviations."""
-    power = 1 - float(ncfdtr(1, n - 1, effect**2 * n, _quantile(n, alpha) ** 2))
-    return 1.0 if math.isnan(power) else power  # SciPy returns NaN for very large effects
 
 
 def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:

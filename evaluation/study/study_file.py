@@ -92,11 +92,7 @@ class Study(BaseModel):
 
     @classmethod
     def open(cls, folder: Path) -> "Study":
-        """Read the study in a folder.
-
-        Raises:
-            UserError: if there is no study, or it cannot be read.
-        """
+        """Read the study in a folder. Raises UserError if there is no study, or it cannot be read."""
         path = folder / "study.json"
         try:
             data = read_bytes(path)
@@ -198,8 +194,7 @@ def continued(folder: Path, study: Study) -> Study:
 
     Settings that do not affect results may differ from the stored study.
 
-    Raises:
-        UserError: naming the difference to the stored study, or if the folder is a run folder.
+    Raises UserError naming the difference to the stored study, or if the folder is a run folder.
     """
     if RunFolder(folder).status.exists():
         raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
@@ -215,8 +210,7 @@ def continued(folder: Path, study: Study) -> Study:
 def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
     """Require that two studies are equal except for the number of seeds.
 
-    Raises:
-        UserError: with the problem, the first difference, and the advice.
+    Raises UserError with the problem, the first difference, and the advice.
     """
     if changed := [*differences(_settings(before), _settings(now)).values()]:
         more = f" (and {len(changed) - 1} more)" if changed[1:] else ""

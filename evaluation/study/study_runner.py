@@ -107,8 +107,7 @@ def measure_times(folder: Path, study: Study, maskwright: Maskwright, say: Say) 
 
     Every second round reverses the order of the arms, so that a machine that slows down steadily favours no arm.
 
-    Raises:
-        UserError: if a training fails, or another process measures. Stopped: after a request to stop.
+    Raises UserError if a training fails, or another process measures, and Stopped after a request to stop.
     """
     try:
         with file_lock(folder / ".timing.lock", wait=False, needed=False):

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from data_prep.errors import UserError
-from evaluation.finetuning.classification import COLA, find_columns
 from evaluation.finetuning.example_files import TableRow, read_columns, read_table, read_text, spread
+from evaluation.finetuning.label_tasks import COLA, find_columns
 from evaluation.finetuning.questions import Question, read_questions
 from tests.support.hostile_json import HOSTILE
 from tests.support.web import serving

@@ -10,11 +10,10 @@ import torch
 
 from data_prep.errors import UserError
 from evaluation.finetuning import FinetuneSettings, open_task
-from evaluation.finetuning.classification import Classification
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
 from evaluation.finetuning.feature_batches import IGNORED, label_names
+from evaluation.finetuning.label_tasks import Classification, TokenTask, first_tokens
 from evaluation.finetuning.questions import Questions, best_span
-from evaluation.finetuning.token_labels import TokenTask, first_tokens
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
 CLS, SEP, MASK = 2, 3, 4
