@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from evaluation.finetuning.classification import find_columns, naive_bayes
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.feature_batches import Feature
+from evaluation.finetuning.label_tasks import find_columns, naive_bayes
 
 Row = tuple[str, str]
 Text = tuple[str, ...]
