@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check

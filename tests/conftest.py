@@ -1,19 +1,23 @@
 """Settings of all tests: no deadlines, Ctrl-C works in every process, and no process is left."""
 
+import ast
+import functools
 import signal
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
 
-pytest.register_assert_rewrite("tests.support")  # what its asserts compared is told, too
+pytest.register_assert_rewrite("tests.support")  # pytest explains its failed asserts, too
 
 from tests.support import forked  # noqa: E402
 
 # A shell starts background jobs with SIGINT ignored, and each process that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
+settings.register_profile("no deadline", deadline=None)  # the machine may be busy
 settings.load_profile("no deadline")
 
 
@@ -33,7 +37,37 @@ def _no_process_is_left() -> Iterator[None]:
     forked.assert_none_left()
 
 
-_STARTS_PROCESSES = ("tests.support.runs", "tests.support.ranks", "tests.support.forked", "tests.support.mlflow_server")
+_STARTS_PROCESSES = {
+    *("tests.support.runs", "tests.support.ranks", "tests.support.forked", "tests.support.mlflow_server"),
+    *("tests.support.device_masks", "tests.support.transformers_4"),
+}
+
+
+@functools.cache
+def _process_starters(module: ModuleType) -> set[str]:
+    """Names of a module's functions and fixtures that use `subprocess` or `multiprocessing`, or such a function."""
+    starters = {"subprocess", "multiprocessing"}
+    if not starters & vars(module).keys() or module.__file__ is None:
+        return set()
+    names: dict[str, set[str]] = {}
+    for node in ast.parse(Path(module.__file__).read_bytes()).body:
+        if isinstance(node, ast.FunctionDef):
+            parts = list(ast.walk(node))
+            names[node.name] = {part.id for part in parts if isinstance(part, ast.Name)}
+            names[node.name] |= {part.arg for part in parts if isinstance(part, ast.arg)}
+    while new := {name for name, used in names.items() if used & starters} - starters:
+        starters |= new
+    return starters
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test-quick` does not import modules whose tests all start processes."""
+    if "not process" not in config.option.markexpr:
+        return None
+    if collection_path.is_dir():
+        return collection_path.name in ("gpu", "system") or None
+    text = collection_path.read_text(encoding="utf-8") if collection_path.suffix == ".py" else ""
+    return any(f"from {helper} import" in text for helper in _STARTS_PROCESSES - {"tests.support.forked"}) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,7 +82,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("gpu")
         if path.startswith("tests/system/cluster"):
             item.add_marker("slurm")
-        if path.startswith("tests/system") or not helpers.isdisjoint(_STARTS_PROCESSES):
+        starts = module is not None and getattr(item, "originalname", item.name) in _process_starters(module)
+        if starts or path.startswith("tests/system") or not helpers.isdisjoint(_STARTS_PROCESSES):
             item.add_marker("process")
         if "tests.support.browser" in helpers:
             item.add_marker("browser")
