@@ -93,7 +93,7 @@ def tokenizers(corpus, tmp_path_factory) -> dict[str, SimpleNamespace]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_real_text(tokenizers, corpus, name):
-    made, texts = tokenizers[name], corpus[-200:]
+    made, texts = tokenizers[name], corpus[-100:]
     encoder, _ = made.encoders.choose(texts)
     check(made, encoder, texts, name in FOLLOW_WORD_IDS)
 

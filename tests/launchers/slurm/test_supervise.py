@@ -24,6 +24,8 @@ from pretrain.run import RunFolder
 from pretrain.run.folder import refuse
 from pretrain.run.journal import Entry, format_entry, last_step
 
+pytestmark = pytest.mark.process  # shell scripts stand in for srun
+
 SAVED = Saving(20.25, 120, True)
 HISTORY = LaunchHistory(7, checkpoint=400, restarts=2, requeues=1, failure=Failure(412, "x"), saving=SAVED)
 

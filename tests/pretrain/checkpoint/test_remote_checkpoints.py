@@ -141,6 +141,7 @@ def test_no_copy_at_all_and_no_place_at_all(url, folder):
         remote_copies.copies("nowhere://x")
 
 
+@pytest.mark.process
 def test_sigkill_at_every_operation_of_an_upload(folder, tmp_path):
     """A copy is there and can be read, or does not count; the next start removes what is partial and copies again."""
     for step in (1, 2, 3):

@@ -56,8 +56,15 @@ def evaluate(model: Encoder) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+@pytest.mark.parametrize(
+    ("arch", "checkpointing"),
+    [
+        ("bert", False),
+        ("modernbert", True),
+        pytest.param("bert", True, marks=pytest.mark.slow),
+        pytest.param("modernbert", False, marks=pytest.mark.slow),
+    ],
+)
 def test_one_graph_to_train_and_one_to_evaluate(arch, checkpointing):
     plain, compiled = encoder(arch), encoder(arch)
     if checkpointing:
