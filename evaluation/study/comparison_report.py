@@ -12,7 +12,7 @@ from evaluation.study.paired_statistics import Difference, Mean, Verdict
 from evaluation.study.study_file import Budget, Study, equal_time_steps, read_rounds, runs_of
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
 from pretrain.config import on_one_line
-from pretrain.reporting.html_page import page
+from pretrain.reporting import page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
 _FORMATS = {"nats": ".4f", "number": ".4f", "seconds": ",.1f", "count": ",.0f"}

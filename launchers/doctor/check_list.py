@@ -10,8 +10,7 @@ from launchers.doctor.check_runner import Check
 from launchers.doctor.tracking_checks import checks_of_tracking
 from pretrain.config import Config
 from pretrain.config.run import TrackConfig
-from pretrain.planning import Finding
-from pretrain.planning.preflight import CHECKS
+from pretrain.planning import CHECKS, Finding
 
 
 def all_checks(config: Config | None, full: bool = False) -> list[Check]:

@@ -11,8 +11,7 @@ from launchers.doctor.check_runner import Check
 from launchers.doctor.storage_checks import Mount, existing, mount_of
 from pretrain.config.mlflow_address import OFFLINE
 from pretrain.config.run import TrackConfig
-from pretrain.planning import Finding, judge
-from pretrain.planning.preflight import check_tracking
+from pretrain.planning import Finding, check_tracking, judge
 from pretrain.tracking import resolve_target, server_problem, sqlite_path
 
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")

@@ -21,7 +21,7 @@ from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
 from pretrain.distributed import threads_of
-from pretrain.planning.preflight import check_resume
+from pretrain.planning import check_resume
 from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder
 from pretrain.run.folder import MAX_STATUS_BYTES, Status
 from pretrain.run.start_phases import LIBRARIES, begin, say_phase

@@ -4,5 +4,10 @@ from .node_checks import Status as Status
 from .node_checks import ask as ask
 from .node_checks import check_memory as check_memory
 from .node_checks import check_node as check_node
+from .node_checks import check_room as check_room
+from .node_checks import check_writes as check_writes
 from .node_checks import judge as judge
+from .preflight import CHECKS as CHECKS
+from .preflight import check_resume as check_resume
 from .preflight import check_start as check_start
+from .preflight import check_tracking as check_tracking

@@ -17,32 +17,21 @@ _PACKAGES = ("mlflow", "torch", "transformers")
 def write_package(exported: Path, out: Path, model: "LoggedModel", run_id: str, title: str) -> None:
     """Write what MLflow stores of a logged model; its folder `model` has all of `exported`.
 
-    `mlflow.transformers.load_model` gives a fill-mask pipeline. `mlflow.pyfunc.load_model` gives a model that takes
-    texts with one mask each and the parameter `top_k`, and returns tokens with scores; the package has a copy of its
-    code, pretrain/tracking/maskwright_fill_mask.py. Weights are the safetensors of `exported`; nothing is pickled.
+    `mlflow.transformers.load_model` gives a fill-mask pipeline, and `mlflow.pyfunc.load_model` a model that returns
+    the likeliest token for the mask of each text. Weights are the safetensors of `exported`; nothing is pickled.
 
     Args:
         out: folder to write, which must be new.
         model: the logged model that it will belong to.
         title: what the model is called inside the package.
     """
-    import mlflow.pyfunc
     import mlflow.transformers
     from huggingface_hub import ModelCard
     from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
-    from mlflow.types.schema import Array, Object, Property
+    from mlflow.types import ColSpec, Schema
     from transformers import pipeline
 
-    from pretrain.tracking import maskwright_fill_mask
-
     fill: Any = pipeline("fill-mask", model=str(exported), device="cpu", trust_remote_code=False)
-    guess = Object([Property("token_str", DataType.string), Property("score", DataType.double)])
-    signature = ModelSignature(
-        inputs=Schema([ColSpec("string")]),
-        outputs=Schema([ColSpec(Array(guess))]),
-        params=ParamSchema([ParamSpec("top_k", DataType.long, maskwright_fill_mask.TOP_K)]),
-    )
     package = Model(artifact_path=model.artifact_location, model_uuid=model.model_id, run_id=run_id)
     package.model_id = model.model_id
     mlflow.transformers.save_model(
@@ -50,14 +39,10 @@ def write_package(exported: Path, out: Path, model: "LoggedModel", run_id: str, 
         path=str(out),
         model_card=ModelCard.load(exported / "README.md"),
         mlflow_model=package,
-        signature=signature,
+        signature=ModelSignature(inputs=Schema([ColSpec("string")]), outputs=Schema([ColSpec("string")])),
         input_example=[f"The ship sailed across the {fill.tokenizer.mask_token}."],
         pip_requirements=[_pinned(name) for name in _PACKAGES],
     )
-    (out / "code").mkdir()
-    shutil.copy(maskwright_fill_mask.__file__, out / "code")
-    environment = {"conda_env": "conda.yaml", "python_env": "python_env.yaml"}
-    mlflow.pyfunc.add_to_model(package, "maskwright_fill_mask", data="model", code="code", **environment)
     shutil.copytree(exported, out / "model", dirs_exist_ok=True)  # byte for byte, with tokenizer and model card
     for file in (out / "components" / "tokenizer").iterdir():  # with the names that transformers 4 knows
         shutil.copy(exported / file.name, file)

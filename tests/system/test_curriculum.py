@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay
 from pretrain.run.journal import Entry, read_journal
 from tests.support import runs
 from tests.support.datasets import make_dataset

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay
 from pretrain.run.journal import read_journal
 from tests.support import runs, text_data
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from pretrain.reporting import summarize
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay, summarize
 from pretrain.run import RunFolder
 from pretrain.run.journal import Entry, read_journal
 from pretrain.tracking import load_record, run_page

@@ -19,7 +19,7 @@ from pretrain.guards import check_fits
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, encoder_shape
 from pretrain.model.families import hugging_face_model
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay
 from pretrain.run.journal import read_journal
 from tests.support import runs, text_data
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForMaskedLM, BertLMHeadModel
 
 from pretrain.data import BatchDocument
 from pretrain.export import export_run
-from pretrain.reporting.page_data import collect
+from pretrain.reporting import collect
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium, opened
 from tests.support.report_runs import eventful, prediction_lines, write_run

@@ -28,7 +28,7 @@ from pretrain.config import Config
 from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state
 from pretrain.model import Encoder, encoder_shape
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay
 from pretrain.run import RunFolder
 from pretrain.run.journal import parse_entry, read_journal
 from tests.support import runs, text_data

@@ -12,8 +12,7 @@ from launchers.doctor import checks_of_tracking, run_checks
 from pretrain.config import load_config, mlflow_address
 from pretrain.config.mlflow_address import address_problem, missing_driver
 from pretrain.config.run import TrackConfig
-from pretrain.planning import check_start
-from pretrain.planning.preflight import check_tracking
+from pretrain.planning import check_start, check_tracking
 from pretrain.tracking import RunRecord, Tracker, command_target
 from tests.support.study_runs import study_config, study_data
 

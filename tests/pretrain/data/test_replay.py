@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from launchers.app import app
 from pretrain.data import Batch, BatchRows, batch_checksum
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay
 from tests.support.datasets import make_dataset
 from tests.support.run_folder import STEPS, make_run
 from tests.support.runs import VOCAB_SIZE, tiny_data

@@ -26,7 +26,7 @@ from pretrain.masking import IGNORED, Vocabulary, collocations_of, listed
 from pretrain.masking.collocation_units import CollocationUnits
 from pretrain.masking.units import RowText
 from pretrain.objectives import objective_of
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay
 from tests.support.datasets import make_dataset
 from tests.support.masks import rows_of
 from tests.support.run_folder import make_run

@@ -14,7 +14,7 @@ import torch
 
 from data_prep.format import Dataset
 from pretrain import checkpoint
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay
 from pretrain.run.journal import read_journal
 from tests.support import runs
 

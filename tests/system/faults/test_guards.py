@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from pretrain import checkpoint
-from pretrain.reporting.batch_replay import replay
+from pretrain.reporting import replay
 from pretrain.run.journal import read_journal
 from tests.support import runs
 
