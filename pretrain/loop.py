@@ -110,7 +110,7 @@ class Loop:
             path = self._folder.predictions if self._is_main else None
             self._samples = Samples(config, self._valid, self._feed, path)
         self._saver = _saver(run, engine, self._step, self._report)
-        self._profile = Profile(config.train.profile, self._folder.profile, run.marker, device, self._step)
+        self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step)
         self._last_status = 0.0
         self._since: float | None = None  # when the last step ended; None after something else took time
         self._waited = 0.0  # seconds that the last step waited for data

@@ -85,8 +85,7 @@ def measured(run: Path) -> Rate:
             "--tokens-per-second."
         )
     latest = speeds[-_LATEST:]
-    what = f"median of {len(latest)} steps of {run}{_devices(folder)}"
-    return Rate(what, tflops=statistics.median(latest))
+    return Rate(f"median of {len(latest)} steps of {run}{_devices(folder)}", tflops=statistics.median(latest))
 
 
 def _devices(folder: RunFolder) -> str:

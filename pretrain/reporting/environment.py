@@ -46,7 +46,7 @@ def gather_environment() -> dict[str, Any]:
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "git_commit": git_commit(),
+        "git_commit": _output("git", "rev-parse", "HEAD"),  # of the working directory
         "git_changes": bool(_output("git", "status", "--porcelain")),
         "command": redact(shlex.join(sys.orig_argv)),
         "slurm": {name: os.environ[name] for name in _SLURM if name in os.environ},
@@ -95,11 +95,6 @@ def record_environment(path: Path, now: dict[str, Any], steps_done: int) -> None
     except (UserError, ValueError):  # missing or damaged: training starts anyway
         earlier = []
     write_json(path, {"after_step": steps_done, **now, "earlier_starts": earlier})
-
-
-def git_commit() -> str | None:
-    """The commit of the working directory; None outside a git checkout."""
-    return _output("git", "rev-parse", "HEAD")
 
 
 def _cuda() -> dict[str, Any]:

@@ -86,25 +86,13 @@ class SystemMetrics:
         """The values in the nodes' files that have changed since the last call."""
         values: dict[str, float] = {}
         for host in self._hosts:
-            text = self._read(host)
-            if text is not None and text != self._seen.get(host):
-                values |= {f"system/{host}/{name}": value for name, value in _parsed(text).items() if name != "number"}
+            text = None
+            with contextlib.suppress(UserError, ValueError):  # a file that is missing or damaged
+                text = read_text(self._file(host), _MAX_SAMPLE_BYTES)
+                sample: dict[str, float] = parse_json(text, dict[str, float]) if text != self._seen.get(host) else {}
+                values |= {f"system/{host}/{name}": value for name, value in sample.items() if name != "number"}
             self._seen[host] = text
         return values
 
-    def _read(self, host: str) -> str | None:
-        try:
-            return read_text(self._file(host), _MAX_SAMPLE_BYTES)
-        except UserError:
-            return None
-
     def _file(self, host: str) -> Path:
         return self._folder / f"{host}.json"
-
-
-def _parsed(text: str) -> dict[str, float]:
-    try:
-        sample: dict[str, float] = parse_json(text, dict[str, float])
-    except ValueError:
-        return {}
-    return sample

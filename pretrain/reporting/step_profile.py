@@ -1,5 +1,6 @@
 """Profile chosen steps with torch.profiler: a trace of each rank for https://ui.perfetto.dev, and a table of times."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -23,17 +24,14 @@ class Profile:
         wanted: the steps; None for no profile.
         folder: the folder to write.
         marker: reports the phases of a step.
-        device: the device of this rank.
         steps_done: training starts after this step. If the wanted steps are past, rank 0 prints a message.
     """
 
-    def __init__(
-        self, wanted: ProfileConfig | None, folder: Path, marker: PhaseMarker, device: torch.device, steps_done: int
-    ) -> None:
+    def __init__(self, wanted: ProfileConfig | None, folder: Path, marker: PhaseMarker, steps_done: int) -> None:
         self._first, self._last = wanted.steps if wanted else (0, 0)
-        self._folder, self._marker, self._cuda = folder, marker, device.type == "cuda"
+        self._folder, self._marker = folder, marker
         self._profiler: torch.profiler.profile | None = None
-        self._range: torch.profiler.record_function | None = None
+        self._phase = contextlib.ExitStack()
         self._steps: list[int] = []
         if wanted and steps_done >= self._last:
             _say(f"train.profile: steps {self._first} to {self._last} are past, so that nothing is profiled")
@@ -42,12 +40,9 @@ class Profile:
         """Start the profiler if the step is wanted. Returns whether it started, which takes time."""
         if self._profiler or not self._first <= step <= self._last:
             return False
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if self._cuda:
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences PyTorch's own messages on the terminal
         self._steps = []
-        self._profiler = torch.profiler.profile(activities=activities)
+        self._profiler = torch.profiler.profile()  # of the processor, and of the GPU if there is one
         self._profiler.start()
         self._marker.listener = self._enter
         return True
@@ -66,36 +61,29 @@ class Profile:
         """Write the steps profiled so far, if the profiler is running."""
         if not self._profiler:
             return
-        self._leave()
+        self._phase.close()
         self._marker.listener = None
         profiler, self._profiler = self._profiler, None
         profiler.stop()
-        if not self._steps:
-            return
         try:
-            self._write(profiler)
+            if self._steps:
+                self._write(profiler)
         except (OSError, RuntimeError) as error:  # a run does not fail because of its profile
             print(f"warning: {self._folder} was not written: {error}", file=sys.stderr, flush=True)
 
     def _enter(self, phase: Phase) -> None:
-        self._leave()
-        self._range = torch.profiler.record_function(_NAMES.get(phase, phase))
-        self._range.__enter__()
-
-    def _leave(self) -> None:
-        if self._range:
-            self._range.__exit__(None, None, None)
-            self._range = None
+        self._phase.close()
+        self._phase.enter_context(torch.profiler.record_function(_NAMES.get(phase, phase)))
 
     def _write(self, profiler: torch.profiler.profile) -> None:
         self._folder.mkdir(exist_ok=True)
         name, rank = f"steps-{self._steps[0]}-{self._steps[-1]}", dist.get_rank()
         profiler.export_chrome_trace(str(self._folder / f"{name}-rank-{rank:05d}.json.gz"))
         if rank == 0:
-            head = f"steps {self._steps[0]} to {self._steps[-1]} on rank 0"
             times = profiler.key_averages().table("cpu_time_total", _ROWS, max_name_column_width=_NAME_WIDTH)
-            (self._folder / f"{name}.txt").write_text(f"{head}\n{times}\n")
-            _say(f"{head}\n{times}")
+            text = f"steps {self._steps[0]} to {self._steps[-1]} on rank 0\n{times}"
+            (self._folder / f"{name}.txt").write_text(f"{text}\n")
+            _say(text)
 
 
 def _say(text: str) -> None:

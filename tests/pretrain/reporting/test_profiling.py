@@ -12,8 +12,6 @@ from pretrain.reporting import step_profile
 from pretrain.reporting.step_profile import Profile
 from pretrain.run import PhaseMarker
 
-CPU = torch.device("cpu")
-
 
 @pytest.fixture(autouse=True)
 def rank(monkeypatch):
@@ -36,7 +34,7 @@ def run(profile, marker, steps):
 
 def test_the_wanted_steps_alone_are_in_the_trace(tmp_path, capfd):
     marker = PhaseMarker()
-    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", marker, CPU, steps_done=0)
+    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", marker, steps_done=0)
     assert run(profile, marker, range(1, 7)) == [3, 4]
     written = (tmp_path / "profile" / "steps-3-4.txt").read_text()
     assert capfd.readouterr().err == written
@@ -54,7 +52,7 @@ def trace(path):
 
 def test_a_run_that_goes_on_within_the_steps_and_stops_there_profiles_those_it_does(tmp_path):
     marker = PhaseMarker()
-    profile = Profile(ProfileConfig(steps=(3, 9)), tmp_path / "profile", marker, CPU, steps_done=4)
+    profile = Profile(ProfileConfig(steps=(3, 9)), tmp_path / "profile", marker, steps_done=4)
     assert run(profile, marker, [5, 6]) == [5, 6]
     profile.close()
     assert marker.listener is None
@@ -63,7 +61,7 @@ def test_a_run_that_goes_on_within_the_steps_and_stops_there_profiles_those_it_d
 
 def test_steps_that_are_past_are_said_in_one_line(tmp_path, capsys):
     marker = PhaseMarker()
-    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", marker, CPU, steps_done=4)
+    profile = Profile(ProfileConfig(steps=(3, 4)), tmp_path / "profile", marker, steps_done=4)
     assert run(profile, marker, [5, 6]) == []
     profile.close()
     assert capsys.readouterr().err == "train.profile: steps 3 to 4 are past, so that nothing is profiled\n"
@@ -73,6 +71,6 @@ def test_steps_that_are_past_are_said_in_one_line(tmp_path, capsys):
 def test_a_disk_without_room_costs_the_profile_and_not_the_run(tmp_path, capsys):
     (tmp_path / "profile").write_text("a file where the folder should be")
     marker = PhaseMarker()
-    profile = Profile(ProfileConfig(steps=(1, 1)), tmp_path / "profile", marker, CPU, steps_done=0)
+    profile = Profile(ProfileConfig(steps=(1, 1)), tmp_path / "profile", marker, steps_done=0)
     run(profile, marker, [1])
     assert capsys.readouterr().err.startswith(f"warning: {tmp_path}/profile was not written: ")
